@@ -1,0 +1,173 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// Config configures a [Bus]. The zero value works.
+type Config struct {
+	// Logger receives one line per outcome, never a payload. Default: slog.Default().
+	Logger *slog.Logger
+	// TracerProvider makes the consumer spans. Default: the global provider.
+	TracerProvider trace.TracerProvider
+	// MeterProvider makes the instruments. Default: the global provider.
+	MeterProvider metric.MeterProvider
+	// OnDead is called after a delivery has become DEAD and that is stored. It
+	// should only raise an alert; a slow one holds up its lane. Default: none
+	// (a DEAD delivery is always logged as an error and counted).
+	OnDead func(ctx context.Context, d DeadLetter)
+}
+
+// DeadLetter is a delivery that the engine has given up.
+type DeadLetter struct {
+	Envelope Envelope
+	Consumer string
+	Attempts int
+	Error    string
+}
+
+// Bus holds the consumers of one process and runs their deliveries.
+// Register everything before the first publisher runs.
+type Bus struct {
+	db      *bun.DB
+	log     *consumelog.Log
+	logger  *slog.Logger
+	tracer  trace.Tracer
+	metrics *telemetry.Metrics
+	onDead  func(ctx context.Context, d DeadLetter)
+
+	mu         sync.Mutex
+	consumers  []*Consumer
+	unconsumed map[string]struct{}
+	upcasters  map[string]map[int]Upcaster
+	open       bool
+}
+
+// New returns a bus whose consumers work in db. It panics if db's dialect is not
+// MySQL, PostgreSQL or SQLite, or if db is nil.
+func New(db *bun.DB, cfg Config) *Bus {
+	if db == nil {
+		panic("bus.New: db is nil")
+	}
+	log, err := consumelog.New(db)
+	if err != nil {
+		panic("bus.New: " + err.Error())
+	}
+	metrics, err := telemetry.NewMetrics(cfg.MeterProvider)
+	if err != nil {
+		panic("bus.New: " + err.Error())
+	}
+	logger := cfg.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	return &Bus{
+		db: db, log: log, logger: logger, metrics: metrics, onDead: cfg.OnDead,
+		tracer:     telemetry.Tracer(cfg.TracerProvider),
+		unconsumed: make(map[string]struct{}),
+		upcasters:  make(map[string]map[int]Upcaster),
+	}
+}
+
+// Consumer registers a consumer under its durable name, which is its key in the consume log.
+// It panics if the name is not valid, is taken, differs from another only in case,
+// or if cfg has a mistake.
+func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
+	if err := text.ConsumerName("bus.Consumer: name", name); err != nil {
+		panic(err.Error())
+	}
+	if err := cfg.validate(); err != nil {
+		panic(fmt.Sprintf("bus.Consumer %q: %v", name, err))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mustBeClosed("Consumer " + name)
+	for _, wanted := range append([]string{name}, cfg.Aliases...) {
+		for _, c := range b.consumers {
+			for _, taken := range c.names() {
+				if strings.EqualFold(wanted, taken) {
+					panic(fmt.Sprintf("bus.Consumer: the name %q collides with %q (names must differ by more than case)", wanted, taken))
+				}
+			}
+		}
+	}
+	c := &Consumer{bus: b, name: name, cfg: cfg.withDefaults(), handlers: make(map[string]*handler)}
+	b.consumers = append(b.consumers, c)
+	return c
+}
+
+// Unconsumed declares event types that are saved although nobody consumes them. Such
+// events become SENT at once; others without a consumer are parked and reported.
+func (b *Bus) Unconsumed(eventTypes ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mustBeClosed("Unconsumed")
+	for _, t := range eventTypes {
+		if err := text.EventType("bus.Unconsumed: event type", t); err != nil {
+			panic(err.Error())
+		}
+		b.unconsumed[t] = struct{}{}
+	}
+}
+
+// Upcaster turns a stored payload of one schema version into the next.
+type Upcaster func(payload json.RawMessage) (json.RawMessage, error)
+
+// Upcast registers the step from version `from` of an event type to `from`+1. Steps are
+// chained before the payload is decoded. It panics on a second step for the same version.
+func (b *Bus) Upcast(eventType string, from int, up Upcaster) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mustBeClosed("Upcast")
+	if err := text.EventType("bus.Upcast: event type", eventType); err != nil {
+		panic(err.Error())
+	}
+	if from < 1 || up == nil {
+		panic(fmt.Sprintf("bus.Upcast %s: from is %d (must be at least 1) and the function must not be nil", eventType, from))
+	}
+	if b.upcasters[eventType] == nil {
+		b.upcasters[eventType] = make(map[int]Upcaster)
+	}
+	if b.upcasters[eventType][from] != nil {
+		panic(fmt.Sprintf("bus.Upcast %s: version %d has an upcaster already", eventType, from))
+	}
+	b.upcasters[eventType][from] = up
+}
+
+// Consumers lists the registered consumers by name.
+func (b *Bus) Consumers() []*Consumer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := append([]*Consumer(nil), b.consumers...)
+	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
+	return out
+}
+
+// Log is the consume log the bus writes to.
+func (b *Bus) Log() *consumelog.Log { return b.log }
+
+// Ignores reports whether the event type was declared [Bus.Unconsumed].
+func (b *Bus) Ignores(eventType string) bool {
+	_, ok := b.unconsumed[eventType]
+	return ok
+}
+
+func (b *Bus) mustBeClosed(what string) {
+	if b.open {
+		panic("bus: " + what + " registered while a publisher runs; register everything first")
+	}
+}

@@ -1,0 +1,164 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"time"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// OnDead says what happens to later events of an aggregate when a delivery is DEAD.
+type OnDead int
+
+const (
+	// Block lets them wait until an operator has retried or skipped the dead one.
+	Block OnDead = iota
+	// Continue lets them pass.
+	Continue
+)
+
+// ConsumerConfig configures one consumer. The zero value works.
+type ConsumerConfig struct {
+	// Aliases are former names of the consumer: what was done under them is done. Default: none.
+	Aliases []string
+	// Unordered gives up the order of events within an aggregate. Default: false, ordered.
+	Unordered bool
+	// OnDead says whether later events of an aggregate wait behind a DEAD delivery. Default: Block.
+	OnDead OnDead
+	// Concurrency is how many batches run side by side. Default: 4 (SQLite has one writer: 1).
+	Concurrency int
+	// Batch is the most events in one transaction; the actual number is what recent
+	// handler times let fit into about 20 ms. 1 turns batching off. Default: 100, at most 500.
+	Batch int
+	// Queue is how many deliveries may wait in memory; more wait in the consume log. Default: 500.
+	Queue int
+	// MaxAttempts is after how many failed attempts a delivery is DEAD.
+	// Default: max_retry_count of the event's row (10).
+	MaxAttempts int
+	// Timeout ends the context of a handler call. Default: 30 s.
+	Timeout time.Duration
+	// SlowCadence, if set, goes on trying at this interval instead of becoming DEAD
+	// when the attempts are used up. Default: 0, DEAD.
+	SlowCadence time.Duration
+}
+
+const (
+	maxBatch     = 500
+	stuckGrace   = 5 * time.Second // how long a handler may ignore its ended context
+	backoffCap   = 10 * time.Minute
+	batchTimeBox = 20 * time.Millisecond
+)
+
+func (c ConsumerConfig) withDefaults() ConsumerConfig {
+	c.Concurrency = orDefault(c.Concurrency, 4)
+	c.Batch = orDefault(c.Batch, 100)
+	c.Queue = orDefault(c.Queue, 500)
+	c.Timeout = orDefault(c.Timeout, 30*time.Second)
+	return c
+}
+
+func (c ConsumerConfig) validate() error {
+	var errs []error
+	for _, a := range c.Aliases {
+		errs = append(errs, text.ConsumerName("ConsumerConfig.Aliases", a))
+	}
+	for field, n := range map[string]int{"Concurrency": c.Concurrency, "Batch": c.Batch, "Queue": c.Queue, "MaxAttempts": c.MaxAttempts} {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("ConsumerConfig.%s is %d: it must not be negative", field, n))
+		}
+	}
+	if c.Batch > maxBatch {
+		errs = append(errs, fmt.Errorf("ConsumerConfig.Batch is %d: the limit is %d", c.Batch, maxBatch))
+	}
+	if c.Timeout < 0 || c.SlowCadence < 0 {
+		errs = append(errs, fmt.Errorf("ConsumerConfig.Timeout is %v and SlowCadence %v: they must not be negative", c.Timeout, c.SlowCadence))
+	}
+	if c.OnDead != Block && c.OnDead != Continue {
+		errs = append(errs, fmt.Errorf("ConsumerConfig.OnDead is %d: it must be bus.Block or bus.Continue", c.OnDead))
+	}
+	return errors.Join(errs...)
+}
+
+func orDefault[T int | time.Duration](v, def T) T {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// Consumer is one named receiver of events. Give it handlers with [On], [OnBatch] and [OnExternal].
+type Consumer struct {
+	bus      *Bus
+	name     string
+	cfg      ConsumerConfig
+	handlers map[string]*handler
+}
+
+// Name is the durable name of the consumer.
+func (c *Consumer) Name() string { return c.name }
+
+// Aliases are the consumer's former names.
+func (c *Consumer) Aliases() []string { return c.cfg.Aliases }
+
+// EventTypes lists the event types the consumer handles, sorted.
+func (c *Consumer) EventTypes() []string {
+	types := make([]string, 0, len(c.handlers))
+	for t := range c.handlers {
+		types = append(types, t)
+	}
+	sort.Strings(types)
+	return types
+}
+
+// Handles reports whether the consumer has a handler for the event type.
+func (c *Consumer) Handles(eventType string) bool { return c.handlers[eventType] != nil }
+
+func (c *Consumer) names() []string { return append([]string{c.name}, c.cfg.Aliases...) }
+
+// gate is the consumer's question to the consume log.
+func (c *Consumer) gate(owner string) consumelog.Gate {
+	return consumelog.Gate{Names: c.names(), Types: c.EventTypes(), Ordered: !c.cfg.Unordered, PassDead: c.cfg.OnDead == Continue, Owner: owner}
+}
+
+func (c *Consumer) maxAttempts(env *Envelope) int {
+	if c.cfg.MaxAttempts > 0 {
+		return c.cfg.MaxAttempts
+	}
+	return max(env.MaxAttempts, 1)
+}
+
+// verdict decides what an attempt that answered err makes of its delivery.
+func (c *Consumer) verdict(d *delivery, err error) consumelog.Verdict {
+	v := consumelog.Verdict{Status: consumelog.Failed, Counts: true, Error: text.Error(err)}
+	var skip *skipError
+	var later *retryAfterError
+	switch {
+	case errors.As(err, &skip):
+		v.Status, v.Error = consumelog.Skipped, skip.reason
+	case IsPermanent(err):
+		v.Status = consumelog.Dead
+	case errors.As(err, &later):
+		v.Delay, v.Counts = later.delay, false
+	case d.attempt < c.maxAttempts(d.env):
+		v.Delay = Backoff(d.attempt)
+	case c.cfg.SlowCadence > 0:
+		v.Delay = c.cfg.SlowCadence
+	default:
+		v.Status = consumelog.Dead
+	}
+	return v
+}
+
+// Backoff is how long a delivery waits after its failed attempt number n (from 1):
+// 2^n seconds, at most 10 minutes, of which a random part between half and the whole.
+func Backoff(n int) time.Duration {
+	whole := backoffCap
+	if n < 10 {
+		whole = min(time.Second<<max(n, 0), backoffCap)
+	}
+	return whole/2 + rand.N(whole/2+1) //nolint:gosec // jitter
+}

@@ -1,0 +1,296 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// infraTries is how often in a row a transaction that the database spoilt is run
+// again before it counts as an attempt.
+const infraTries = 5
+
+// recorded is an answer beside those of the gate: the delivery has a row already.
+const recorded consumelog.Answer = "recorded"
+
+// run works off a batch of one consumer.
+func (ln *lane) run(ctx context.Context, batch []*delivery) {
+	ready := make([]*delivery, 0, len(batch))
+	for _, d := range batch {
+		if ln.mayRun(ctx, d) {
+			ready = append(ready, d)
+		}
+	}
+	switch {
+	case len(ready) == 0:
+	case ln.external(ready[0]):
+		ln.deliverExternal(ctx, ready[0])
+	default:
+		ln.deliver(ctx, ready)
+	}
+}
+
+// mayRun ends deliveries that need no transaction to be decided.
+func (ln *lane) mayRun(ctx context.Context, d *delivery) bool {
+	switch {
+	case d.ctx.Err() != nil:
+		ln.setAside(ctx, d, consumelog.Lost)
+	case ln.l.host.Paused(ln.c.name):
+		ln.setAside(ctx, d, consumelog.Blocked)
+	case d.lease != nil && d.attempt > ln.c.maxAttempts(d.env) && ln.c.cfg.SlowCadence == 0:
+		ln.fail(ctx, d, Permanent(fmt.Errorf("all %d attempts are used up, the last of them ended without an answer", ln.c.maxAttempts(d.env))))
+	default:
+		if err := ln.c.decode(d); err != nil {
+			ln.fail(ctx, d, err)
+			return false
+		}
+		return true
+	}
+	return false
+}
+
+// deliver runs a batch in one transaction. What is not to run now is set aside, a
+// spoilt transaction is run again (a batch in halves), and a batch that a handler
+// refuses is run one by one, so that only the event at fault fails.
+func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
+	for try := 1; len(ds) > 0; {
+		aside, err := ln.transact(ctx, ds)
+		switch {
+		case len(aside) > 0:
+			ds = ln.sortOut(ctx, ds, aside)
+		case err == nil:
+			ln.succeed(ctx, ds)
+			return
+		case len(ds) > 1 && (isInfra(err) || errors.Is(err, consumelog.ErrLeaseLost)):
+			ln.deliver(ctx, ds[:len(ds)/2])
+			ln.deliver(ctx, ds[len(ds)/2:])
+			return
+		case len(ds) > 1:
+			for _, d := range ds {
+				ln.deliver(ctx, []*delivery{d})
+			}
+			return
+		case errors.Is(err, consumelog.ErrLeaseLost), ds[0].ctx.Err() != nil, ctx.Err() != nil:
+			ln.setAside(ctx, ds[0], consumelog.Lost)
+			return
+		case isInfra(err) && try < infraTries:
+			try++
+			ln.pause(ctx, try)
+		case isOutage(err):
+			ln.postpone(ctx, ds[0], err)
+			return
+		default:
+			ln.fail(ctx, ds[0], err)
+			return
+		}
+	}
+}
+
+// sortOut sets deliveries aside and returns the others, in order.
+func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery]consumelog.Answer) []*delivery {
+	var rest []*delivery
+	for _, d := range ds {
+		if answer, ok := aside[d]; ok {
+			ln.setAside(ctx, d, answer)
+		} else {
+			rest = append(rest, d)
+		}
+	}
+	return rest
+}
+
+// transact runs the handlers of ds in one transaction: mark, check, handle, verify, commit.
+// If it returns deliveries to set aside, or an error, nothing has taken effect.
+func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delivery]consumelog.Answer, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, d := range ds {
+		stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
+		defer stop()
+	}
+	tx, fence, err := beginFenced(ctx, ln.l.bus.db, ln.options())
+	if err != nil {
+		return nil, &infraError{err}
+	}
+	defer func() {
+		if err != nil || len(aside) > 0 {
+			ln.rollback(tx, err)
+		}
+	}()
+	if aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {
+		return aside, asInfra(fence, err)
+	}
+	if err = ln.handle(ctx, tx, ds); err == nil {
+		err = ln.verify(ctx, tx, ds)
+	}
+	if p := fence.poisoned(); p != nil {
+		return nil, &infraError{errors.Join(p, err)}
+	}
+	if err != nil {
+		return nil, asInfra(fence, err)
+	}
+	if err = tx.Commit(); err != nil {
+		return nil, ln.readBack(ctx, ds, err)
+	}
+	return nil, nil
+}
+
+// mark writes the SUCCESS rows first, so that a concurrent twin stops before its
+// handler, and then asks once more whether each event may run: a process that was
+// frozen in between passes the first check and fails this one.
+func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
+	log, aside := ln.l.bus.log, make(map[*delivery]consumelog.Answer)
+	if ds[0].direct() {
+		if err := ln.findRecorded(ctx, tx, ds, aside); err != nil || len(aside) > 0 {
+			return aside, err
+		}
+		rows := make([]consumelog.Delivery, len(ds))
+		for i, d := range ds {
+			rows[i] = d.row(ln.c)
+		}
+		if err := log.MarkSuccess(ctx, tx, rows); err != nil {
+			if dialect.Classify(err) == dialect.Duplicate {
+				forget(ds) // a twin was faster: look up next time
+				err = &infraError{err}
+			}
+			return nil, err
+		}
+	} else {
+		leases := make([]consumelog.Leased, len(ds))
+		for i, d := range ds {
+			leases[i] = *d.lease
+		}
+		if err := log.Finish(ctx, tx, ln.l.host.Instance, leases); err != nil {
+			return nil, err
+		}
+	}
+	pairs := make([]dialect.Pair, len(ds))
+	for i, d := range ds {
+		pairs[i] = d.pair()
+	}
+	answers, err := log.Ask(ctx, tx, ln.c.gate(ln.l.host.Instance), pairs)
+	for _, d := range ds {
+		if a := answers[d.env.OutboxID]; err == nil && a != consumelog.Open {
+			aside[d] = a
+		}
+	}
+	return aside, err
+}
+
+// findRecorded sets aside what has a row already. Events that nobody ever claimed
+// before can have none, and the unique key guards them all the same.
+func (ln *lane) findRecorded(ctx context.Context, tx bun.Tx, ds []*delivery, aside map[*delivery]consumelog.Answer) error {
+	ids := make([]string, 0, len(ds))
+	for _, d := range ds {
+		if !d.fresh {
+			ids = append(ids, d.env.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	existing, err := ln.l.bus.log.Existing(ctx, tx, ln.c.names(), ids)
+	for _, d := range ds {
+		if _, ok := existing[d.env.ID]; ok {
+			aside[d] = recorded
+		}
+	}
+	return err
+}
+
+func forget(ds []*delivery) {
+	for _, d := range ds {
+		d.fresh = false
+	}
+}
+
+// verify stores what the handlers recorded, and is the last look before COMMIT
+// whether the transaction and its marks still exist.
+func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+	for _, d := range ds {
+		if d.record == (record{}) {
+			continue
+		}
+		note := consumelog.Note{EventID: d.env.ID, IdempotencyKey: d.record.key, Result: d.record.result}
+		if err := ln.l.bus.log.Annotate(ctx, tx, d.storedName(ln.c), []consumelog.Note{note}); err != nil {
+			return err
+		}
+	}
+	there, err := ln.l.bus.log.Marked(ctx, tx, ds[0].storedName(ln.c), ds[0].env.ID)
+	if err == nil && !there {
+		err = &infraError{errors.New("the transaction was ended behind the handler's back")}
+	}
+	return err
+}
+
+// readBack decides an unknown COMMIT: whether it happened is in the consume log. If not,
+// running again is safe: the unique key stops it until a COMMIT still under way is over.
+func (ln *lane) readBack(ctx context.Context, ds []*delivery, commitErr error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for try := 1; ; try++ {
+		there, err := ln.l.bus.log.Marked(ctx, ln.l.bus.db, ds[0].storedName(ln.c), ds[0].env.ID)
+		switch {
+		case err == nil && there:
+			return nil
+		case err == nil:
+			forget(ds)
+			return &infraError{fmt.Errorf("commit: %w", commitErr)}
+		case try == infraTries:
+			forget(ds)
+			return &infraError{fmt.Errorf("commit: %w; its outcome could not be read back: %w", commitErr, err)}
+		}
+		ln.pause(ctx, try)
+	}
+}
+
+// rollback never waits for a handler that is stuck inside its transaction.
+func (ln *lane) rollback(tx bun.Tx, err error) {
+	if errors.Is(err, errStuck) {
+		go tx.Tx.Rollback() //nolint:errcheck // the handler holds it; its context is over
+		return
+	}
+	_ = tx.Rollback() // it may be over already, which is what we want
+}
+
+// pause waits a little, longer with every try, with jitter.
+func (ln *lane) pause(ctx context.Context, try int) {
+	select {
+	case <-time.After(rand.N(time.Duration(try) * 20 * time.Millisecond)): //nolint:gosec // jitter
+	case <-ctx.Done():
+	}
+}
+
+// infraError is a failure of the database, not of the handler: it is not an attempt.
+type infraError struct{ err error }
+
+func (e *infraError) Error() string { return e.err.Error() }
+func (e *infraError) Unwrap() error { return e.err }
+
+func asInfra(f *fence, err error) error {
+	if err == nil || isInfra(err) {
+		return err
+	}
+	if f.poisoned() != nil || dialect.Classify(err) == dialect.TxRetry {
+		return &infraError{err}
+	}
+	return err
+}
+
+func isInfra(err error) bool {
+	var infra *infraError
+	return errors.As(err, &infra)
+}
+
+// isOutage reports whether the database is away or refuses writes, which no number of attempts would mend.
+func isOutage(err error) bool {
+	class := dialect.Classify(err)
+	return isInfra(err) && (class == dialect.Conn || class == dialect.Unavailable)
+}

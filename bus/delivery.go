@@ -1,0 +1,70 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// Claimed is an event that a publisher has leased and hands to the lanes.
+type Claimed struct {
+	Envelope *Envelope
+	// LockVersion is the token of the outbox lease.
+	LockVersion int64
+	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
+	Fresh bool
+}
+
+// Outcome is what a lane reports of one delivery.
+type Outcome int
+
+const (
+	// Succeeded means the effect and its SUCCESS row are committed.
+	Succeeded Outcome = iota
+	// Recorded means the delivery has another row in the consume log.
+	Recorded
+	// Abandoned means nothing is known to be stored: the event must be claimed again.
+	Abandoned
+)
+
+// delivery is one event on its way to one consumer, inside a lane.
+type delivery struct {
+	ctx     context.Context //nolint:containedctx // the lease: it ends when the lease is lost
+	env     *Envelope
+	attempt int
+	payload any
+	record  record
+
+	version int64              // outbox lease, for a direct delivery
+	fresh   bool               // no row can exist yet
+	done    func(Outcome)      // reports a direct delivery
+	lease   *consumelog.Leased // for a delivery from the retry queue
+	cancel  context.CancelCauseFunc
+	started time.Time
+}
+
+func (d *delivery) direct() bool { return d.lease == nil }
+
+// aggregate is the key within which order holds.
+func (d *delivery) aggregate() [2]string { return [2]string{d.env.AggregateType, d.env.AggregateID} }
+
+// pair names the event for the gate; only a direct delivery must prove its outbox lease.
+func (d *delivery) pair() dialect.Pair { return dialect.Pair{ID: d.env.OutboxID, Version: d.version} }
+
+// row is the delivery's row in the consume log.
+func (d *delivery) row(c *Consumer) consumelog.Delivery {
+	return consumelog.Delivery{
+		Consumer: c.name, EventID: d.env.ID, EventType: d.env.Type, OutboxID: d.env.OutboxID,
+		AggregateType: d.env.AggregateType, AggregateID: d.env.AggregateID, TenantID: d.env.TenantID, Attempts: d.attempt,
+	}
+}
+
+// storedName is the consumer name under which the delivery's row stands or will stand.
+func (d *delivery) storedName(c *Consumer) string {
+	if d.lease != nil {
+		return d.lease.Consumer
+	}
+	return c.name
+}

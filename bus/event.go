@@ -1,0 +1,100 @@
+package bus
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Event is a fact that a module saves with the change that caused it.
+// The module's own type implements it by value and needs no import of this package.
+type Event interface {
+	// EventType is the durable name, such as "order.paid". It is stored, so it never changes.
+	EventType() string
+	// Aggregate names the entity the event belongs to, such as ("ORDER", "123").
+	// Events of one aggregate are delivered in commit order.
+	Aggregate() (kind, id string)
+}
+
+// Keyed is an event that can be saved only once: the same type, tenant and key
+// always give the same event_id, and a repeated save is a no-op.
+type Keyed interface {
+	// IdempotencyKey names the business fact, such as "order:123:paid". Empty means not keyed.
+	IdempotencyKey() string
+}
+
+// Versioned is an event whose payload has changed its shape over time.
+type Versioned interface {
+	// SchemaVersion is the version of the payload this code writes. Default: 1.
+	SchemaVersion() int
+}
+
+// Metadata is what travels beside the payload: traceId, requestId, userId,
+// traceparent and whatever the producer adds.
+type Metadata map[string]string
+
+// Keys of Metadata that bluecone itself writes and reads.
+const (
+	MetaTraceID     = "traceId"
+	MetaRequestID   = "requestId"
+	MetaUserID      = "userId"
+	MetaTraceparent = "traceparent"
+	MetaTracestate  = "tracestate"
+)
+
+// Envelope is a stored event: everything about it except its decoded payload.
+type Envelope struct {
+	OutboxID      int64           // bc_outbox_event.id
+	ID            string          // event_id, unique, stable over every redelivery
+	Type          string          // event_type
+	AggregateType string          // such as ORDER
+	AggregateID   string          // such as 123
+	TenantID      int64           // 0 if the event has none
+	StoreID       int64           // 0 if the event has none
+	SchemaVersion int             // version of the stored payload
+	Data          json.RawMessage // the stored payload, before upcasting
+	Metadata      Metadata        // never nil for a handler
+	CreatedAt     time.Time       // when it was saved, UTC, by the database's clock
+	MaxAttempts   int             // max_retry_count of the row, for consumers without their own limit
+
+	// Malformed says why the row could not be read; empty for a good one.
+	Malformed string
+}
+
+// Message is one event on its way to one consumer.
+type Message[E Event] struct {
+	Envelope
+	// Payload is the decoded event.
+	Payload E
+	// Consumer is the name of the consumer that handles it.
+	Consumer string
+	// Attempt counts the runs of this delivery, this one included, from 1.
+	Attempt int
+
+	record *record
+}
+
+// Key is a stable idempotency key for effects outside the database:
+// the same for every attempt of this delivery, and different for every other.
+func (m Message[E]) Key() string { return m.Consumer + ":" + m.ID }
+
+// RecordKey writes the business idempotency key under which the handler acted
+// (at most 255 bytes) into consume_log.idempotency_key, if the delivery succeeds.
+func (m Message[E]) RecordKey(key string) {
+	if m.record != nil {
+		m.record.key = key
+	}
+}
+
+// RecordResult writes v as JSON into consume_log.consume_result, if the delivery succeeds.
+// A string such as "NO_COUPON" is a result too.
+func (m Message[E]) RecordResult(v any) {
+	if m.record != nil {
+		m.record.result = v
+	}
+}
+
+// record is what a handler said about its delivery.
+type record struct {
+	key    string
+	result any
+}

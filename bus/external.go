@@ -1,0 +1,117 @@
+package bus
+
+import (
+	"context"
+	"errors"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// deliverExternal runs a handler that has no transaction of ours. The delivery is leased
+// in the consume log while it runs, so that it has one runner at a time; if the process
+// dies after the effect and before the result is stored, it runs again.
+func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
+	log := ln.l.bus.log
+	if d.direct() {
+		answer, err := ln.beginExternal(ctx, d)
+		if err != nil {
+			ln.postpone(ctx, d, err)
+			return
+		}
+		if answer != consumelog.Open {
+			ln.setAside(ctx, d, answer)
+			return
+		}
+	}
+	runCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
+	defer stop()
+	if err := ln.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
+		ln.fail(ctx, d, err)
+		return
+	}
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer done()
+	err := ln.l.bus.db.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
+		if err := log.Finish(ctx, tx, ln.l.host.Instance, []consumelog.Leased{*d.lease}); err != nil {
+			return err
+		}
+		return ln.verify(ctx, tx, []*delivery{d})
+	})
+	switch {
+	case err == nil:
+		ln.succeed(ctx, []*delivery{d})
+	case errors.Is(err, consumelog.ErrLeaseLost):
+		ln.setAside(ctx, d, consumelog.Lost)
+	default:
+		ln.warn(ctx, d, "the effect happened but its result could not be stored; it will happen again", err)
+		ln.fail(ctx, d, err)
+	}
+}
+
+// beginExternal checks the order and leases a direct delivery.
+func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answer, error) {
+	log := ln.l.bus.log
+	existing, err := log.Existing(ctx, ln.l.bus.db, ln.c.names(), []string{d.env.ID})
+	if err != nil {
+		return "", err
+	}
+	if len(existing) > 0 {
+		return recorded, nil
+	}
+	answers, err := log.Ask(ctx, ln.l.bus.db, ln.c.gate(ln.l.host.Instance), []dialect.Pair{d.pair()})
+	if err != nil {
+		return "", err
+	}
+	if a := answers[d.env.OutboxID]; a != consumelog.Open {
+		return a, nil
+	}
+	leased, ok, err := log.Begin(ctx, d.row(ln.c), ln.l.host.Instance, ln.l.host.Lease)
+	if err != nil || !ok {
+		return recorded, err
+	}
+	d.lease = &leased
+	ln.hold(d)
+	return consumelog.Open, nil
+}
+
+// hold makes the lane renew the lease of a delivery that has just got one.
+func (ln *lane) hold(d *delivery) {
+	ctx, cancel := context.WithCancelCause(d.ctx)
+	d.ctx, d.cancel = ctx, cancel
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.inHand[d] = struct{}{}
+}
+
+// admit loads the events of claimed deliveries and queues them.
+func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
+	if len(claimed) == 0 {
+		return
+	}
+	ids := make([]string, len(claimed))
+	for i, c := range claimed {
+		ids[i] = c.EventID
+	}
+	envs, err := ln.l.bus.envelopes(ctx, ids)
+	for i := range claimed {
+		lease := claimed[i]
+		d := &delivery{lease: &lease, attempt: lease.Attempts, env: envs[lease.EventID]}
+		d.ctx, d.cancel = context.WithCancelCause(context.Background())
+		if d.env == nil {
+			d.env = &Envelope{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType, AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
+		}
+		switch {
+		case err != nil:
+			ln.postpone(ctx, d, err)
+		case envs[lease.EventID] == nil:
+			ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
+		case !ln.push(true, d):
+			ln.giveBack(ctx, d)
+		}
+	}
+}

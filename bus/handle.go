@@ -1,0 +1,133 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// errStuck is the failure of a handler that ignores its ended context. It is abandoned:
+// its transaction is rolled back and its place in the lane is free again.
+var errStuck = errors.New("the handler did not return after its context had ended; it was abandoned")
+
+// handle calls the handlers of ds in a goroutine of their own, which contains panics
+// and runtime.Goexit, and does not wait for one that is stuck.
+func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+	var began atomic.Int64
+	began.Store(time.Now().UnixNano())
+	result := make(chan error, 1)
+	go func() {
+		err := error(&PanicError{Value: "runtime.Goexit was called"})
+		defer func() {
+			if v := recover(); v != nil {
+				err = &PanicError{Value: v, Stack: string(debug.Stack())}
+			}
+			result <- err
+		}()
+		err = ln.callAll(ctx, tx, ds, &began)
+	}()
+	return ln.watch(ctx, result, &began, ds)
+}
+
+// watch waits for the result, names a slow handler while it is slow, and gives up a stuck one.
+func (ln *lane) watch(ctx context.Context, result <-chan error, began *atomic.Int64, ds []*delivery) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var over time.Time
+	for warned := false; ; {
+		select {
+		case err := <-result:
+			return err
+		case <-tick.C:
+		}
+		took := time.Since(time.Unix(0, began.Load()))
+		if ctx.Err() != nil && over.IsZero() {
+			over = time.Now()
+		}
+		if took > ln.c.cfg.Timeout+stuckGrace || (!over.IsZero() && time.Since(over) > stuckGrace) {
+			ln.l.bus.logger.ErrorContext(ctx, "handler is stuck and was abandoned", telemetry.Consumer, ln.c.name, telemetry.Took, took)
+			return errStuck
+		}
+		if took > ln.c.cfg.Timeout/2 && !warned {
+			warned = true
+			ln.l.bus.logger.WarnContext(ctx, "handler is slow", telemetry.Consumer, ln.c.name, telemetry.EventID, ds[0].env.ID, telemetry.Count, len(ds), telemetry.Took, took)
+		}
+	}
+}
+
+// callAll calls the handler of each event, or of each run of events of one type for a batch handler.
+func (ln *lane) callAll(ctx context.Context, tx bun.Tx, ds []*delivery, began *atomic.Int64) error {
+	for len(ds) > 0 {
+		h, n := ln.c.handlers[ds[0].env.Type], 1
+		for h.batch && n < len(ds) && ds[n].env.Type == h.eventType {
+			n++
+		}
+		began.Store(time.Now().UnixNano())
+		if err := ln.call(ctx, h, tx, ds[:n]); err != nil {
+			return err
+		}
+		ds = ds[n:]
+	}
+	return nil
+}
+
+func (ln *lane) call(ctx context.Context, h *handler, tx bun.Tx, ds []*delivery) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, ln.c.cfg.Timeout, fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", h.eventType, ln.c.name, ln.c.cfg.Timeout))
+	defer cancel()
+	ctx, span := ln.span(ctx, h, ds)
+	began := time.Now()
+	defer func() {
+		m := ln.l.bus.metrics
+		telemetry.Add(ctx, m.Attempts, int64(len(ds)), telemetry.Consumer, ln.c.name, telemetry.EventType, h.eventType)
+		telemetry.Observe(ctx, m.HandlerTime, time.Since(began), telemetry.Consumer, ln.c.name, telemetry.EventType, h.eventType)
+		telemetry.End(span, err)
+	}()
+	for _, d := range ds {
+		d.record, d.started = record{}, began
+	}
+	if err = h.run(ctx, tx, ds); err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+	}
+	return err
+}
+
+// span continues the trace of the request that saved the event. A batch of several
+// has a span of its own with a link to each.
+func (ln *lane) span(ctx context.Context, h *handler, ds []*delivery) (context.Context, trace.Span) {
+	env := ds[0].env
+	attrs := trace.WithAttributes(
+		telemetry.String(telemetry.Consumer, ln.c.name),
+		telemetry.String(telemetry.EventType, h.eventType),
+		telemetry.String(telemetry.EventID, env.ID),
+		telemetry.String(telemetry.AggregateType, env.AggregateType),
+		telemetry.String(telemetry.AggregateID, env.AggregateID),
+		telemetry.String(telemetry.QueueTime, fmt.Sprint(max(time.Since(env.CreatedAt), 0).Milliseconds())),
+	)
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), attrs}
+	if len(ds) == 1 {
+		ctx = WithMetadata(telemetry.Extract(ctx, env.Metadata), inherited(env.Metadata))
+		return ln.l.bus.tracer.Start(ctx, "consume "+h.eventType, opts...)
+	}
+	for _, d := range ds {
+		opts = append(opts, trace.WithLinks(trace.LinkFromContext(telemetry.Extract(context.Background(), d.env.Metadata))))
+	}
+	return ln.l.bus.tracer.Start(ctx, "consume "+h.eventType, opts...)
+}
+
+// inherited is the part of an event's metadata that events saved by its handlers carry on.
+func inherited(md Metadata) Metadata {
+	out := maps.Clone(md)
+	for _, k := range []string{MetaTraceparent, MetaTracestate, MetaTraceID} {
+		delete(out, k)
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// Host is what the lanes need from the publisher that drives them.
+type Host struct {
+	// Instance is the owner name of every lease.
+	Instance string
+	// Lease is how long a retried delivery is leased. Renewed at a third.
+	Lease time.Duration
+	// Ended is told that retried deliveries of the events have ended.
+	Ended func(ctx context.Context, eventIDs []string)
+	// Paused tells whether the consumer must not start anything now.
+	Paused func(consumer string) bool
+}
+
+// Lanes run the deliveries of one bus: one lane per consumer, side by side.
+type Lanes struct {
+	bus    *Bus
+	host   Host
+	lanes  map[string]*lane
+	budget chan struct{}   // one token per transaction that may be open; nil is unlimited
+	work   context.Context //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
+	stop   context.CancelCauseFunc
+	wg     sync.WaitGroup
+}
+
+var (
+	errDrained   = errors.New("the drain time is over")
+	errLeaseGone = errors.New("the lease passed to another instance")
+)
+
+// Open starts the lanes. From now on the bus takes no registrations. Close them with [Lanes.Drain].
+func (b *Bus) Open(host Host) *Lanes {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open = true
+	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: b.budget()}
+	l.work, l.stop = context.WithCancelCause(context.Background())
+	for _, c := range b.consumers {
+		l.lanes[c.name] = newLane(l, c)
+	}
+	return l
+}
+
+// budget keeps two connections of a bounded pool free for the publisher and the user.
+// SQLite has one writer: a second transaction would only wait inside the database.
+func (b *Bus) budget() chan struct{} {
+	if d, err := dialect.Of(b.db); err == nil && d.Name == "sqlite" {
+		return make(chan struct{}, 1)
+	}
+	open := b.db.Stats().MaxOpenConnections
+	if open == 0 {
+		return nil
+	}
+	sum := 0
+	for _, c := range b.consumers {
+		sum += c.cfg.Concurrency
+	}
+	share := max(open-2, 1)
+	if sum > share {
+		b.logger.Warn("consumers want more connections than the pool has; they share what is there",
+			"wanted", sum, "share", share, "maxOpenConns", open)
+	}
+	return make(chan struct{}, share)
+}
+
+// Room tells how many claimed events the lanes can hold altogether, such that one
+// consumer that has come to a halt never takes all of it.
+func (l *Lanes) Room() int {
+	room := 0
+	for _, ln := range l.lanes {
+		room = max(room, ln.c.cfg.Queue)
+	}
+	return max(room, 1) * (len(l.lanes) + 1)
+}
+
+// Offer hands a leased event to the lane of one consumer. ctx ends when the lease is lost.
+// It reports false if the lane is full or paused: then the delivery has to wait in the log.
+func (l *Lanes) Offer(ctx context.Context, c *Consumer, ev Claimed, done func(Outcome)) bool {
+	ln := l.lanes[c.name]
+	if l.host.Paused(c.name) {
+		return false
+	}
+	return ln.push(false, &delivery{ctx: ctx, env: ev.Envelope, attempt: 1, version: ev.LockVersion, fresh: ev.Fresh, done: done})
+}
+
+// Retry lets every lane that has waiting deliveries due claim and run them.
+// It returns at once; the lanes go on until nothing is due any more.
+func (l *Lanes) Retry(ctx context.Context) error {
+	var names []string
+	owner := make(map[string]*lane)
+	for _, ln := range l.lanes {
+		if l.host.Paused(ln.c.name) {
+			continue
+		}
+		for _, n := range ln.c.names() {
+			names = append(names, n)
+			owner[n] = ln
+		}
+	}
+	due, err := l.bus.log.DueConsumers(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, n := range due {
+		owner[n].refill()
+	}
+	return nil
+}
+
+// Renew prolongs the leases of the retried deliveries that are in memory. Call it
+// every third of the lease.
+func (l *Lanes) Renew(ctx context.Context) error {
+	held := make(map[int64]*delivery)
+	var rows []consumelog.Leased
+	for _, ln := range l.lanes {
+		for _, d := range ln.leased() {
+			held[d.lease.ID] = d
+			rows = append(rows, *d.lease)
+		}
+	}
+	lost, err := l.bus.log.Renew(ctx, l.host.Instance, l.host.Lease, rows)
+	for _, id := range lost {
+		held[id].cancel(errLeaseGone)
+	}
+	return err
+}
+
+// Quiesce makes the lanes drop what has not started: it is reported as [Abandoned],
+// or put back into the retry queue.
+func (l *Lanes) Quiesce(ctx context.Context) {
+	for _, ln := range l.lanes {
+		for _, d := range ln.shut() {
+			ln.giveBack(ctx, d)
+		}
+	}
+}
+
+// Drain waits for what runs. When ctx ends it cancels the handlers and waits for them to notice.
+func (l *Lanes) Drain(ctx context.Context) error {
+	idle := make(chan struct{})
+	go func() {
+		l.wg.Wait()
+		close(idle)
+	}()
+	defer l.stop(errDrained)
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	}
+	l.stop(errDrained)
+	<-idle // handlers that ignore their context are abandoned by their lane
+	return errDrained
+}
+
+// Idle reports whether no lane has anything queued or running.
+func (l *Lanes) Idle() bool {
+	for _, ln := range l.lanes {
+		if !ln.idle() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,207 @@
+package bus
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+const recordTimeout = 10 * time.Second
+
+// options are those of a delivery's transaction.
+func (ln *lane) options() *sql.TxOptions {
+	d, err := dialect.Of(ln.l.bus.db)
+	if err != nil {
+		return nil
+	}
+	return d.ReadCommitted()
+}
+
+// succeed reports deliveries whose transaction has committed.
+func (ln *lane) succeed(ctx context.Context, ds []*delivery) {
+	m := ln.l.bus.metrics
+	for _, d := range ds {
+		telemetry.Add(ctx, m.Consumed, 1, telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
+		telemetry.Observe(ctx, m.Latency, time.Since(d.env.CreatedAt), telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
+		ln.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.started))
+	}
+	ln.report(ctx, Succeeded, ds...)
+}
+
+// setAside ends deliveries that do not run now, without counting an attempt.
+func (ln *lane) setAside(ctx context.Context, d *delivery, answer consumelog.Answer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	switch {
+	case answer == recorded:
+		telemetry.Add(ctx, ln.l.bus.metrics.Idempotent, 1, telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
+		ln.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
+		ln.report(ctx, Recorded, d)
+	case answer == consumelog.Lost && d.ctx.Err() == nil:
+		// The process is going down, or the outbox lease is gone.
+		ln.abandon(ctx, d)
+	case answer == consumelog.Lost:
+		telemetry.Add(ctx, ln.l.bus.metrics.LeaseLost, 1, telemetry.Consumer, ln.c.name)
+		ln.line(ctx, slog.LevelWarn, d, "the lease of the delivery was lost; its new holder goes on")
+		ln.abandon(ctx, d)
+	case answer == consumelog.Gone && d.lease != nil:
+		ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
+	case answer == consumelog.Blocked && d.direct():
+		ln.deferDirect(ctx, d, time.Second)
+	case d.direct():
+		ln.abandon(ctx, d)
+	default:
+		ln.putBack(ctx, d, time.Second)
+	}
+}
+
+func (ln *lane) abandon(ctx context.Context, d *delivery) {
+	if d.lease != nil {
+		ln.putBack(ctx, d, 0)
+		return
+	}
+	ln.report(ctx, Abandoned, d)
+}
+
+func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
+	err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, *d.lease, delay)
+	if err != nil && !errors.Is(err, consumelog.ErrLeaseLost) {
+		ln.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
+	}
+	if d.done != nil {
+		d.done(Recorded)
+	}
+}
+
+// deferDirect leaves a direct delivery to the retry queue of its consumer.
+func (ln *lane) deferDirect(ctx context.Context, d *delivery, delay time.Duration) {
+	if err := ln.l.bus.log.Defer(ctx, ln.l.bus.db, []consumelog.Delivery{d.row(ln.c)}, delay); err != nil {
+		ln.warn(ctx, d, "delivery could not be queued; its event will be claimed again", err)
+		ln.report(ctx, Abandoned, d)
+		return
+	}
+	ln.line(ctx, slog.LevelDebug, d, "delivery waits")
+	ln.report(ctx, Recorded, d)
+}
+
+// postpone puts a delivery off because the database is in trouble, uncounted.
+func (ln *lane) postpone(ctx context.Context, d *delivery, err error) {
+	ln.warn(ctx, d, "the database is in trouble; the delivery is tried again later and does not count as an attempt", err)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	delay := time.Second + rand.N(4*time.Second) //nolint:gosec // jitter
+	if d.direct() {
+		ln.deferDirect(ctx, d, delay)
+		return
+	}
+	ln.putBack(ctx, d, delay)
+}
+
+// fail stores that an attempt did not succeed. Storing it survives the end of ctx.
+func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	v := ln.c.verdict(d, cause)
+	mine, err := ln.store(ctx, d, v)
+	switch {
+	case err != nil:
+		ln.warn(ctx, d, "the failure of an attempt could not be stored; the delivery will be tried again", errors.Join(cause, err))
+		if d.done != nil {
+			d.done(Abandoned)
+		}
+		return
+	case mine:
+		ln.publishFailure(ctx, d, v, cause)
+	}
+	ln.report(ctx, Recorded, d)
+}
+
+// store writes the verdict. It reports false if the delivery belongs to somebody else.
+func (ln *lane) store(ctx context.Context, d *delivery, v consumelog.Verdict) (mine bool, err error) {
+	for try := 1; ; try++ {
+		if d.direct() {
+			mine, err = ln.l.bus.log.Fail(ctx, d.row(ln.c), v)
+		} else {
+			err = ln.l.bus.log.FailLeased(ctx, ln.l.host.Instance, *d.lease, v)
+			mine = err == nil
+		}
+		if errors.Is(err, consumelog.ErrLeaseLost) {
+			telemetry.Add(ctx, ln.l.bus.metrics.LeaseLost, 1, telemetry.Consumer, ln.c.name)
+			return false, nil
+		}
+		if err == nil || try == infraTries || ctx.Err() != nil {
+			return mine, err
+		}
+		ln.pause(ctx, try)
+	}
+}
+
+// publishFailure tells history, metrics, log and the alert hook of a stored verdict.
+func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Verdict, cause error) {
+	m, kv := ln.l.bus.metrics, []string{telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type}
+	if v.Status == consumelog.Skipped {
+		telemetry.Add(ctx, m.Skipped, 1, kv...)
+		ln.line(ctx, slog.LevelInfo, d, "event skipped", telemetry.Reason, v.Error)
+		return
+	}
+	telemetry.Add(ctx, m.Refused, 1, kv...)
+	err := ln.l.bus.log.RecordAttempt(ctx, consumelog.Attempt{Delivery: d.row(ln.c), Outcome: v.Status, Error: v.Error, Instance: ln.l.host.Instance, Duration: time.Since(d.started)})
+	if err != nil {
+		ln.warn(ctx, d, "an attempt is missing from the history", err)
+	}
+	var p *PanicError
+	if errors.As(cause, &p) && p.Stack != "" {
+		ln.line(ctx, slog.LevelError, d, "handler panicked", telemetry.Err, v.Error, telemetry.Stack, text.Clean(p.Stack, text.MaxError))
+	}
+	if v.Status != consumelog.Dead {
+		ln.line(ctx, slog.LevelWarn, d, "attempt failed; it will be tried again", telemetry.Err, v.Error, telemetry.Delay, v.Delay)
+		return
+	}
+	ln.line(ctx, slog.LevelError, d, "delivery is DEAD and waits for an operator", telemetry.Err, v.Error)
+	if ln.l.bus.onDead != nil {
+		ln.l.bus.onDead(ctx, DeadLetter{Envelope: *d.env, Consumer: ln.c.name, Attempts: d.attempt, Error: v.Error})
+	}
+}
+
+// report tells whoever waits for the deliveries how they ended: the publisher of a
+// direct one, the roll-up of their events and the queue behind them for retried ones.
+func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
+	var ended []string
+	for _, d := range ds {
+		if d.done != nil {
+			d.done(outcome)
+			continue
+		}
+		ended = append(ended, d.env.ID)
+		d.cancel(nil)
+		if err := ln.l.bus.log.WakeNext(context.WithoutCancel(ctx), ln.l.bus.db, ln.c.names(), d.row(ln.c)); err != nil {
+			ln.warn(ctx, d, "deliveries behind this one were not woken; they look again by themselves", err)
+		}
+	}
+	if len(ended) > 0 {
+		ln.l.host.Ended(context.WithoutCancel(ctx), ended)
+	}
+}
+
+func (ln *lane) warn(ctx context.Context, d *delivery, msg string, err error) {
+	ln.line(ctx, slog.LevelWarn, d, msg, telemetry.Err, text.Error(err))
+}
+
+func (ln *lane) line(ctx context.Context, level slog.Level, d *delivery, msg string, more ...any) {
+	if !ln.l.bus.logger.Enabled(ctx, level) {
+		return
+	}
+	ln.l.bus.logger.Log(ctx, level, msg, append([]any{ //nolint:sloglint // keys are constants
+		telemetry.EventID, d.env.ID, telemetry.EventType, d.env.Type, telemetry.Consumer, ln.c.name,
+		telemetry.AggregateType, d.env.AggregateType, telemetry.AggregateID, d.env.AggregateID, telemetry.Attempt, d.attempt,
+		telemetry.TraceID, d.env.Metadata[MetaTraceID], telemetry.RequestID, d.env.Metadata[MetaRequestID],
+	}, more...)...)
+}

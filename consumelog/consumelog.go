@@ -1,0 +1,132 @@
+// Package consumelog keeps the state of every delivery: one row per
+// (consumer, event) in bc_event_consume_log.
+//
+// # Contract
+//
+// The unique key (consumer_name, event_id) is what makes an effect happen once:
+// the SUCCESS row is inserted in the handler's own transaction before the
+// handler runs, so a concurrent twin waits for it and then finds it.
+//
+// Rows that wait (PENDING, FAILED) are the retry queue of their consumer. A row
+// is leased with [Log.Claim], which counts the attempt, and every later write
+// to it carries the owner and the lock version of that lease: a writer that
+// lost its lease changes nothing.
+//
+// All times are UTC by the database's clock.
+package consumelog
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// Status is the state of one delivery.
+type Status string
+
+// The states of a delivery.
+const (
+	// Pending waits for its consumer without having failed: lane full, consumer
+	// paused, or an earlier event of the aggregate unfinished.
+	Pending Status = "PENDING"
+	// Processing is leased by an instance until next_retry_at.
+	Processing Status = "PROCESSING"
+	// Failed waits for its next attempt.
+	Failed Status = "FAILED"
+	// Success is done; the effect and this row committed together.
+	Success Status = "SUCCESS"
+	// Dead waits for an operator.
+	Dead Status = "DEAD"
+	// Skipped is closed without an effect, with a reason.
+	Skipped Status = "SKIPPED"
+)
+
+// Waiting reports whether the engine itself will still work on the delivery.
+func (s Status) Waiting() bool { return s == Pending || s == Processing || s == Failed }
+
+// Done reports whether the delivery is over for good.
+func (s Status) Done() bool { return s == Success || s == Skipped }
+
+// Delivery names one event on its way to one consumer.
+type Delivery struct {
+	Consumer      string
+	EventID       string
+	EventType     string
+	OutboxID      int64
+	AggregateType string
+	AggregateID   string
+	TenantID      int64 // 0 if the event has none
+	Attempts      int   // runs so far, the present one included
+}
+
+// Log reads and writes the consume log. It is safe for concurrent use.
+type Log struct {
+	db *bun.DB
+	d  dialect.Dialect
+}
+
+// New returns the log of db. It fails for a database dialect that is not supported.
+func New(db *bun.DB) (*Log, error) {
+	d, err := dialect.Of(db)
+	if err != nil {
+		return nil, err
+	}
+	return &Log{db: db, d: d}, nil
+}
+
+// DB is the database that holds the log.
+func (l *Log) DB() *bun.DB { return l.db }
+
+const (
+	table       = "bc_event_consume_log"
+	eventTable  = "bc_outbox_event"
+	insertInto  = "INSERT INTO " + table + " (tenant_id, consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at, error_message, consumed_at, created_at, updated_at) VALUES "
+	uniqueEvent = "consumer_name,event_id"
+)
+
+// entry is one row to insert.
+type entry struct {
+	Delivery
+	status Status
+	retry  *time.Duration // until next_retry_at; nil for a row that waits for nothing
+	err    string
+}
+
+// insert builds a multi-row INSERT of the entries.
+func (l *Log) insert(entries []entry) (string, []any) {
+	var b strings.Builder
+	b.WriteString(insertInto)
+	args := make([]any, 0, len(entries)*11)
+	for i, e := range entries {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		next := "NULL"
+		args = append(args, nullInt(e.TenantID), e.Consumer, e.EventID, e.EventType, string(e.status), nullInt(e.OutboxID), e.AggregateType, e.AggregateID, e.Attempts)
+		if e.retry != nil {
+			next = l.d.After
+			args = append(args, dialect.Micro(*e.retry))
+		}
+		args = append(args, nullText(e.err))
+		fmt.Fprintf(&b, "(?, ?, ?, ?, ?, ?, ?, ?, ?, %s, ?, %s, %s, %s)", next, l.d.Now, l.d.Now, l.d.Now)
+	}
+	return b.String(), args
+}
+
+func nullInt(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
+func nullText(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

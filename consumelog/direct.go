@@ -1,0 +1,165 @@
+package consumelog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// Existing tells which of the events already have a row for the consumer,
+// under any of its names, and in which state.
+func (l *Log) Existing(ctx context.Context, idb bun.IDB, names, eventIDs []string) (map[string]Status, error) {
+	rows, err := idb.QueryContext(ctx, "SELECT event_id, status FROM "+table+" WHERE consumer_name IN (?) AND event_id IN (?)",
+		bun.List(names), bun.List(eventIDs))
+	if err != nil {
+		return nil, fmt.Errorf("consume log: look up deliveries: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	found := make(map[string]Status)
+	for rows.Next() {
+		var id, status string
+		if err := rows.Scan(&id, &status); err != nil {
+			return nil, fmt.Errorf("consume log: look up deliveries: %w", err)
+		}
+		if s := Status(status); found[id] != Success {
+			found[id] = s
+		}
+	}
+	return found, rows.Err()
+}
+
+// MarkSuccess inserts the SUCCESS rows of deliveries that were never tried
+// before. It must run before their handlers, in the same transaction.
+func (l *Log) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery) error {
+	entries := make([]entry, len(ds))
+	for i, d := range ds {
+		entries[i] = entry{Delivery: d, status: Success}
+	}
+	query, args := l.insert(entries)
+	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		return fmt.Errorf("consume log: mark deliveries: %w", err)
+	}
+	return nil
+}
+
+// Note is what a handler recorded about its delivery.
+type Note struct {
+	EventID        string
+	IdempotencyKey string // business key, at most 255 bytes; empty for none
+	Result         any    // stored as JSON; nil for none
+}
+
+// Annotate stores the notes of deliveries that are marked SUCCESS in tx.
+func (l *Log) Annotate(ctx context.Context, tx bun.Tx, consumer string, notes []Note) error {
+	for _, n := range notes {
+		var result any
+		if n.Result != nil {
+			b, err := json.Marshal(n.Result)
+			if err != nil {
+				return fmt.Errorf("consume log: result of event %s cannot be encoded: %w", n.EventID, err)
+			}
+			result = string(b)
+		}
+		if n.IdempotencyKey != "" {
+			if err := text.Key("idempotency key", n.IdempotencyKey, 255); err != nil {
+				return fmt.Errorf("consume log: event %s: %w", n.EventID, err)
+			}
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE "+table+" SET idempotency_key = ?, consume_result = ? WHERE consumer_name = ? AND event_id = ?",
+			nullText(n.IdempotencyKey), result, consumer, n.EventID)
+		if err != nil {
+			return fmt.Errorf("consume log: record result of event %s: %w", n.EventID, err)
+		}
+	}
+	return nil
+}
+
+// Marked reports whether tx still holds the SUCCESS row of the delivery. It is the
+// last statement before COMMIT: a transaction that the server silently ended has lost it.
+func (l *Log) Marked(ctx context.Context, idb bun.IDB, consumer, eventID string) (bool, error) {
+	var n int
+	err := idb.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+table+" WHERE consumer_name = ? AND event_id = ? AND status = 'SUCCESS'",
+		consumer, eventID).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("consume log: verify delivery: %w", err)
+	}
+	return n == 1, nil
+}
+
+// Defer inserts PENDING rows for deliveries that cannot run now, due after delay.
+// A delivery that has a row already is left as it is.
+func (l *Log) Defer(ctx context.Context, idb bun.IDB, ds []Delivery, delay time.Duration) error {
+	if len(ds) == 0 {
+		return nil
+	}
+	entries := make([]entry, len(ds))
+	for i, d := range ds {
+		d.Attempts = 0
+		entries[i] = entry{Delivery: d, status: Pending, retry: &delay}
+	}
+	query, args := l.insert(entries)
+	if _, err := idb.ExecContext(ctx, query+l.d.Ignore(uniqueEvent), args...); err != nil {
+		return fmt.Errorf("consume log: queue deliveries: %w", err)
+	}
+	return nil
+}
+
+// Verdict is how an attempt that did not succeed leaves its delivery.
+type Verdict struct {
+	Status Status        // Failed, Pending, Dead or Skipped
+	Delay  time.Duration // until the next attempt, for Failed and Pending
+	Error  string        // why, for people
+	Counts bool          // whether the attempt counts as one
+}
+
+func (v Verdict) retry() *time.Duration {
+	if v.Status.Waiting() {
+		return &v.Delay
+	}
+	return nil
+}
+
+// Fail inserts the row of a first attempt that did not succeed. It reports false
+// if the delivery has a row already: then somebody else is on it. It must not run
+// in a transaction that goes on: PostgreSQL ends one at a refused key.
+func (l *Log) Fail(ctx context.Context, d Delivery, v Verdict) (bool, error) {
+	if !v.Counts {
+		d.Attempts = 0
+	}
+	query, args := l.insert([]entry{{Delivery: d, status: v.Status, retry: v.retry(), err: text.Clean(v.Error, text.MaxError)}})
+	_, err := l.db.ExecContext(ctx, query, args...)
+	switch {
+	case err == nil:
+		return true, nil
+	case dialect.Classify(err) == dialect.Duplicate:
+		return false, nil
+	}
+	return false, fmt.Errorf("consume log: record failure of event %s: %w", d.EventID, err)
+}
+
+// Begin inserts the PROCESSING row of a delivery that runs without a transaction
+// of ours. It reports false if the delivery has a row already.
+func (l *Log) Begin(ctx context.Context, d Delivery, owner string, lease time.Duration) (Leased, bool, error) {
+	query := fmt.Sprintf("INSERT INTO "+table+" (tenant_id, consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at, locked_by, lock_version, consumed_at, created_at, updated_at) "+
+		"VALUES (?, ?, ?, ?, 'PROCESSING', ?, ?, ?, ?, %s, ?, 1, %s, %s, %s)", l.d.After, l.d.Now, l.d.Now, l.d.Now)
+	_, err := l.db.ExecContext(ctx, query, nullInt(d.TenantID), d.Consumer, d.EventID, d.EventType, nullInt(d.OutboxID),
+		d.AggregateType, d.AggregateID, d.Attempts, dialect.Micro(lease), owner)
+	if dialect.Classify(err) == dialect.Duplicate {
+		return Leased{}, false, nil
+	}
+	if err != nil {
+		return Leased{}, false, fmt.Errorf("consume log: begin delivery of event %s: %w", d.EventID, err)
+	}
+	leased := Leased{Delivery: d, Version: 1, Before: Pending}
+	err = l.db.QueryRowContext(ctx, "SELECT id FROM "+table+" WHERE consumer_name = ? AND event_id = ?", d.Consumer, d.EventID).Scan(&leased.ID)
+	if err != nil {
+		return Leased{}, false, fmt.Errorf("consume log: begin delivery of event %s: %w", d.EventID, err)
+	}
+	return leased, true, nil
+}

@@ -1,0 +1,123 @@
+package consumelog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// Gate is the question whether a consumer may run an event now.
+type Gate struct {
+	// Names are the consumer's name and its aliases.
+	Names []string
+	// Types are the event types the consumer handles.
+	Types []string
+	// Ordered consumers wait for every earlier event of the aggregate.
+	Ordered bool
+	// PassDead lets events pass an earlier one that is DEAD for this consumer.
+	PassDead bool
+	// Owner is the instance that asks. It must hold the outbox lease of every
+	// event that is asked for with a lock version.
+	Owner string
+	// trustMine also passes earlier events whose delivery is leased by Owner.
+	trustMine bool
+}
+
+// Answer is what the gate says of one event.
+type Answer string
+
+// The answers of the gate.
+const (
+	// Open means the delivery may run.
+	Open Answer = "open"
+	// Blocked means an earlier event of the aggregate is unfinished for the consumer.
+	Blocked Answer = "blocked"
+	// Lost means the outbox lease has passed to somebody else.
+	Lost Answer = "lost"
+	// Closed means the event is SENT: there is nothing left to deliver.
+	Closed Answer = "closed"
+	// Gone means the event's row does not exist any more.
+	Gone Answer = "gone"
+)
+
+// Ask answers for each outbox id of pairs. A pair's version, unless 0, is the
+// lock version of the outbox lease that Owner believes it holds.
+//
+// An event is blocked while an earlier event of its aggregate, of a type the
+// consumer handles, is not SENT and has no SUCCESS or SKIPPED row for the
+// consumer, whatever else is its state. An event that its producer delayed takes
+// its place in the order when it falls due.
+func (l *Log) Ask(ctx context.Context, idb bun.IDB, g Gate, pairs []dialect.Pair) (map[int64]Answer, error) {
+	blocked, args := "", []any{g.Owner}
+	if g.Ordered {
+		done := []string{string(Success), string(Skipped)}
+		if g.PassDead {
+			done = append(done, string(Dead))
+		}
+		args = append(args, bun.List(g.Types), bun.List(g.Names), bun.List(done))
+		mine := ""
+		if g.trustMine {
+			mine = " OR (l.status = 'PROCESSING' AND l.locked_by = ? AND l.next_retry_at > " + l.d.Now + ")"
+			args = append(args, g.Owner)
+		}
+		blocked = `WHEN EXISTS (SELECT 1 FROM ` + eventTable + ` p
+			WHERE p.aggregate_type = e.aggregate_type AND p.aggregate_id = e.aggregate_id AND p.id < e.id
+			AND p.status <> 'SENT' AND p.event_type IN (?)
+			AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > ` + l.d.Now + `)
+			AND NOT EXISTS (SELECT 1 FROM ` + table + ` l WHERE l.event_id = p.event_id AND l.consumer_name IN (?)
+				AND (l.status IN (?)` + mine + `))) THEN 'blocked'`
+	}
+	rows, err := idb.QueryContext(ctx, `SELECT t.id, CASE WHEN e.id IS NULL THEN 'gone' WHEN e.status = 'SENT' THEN 'closed'
+		WHEN t.v <> 0 AND (e.lock_version <> t.v OR e.status <> 'DISPATCHING' OR e.locked_by <> ?) THEN 'lost'
+		`+blocked+` ELSE 'open' END FROM `+l.d.Pairs(pairs)+` LEFT JOIN `+eventTable+` e ON e.id = t.id`, args...)
+	if err != nil {
+		return nil, fmt.Errorf("consume log: check order: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	answers := make(map[int64]Answer, len(pairs))
+	for rows.Next() {
+		var id int64
+		var answer string
+		if err := rows.Scan(&id, &answer); err != nil {
+			return nil, fmt.Errorf("consume log: check order: %w", err)
+		}
+		answers[id] = Answer(answer)
+	}
+	return answers, rows.Err()
+}
+
+// WakeNext makes the waiting deliveries of later events of the aggregate due at
+// once, after the event with the given outbox id has got out of their way.
+func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, d Delivery) error {
+	ids, err := l.column(ctx, idb, "SELECT event_id FROM "+eventTable+" WHERE aggregate_type = ? AND aggregate_id = ? AND id > ? AND status <> 'SENT' ORDER BY id LIMIT 200",
+		d.AggregateType, d.AggregateID, d.OutboxID)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	_, err = idb.ExecContext(ctx, "UPDATE "+table+" SET next_retry_at = "+l.d.Now+" WHERE consumer_name IN (?) AND event_id IN (?) AND status = 'PENDING'",
+		bun.List(names), bun.List(ids))
+	if err != nil {
+		return fmt.Errorf("consume log: wake the deliveries behind event %s: %w", d.EventID, err)
+	}
+	return nil
+}
+
+func (l *Log) column(ctx context.Context, idb bun.IDB, query string, args ...any) ([]string, error) {
+	rows, err := idb.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("consume log: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	var out []string
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			return nil, fmt.Errorf("consume log: %w", err)
+		}
+		out = append(out, s)
+	}
+	return out, rows.Err()
+}

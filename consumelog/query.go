@@ -1,0 +1,114 @@
+package consumelog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// States tells the state of every delivery of the events: event id → consumer → status.
+func (l *Log) States(ctx context.Context, idb bun.IDB, eventIDs []string) (map[string]map[string]Status, error) {
+	rows, err := idb.QueryContext(ctx, "SELECT event_id, consumer_name, status FROM "+table+" WHERE event_id IN (?)", bun.List(eventIDs))
+	if err != nil {
+		return nil, fmt.Errorf("consume log: read states: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	states := make(map[string]map[string]Status, len(eventIDs))
+	for rows.Next() {
+		var id, consumer, status string
+		if err := rows.Scan(&id, &consumer, &status); err != nil {
+			return nil, fmt.Errorf("consume log: read states: %w", err)
+		}
+		if states[id] == nil {
+			states[id] = make(map[string]Status)
+		}
+		states[id][consumer] = Status(status)
+	}
+	return states, rows.Err()
+}
+
+// Counts tells how many deliveries are in each state.
+func (l *Log) Counts(ctx context.Context) (map[Status]int64, error) {
+	rows, err := l.db.QueryContext(ctx, "SELECT status, COUNT(*) FROM "+table+" GROUP BY status")
+	if err != nil {
+		return nil, fmt.Errorf("consume log: count: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	counts := map[Status]int64{Pending: 0, Processing: 0, Failed: 0, Success: 0, Dead: 0, Skipped: 0}
+	for rows.Next() {
+		var s string
+		var n int64
+		if err := rows.Scan(&s, &n); err != nil {
+			return nil, fmt.Errorf("consume log: count: %w", err)
+		}
+		counts[Status(s)] = n
+	}
+	return counts, rows.Err()
+}
+
+// Record is one row of the consume log, for people.
+type Record struct {
+	ID             int64     `json:"id"`
+	Consumer       string    `json:"consumer"`
+	EventID        string    `json:"eventId"`
+	EventType      string    `json:"eventType"`
+	Status         Status    `json:"status"`
+	Attempts       int       `json:"attempts"`
+	IdempotencyKey string    `json:"idempotencyKey,omitempty"`
+	Result         string    `json:"result,omitempty"` // JSON text
+	Error          string    `json:"error,omitempty"`
+	CreatedAt      time.Time `json:"createdAt"`
+	ConsumedAt     time.Time `json:"consumedAt"`
+	NextRetryAt    time.Time `json:"nextRetryAt,omitzero"`
+}
+
+// ByEvents lists the deliveries of the events, oldest first.
+func (l *Log) ByEvents(ctx context.Context, eventIDs ...string) ([]Record, error) {
+	if len(eventIDs) == 0 {
+		return nil, nil
+	}
+	query := "SELECT id, consumer_name, event_id, event_type, status, attempts, COALESCE(idempotency_key, ''), COALESCE(" + l.d.Text("consume_result") + ", ''), COALESCE(error_message, ''), " +
+		l.d.Micros("created_at") + ", " + l.d.Micros("consumed_at") + ", COALESCE(" + l.d.Micros("next_retry_at") + ", 0) FROM " + table + " WHERE event_id IN (?) ORDER BY id"
+	rows, err := l.db.QueryContext(ctx, query, bun.List(eventIDs))
+	if err != nil {
+		return nil, fmt.Errorf("consume log: list deliveries: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	var out []Record
+	for rows.Next() {
+		var r Record
+		var created, consumed, next int64
+		if err := rows.Scan(&r.ID, &r.Consumer, &r.EventID, &r.EventType, &r.Status, &r.Attempts, &r.IdempotencyKey, &r.Result, &r.Error, &created, &consumed, &next); err != nil {
+			return nil, fmt.Errorf("consume log: list deliveries: %w", err)
+		}
+		r.CreatedAt, r.ConsumedAt = time.UnixMicro(created).UTC(), time.UnixMicro(consumed).UTC()
+		if next != 0 {
+			r.NextRetryAt = time.UnixMicro(next).UTC()
+		}
+		out = append(out, r)
+	}
+	return out, rows.Err()
+}
+
+// Attempt is one run of a delivery that did not succeed.
+type Attempt struct {
+	Delivery
+	Outcome  Status
+	Error    string
+	Instance string
+	Duration time.Duration
+}
+
+// RecordAttempt adds an attempt to the history of its delivery.
+func (l *Log) RecordAttempt(ctx context.Context, a Attempt) error {
+	_, err := l.db.ExecContext(ctx, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, "+l.d.Now+")",
+		a.Consumer, a.EventID, a.Attempts, string(a.Outcome), nullText(text.Clean(a.Error, text.MaxError)), a.Instance, a.Duration.Microseconds())
+	if err != nil {
+		return fmt.Errorf("consume log: record attempt on event %s: %w", a.EventID, err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+// Package eventrow reads rows of bc_outbox_event that may have been written by
+// anybody, by hand too: one rotten row never spoils the reading of the others.
+package eventrow
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// Row is a row as far as it could be read.
+type Row struct {
+	OutboxID                   int64
+	ID, Type                   string
+	AggregateType, AggregateID string
+	TenantID, StoreID          int64
+	SchemaVersion              int
+	MaxAttempts                int
+	Payload                    []byte
+	Metadata                   map[string]string
+	CreatedAt                  time.Time
+	Status                     string
+	RetryCount                 int
+	LockVersion                int64
+	Malformed                  string // why the row cannot be delivered; empty if it can
+}
+
+const columns = 15
+
+// Select is a SELECT of the rows e that tail (JOIN …, WHERE … ORDER BY …) names.
+func Select(d dialect.Dialect, tail string) string {
+	return "SELECT e.id, e.event_id, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id, e.store_id, e.schema_version, e.max_retry_count, " +
+		d.Text("e.event_payload") + ", " + d.Text("e.event_metadata") + ", " + d.Micros("e.created_at") + ", e.status, e.retry_count, e.lock_version FROM bc_outbox_event e " + tail
+}
+
+// Read runs a query made by [Select].
+func Read(ctx context.Context, idb bun.IDB, query string, args ...any) ([]Row, error) {
+	rows, err := idb.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	var out []Row
+	raw := make([]sql.NullString, columns)
+	dest := make([]any, columns)
+	for i := range raw {
+		dest[i] = &raw[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return nil, err
+		}
+		out = append(out, parse(raw))
+	}
+	return out, rows.Err()
+}
+
+func parse(raw []sql.NullString) Row {
+	p := parser{raw: raw}
+	r := Row{
+		OutboxID: p.number(0, "id"), ID: raw[1].String, Type: raw[2].String,
+		AggregateType: raw[3].String, AggregateID: raw[4].String,
+		TenantID: p.number(5, "tenant_id"), StoreID: p.number(6, "store_id"),
+		SchemaVersion: int(p.number(7, "schema_version")), MaxAttempts: int(p.number(8, "max_retry_count")),
+		Payload: []byte(raw[9].String), CreatedAt: time.UnixMicro(p.number(11, "created_at")).UTC(),
+		Status: raw[12].String, RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"),
+	}
+	if !json.Valid(r.Payload) {
+		p.errs = append(p.errs, errors.New("event_payload is not valid JSON"))
+	}
+	var err error
+	if r.Metadata, err = metadata(raw[10].String); err != nil {
+		p.errs = append(p.errs, err)
+	}
+	if err := errors.Join(p.errs...); err != nil {
+		r.Malformed = err.Error()
+	}
+	return r
+}
+
+type parser struct {
+	raw  []sql.NullString
+	errs []error
+}
+
+func (p *parser) number(i int, column string) int64 {
+	if !p.raw[i].Valid {
+		return 0
+	}
+	n, err := strconv.ParseInt(p.raw[i].String, 10, 64)
+	if err != nil {
+		p.errs = append(p.errs, fmt.Errorf("%s %q is not a whole number", column, p.raw[i].String))
+	}
+	return n
+}
+
+// metadata reads a JSON object. Values that are not strings, as people write them by
+// hand ({"userId": 789}), are kept as their JSON text.
+func metadata(s string) (map[string]string, error) {
+	md := make(map[string]string)
+	if s == "" || s == "null" {
+		return md, nil
+	}
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s), &values); err != nil {
+		return md, errors.New("event_metadata is not a JSON object")
+	}
+	for k, v := range values {
+		var text string
+		if json.Unmarshal(v, &text) != nil {
+			text = string(bytes.TrimSpace(v))
+		}
+		md[k] = text
+	}
+	return md, nil
+}

@@ -1,0 +1,25 @@
+// Package instance names a process among all processes that share a database.
+package instance
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"regexp"
+)
+
+var unsafe = regexp.MustCompile(`[^A-Za-z0-9_.-]+`) //nolint:gochecknoglobals // compiled once
+
+// Name is host name, process id and a random part: unique without any configuration,
+// and readable in a table of leases. At most 64 characters of [A-Za-z0-9_.-].
+func Name() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	host = unsafe.ReplaceAllString(host, "-")
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), 40)], os.Getpid(), hex.EncodeToString(random[:]))
+}

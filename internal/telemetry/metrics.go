@@ -1,0 +1,118 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Metrics are the instruments of the engine, under the names of the original design.
+type Metrics struct {
+	Created, Sent, Failed, Dead   metric.Int64Counter // outbox.event.*
+	Repeated, Unroutable          metric.Int64Counter
+	Consumed, Idempotent, Refused metric.Int64Counter // consumer.event.consumed, .idempotent, .failed
+	Attempts, LeaseLost, Skipped  metric.Int64Counter
+	LocalFirst                    metric.Int64Counter
+	Latency, HandlerTime          metric.Float64Histogram
+
+	meter metric.Meter
+}
+
+// NewMetrics makes the instruments; mp nil means the global provider.
+func NewMetrics(mp metric.MeterProvider) (*Metrics, error) {
+	if mp == nil {
+		mp = otel.GetMeterProvider()
+	}
+	b := builder{meter: mp.Meter(Scope)}
+	m := &Metrics{
+		Created:     b.counter("outbox.event.created", "Events saved."),
+		Repeated:    b.counter("outbox.event.repeated", "Saves of a keyed event that existed already."),
+		Sent:        b.counter("outbox.event.sent", "Events delivered to every consumer."),
+		Failed:      b.counter("outbox.event.failed", "Events left with a delivery that waits for another attempt."),
+		Dead:        b.counter("outbox.event.dead", "Events left with a delivery that waits for an operator."),
+		Unroutable:  b.counter("outbox.event.unroutable", "Times an event was parked because nobody registered for its type."),
+		LocalFirst:  b.counter("outbox.event.local_first", "Events delivered everywhere by the first attempt in the process that saved them."),
+		Consumed:    b.counter("consumer.event.consumed", "Deliveries that took effect."),
+		Idempotent:  b.counter("consumer.event.idempotent", "Deliveries found done already."),
+		Refused:     b.counter("consumer.event.failed", "Attempts that failed."),
+		Attempts:    b.counter("consumer.event.attempts", "Handler runs."),
+		Skipped:     b.counter("consumer.event.skipped", "Deliveries closed without an effect."),
+		LeaseLost:   b.counter("outbox.lease.lost", "Writes refused because the lease had passed to another instance."),
+		Latency:     b.histogram("consumer.event.latency", "From the save to the handler's commit."),
+		HandlerTime: b.histogram("consumer.handler.duration", "Time inside one handler call."),
+		meter:       b.meter,
+	}
+	return m, b.err
+}
+
+// Add counts n with attributes given as key, value, key, value.
+func Add(ctx context.Context, c metric.Int64Counter, n int64, kv ...string) {
+	if n != 0 {
+		c.Add(ctx, n, metric.WithAttributes(attrs(kv)...))
+	}
+}
+
+// Observe records a duration with attributes given as key, value, key, value.
+func Observe(ctx context.Context, h metric.Float64Histogram, d time.Duration, kv ...string) {
+	h.Record(ctx, max(d, 0).Seconds(), metric.WithAttributes(attrs(kv)...))
+}
+
+// Gauges registers observable gauges that are all read by one callback.
+// Call the result to unregister them.
+func (m *Metrics) Gauges(read func(ctx context.Context, set func(name string, v float64, kv ...string)) error, names ...string) (func() error, error) {
+	gauges := make(map[string]metric.Float64ObservableGauge, len(names))
+	list := make([]metric.Observable, 0, len(names))
+	for _, name := range names {
+		g, err := m.meter.Float64ObservableGauge(name)
+		if err != nil {
+			return nil, fmt.Errorf("telemetry: gauge %s: %w", name, err)
+		}
+		gauges[name] = g
+		list = append(list, g)
+	}
+	reg, err := m.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		return read(ctx, func(name string, v float64, kv ...string) {
+			o.ObserveFloat64(gauges[name], v, metric.WithAttributes(attrs(kv)...))
+		})
+	}, list...)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: register gauges: %w", err)
+	}
+	return reg.Unregister, nil
+}
+
+func attrs(kv []string) []attribute.KeyValue {
+	out := make([]attribute.KeyValue, 0, len(kv)/2)
+	for i := 0; i+1 < len(kv); i += 2 {
+		out = append(out, attribute.String(kv[i], kv[i+1]))
+	}
+	return out
+}
+
+type builder struct {
+	meter metric.Meter
+	err   error
+}
+
+func (b *builder) counter(name, help string) metric.Int64Counter {
+	c, err := b.meter.Int64Counter(name, metric.WithDescription(help))
+	if err != nil && b.err == nil {
+		b.err = fmt.Errorf("telemetry: counter %s: %w", name, err)
+	}
+	return c
+}
+
+// buckets reach from half a millisecond to ten minutes, in seconds.
+var buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600} //nolint:gochecknoglobals // a constant table
+
+func (b *builder) histogram(name, help string) metric.Float64Histogram {
+	h, err := b.meter.Float64Histogram(name, metric.WithDescription(help), metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(buckets...))
+	if err != nil && b.err == nil {
+		b.err = fmt.Errorf("telemetry: histogram %s: %w", name, err)
+	}
+	return h
+}

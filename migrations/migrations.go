@@ -1,0 +1,203 @@
+// Package migrations holds the tables of bluecone as plain, versioned SQL for each
+// database, and applies it.
+//
+// # Contract
+//
+// [Up] may be called by any number of processes at once, and again after a process was
+// killed half-way: one of them works at a time, and every statement can be repeated. It
+// never changes or drops what it did not create. To run the SQL with a tool of your own,
+// take it from [FS].
+package migrations
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+//go:embed mysql/*.sql postgres/*.sql sqlite/*.sql
+var files embed.FS
+
+// Migration is one numbered SQL file.
+type Migration struct {
+	Version   int
+	Name      string
+	AppliedAt time.Time // zero if it is pending
+	checksum  string
+	sql       string
+}
+
+// FS returns the SQL files of "mysql" (MariaDB too), "postgres" or "sqlite".
+func FS(dialectName string) (fs.FS, error) {
+	switch dialectName {
+	case "mysql", "postgres", "sqlite":
+		return fs.Sub(files, dialectName)
+	}
+	return nil, fmt.Errorf("migrations: dialect %q is unknown: it must be mysql, postgres or sqlite", dialectName)
+}
+
+// Up applies what is pending. An applied file that has changed since, and a database that
+// is ahead of this code, are errors.
+func Up(ctx context.Context, db *bun.DB) error {
+	d, err := dialect.Of(db)
+	if err != nil {
+		return err
+	}
+	wanted, err := load(d.Name)
+	if err != nil {
+		return err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("migrations: connect: %w", err)
+	}
+	defer conn.Close() //nolint:errcheck // back to the pool
+	return locked(ctx, conn, d, func() error { return apply(ctx, conn, d, wanted) })
+}
+
+// Status lists the migrations of this code and when each was applied.
+func Status(ctx context.Context, db *bun.DB) ([]Migration, error) {
+	d, err := dialect.Of(db)
+	if err != nil {
+		return nil, err
+	}
+	all, err := load(d.Name)
+	if err != nil {
+		return nil, err
+	}
+	applied, err := readApplied(ctx, db, d)
+	if err != nil {
+		return all, nil //nolint:nilerr // no version table: nothing is applied
+	}
+	for i := range all {
+		all[i].AppliedAt = applied[all[i].Version].AppliedAt
+	}
+	return all, nil
+}
+
+var fileName = regexp.MustCompile(`^(\d{4})_(\w+)\.sql$`)
+
+func load(dialectName string) ([]Migration, error) {
+	dir, err := FS(dialectName)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := fs.ReadDir(dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	var out []Migration
+	for _, e := range entries {
+		parts := fileName.FindStringSubmatch(e.Name())
+		if parts == nil {
+			return nil, fmt.Errorf("migrations: file name %q does not read NNNN_name.sql", e.Name())
+		}
+		version, err := strconv.Atoi(parts[1])
+		if err != nil {
+			return nil, err
+		}
+		text, err := fs.ReadFile(dir, e.Name())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Migration{Version: version, Name: parts[2], sql: string(text), checksum: checksum(text)})
+	}
+	return out, nil
+}
+
+func checksum(text []byte) string {
+	h := fnv.New64a()
+	_, _ = h.Write(text) // never fails
+	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+const versionTable = "bc_schema_version"
+
+func apply(ctx context.Context, conn bun.Conn, d dialect.Dialect, wanted []Migration) error {
+	create := "CREATE TABLE IF NOT EXISTS " + versionTable + " (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(128) NOT NULL, checksum VARCHAR(64) NOT NULL, applied_at " +
+		map[string]string{"mysql": "DATETIME(6)", "postgres": "timestamptz", "sqlite": "TEXT"}[d.Name] + " NOT NULL)"
+	if d.Name == "mysql" {
+		create += " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+	}
+	if _, err := conn.ExecContext(ctx, create); err != nil {
+		return fmt.Errorf("migrations: create %s: %w", versionTable, err)
+	}
+	applied, err := readApplied(ctx, conn, d)
+	if err != nil {
+		return err
+	}
+	for v := range applied {
+		if v > wanted[len(wanted)-1].Version {
+			return fmt.Errorf("migrations: the database has version %d, this code knows only %d: run the newer code, or restore a backup", v, wanted[len(wanted)-1].Version)
+		}
+	}
+	for _, m := range wanted {
+		if done, ok := applied[m.Version]; ok {
+			if done.checksum != m.checksum {
+				return fmt.Errorf("migrations: version %d (%s) was applied with other contents than this code has", m.Version, m.Name)
+			}
+			continue
+		}
+		if err := run(ctx, conn, d, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readApplied(ctx context.Context, idb bun.IDB, d dialect.Dialect) (map[int]Migration, error) {
+	rows, err := idb.QueryContext(ctx, "SELECT version, name, checksum, "+d.Micros("applied_at")+" FROM "+versionTable)
+	if err != nil {
+		return nil, fmt.Errorf("migrations: read %s: %w", versionTable, err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	out := make(map[int]Migration)
+	for rows.Next() {
+		var m Migration
+		var at int64
+		if err := rows.Scan(&m.Version, &m.Name, &m.checksum, &at); err != nil {
+			return nil, fmt.Errorf("migrations: read %s: %w", versionTable, err)
+		}
+		m.AppliedAt = time.UnixMicro(at).UTC()
+		out[m.Version] = m
+	}
+	return out, rows.Err()
+}
+
+// run executes the statements of one file. MySQL commits each of them by itself, so the
+// version row comes last and every statement can be repeated.
+func run(ctx context.Context, conn bun.Conn, d dialect.Dialect, m Migration) error {
+	for i, stmt := range strings.Split(m.sql, ";\n") {
+		if blank(stmt) {
+			continue
+		}
+		if _, err := conn.ExecContext(ctx, stmt); err != nil {
+			return fmt.Errorf("migrations: %04d_%s, statement %d: %w", m.Version, m.Name, i+1, err)
+		}
+	}
+	_, err := conn.ExecContext(ctx, "INSERT INTO "+versionTable+" (version, name, checksum, applied_at) VALUES (?, ?, ?, "+d.Now+")", m.Version, m.Name, m.checksum)
+	if err != nil {
+		return fmt.Errorf("migrations: %04d_%s: note the version: %w", m.Version, m.Name, err)
+	}
+	return nil
+}
+
+// blank reports whether a piece of SQL is empty but for comments.
+func blank(stmt string) bool {
+	for line := range strings.Lines(stmt) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,129 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+const (
+	// parkFor is how long an event that nobody consumes is left alone.
+	parkFor = 30 * time.Second
+	// maxExpired is after how many expired leases an event is no longer handed to all
+	// its consumers at once: one of them may be killing the process.
+	maxExpired = 3
+)
+
+// dispatch hands claimed events, in id order, to the lanes of their consumers.
+func (s *session) dispatch(ctx context.Context, c claim) error {
+	s.setPaused(c.consumers)
+	rows, err := s.park(ctx, c)
+	if err != nil {
+		return err
+	}
+	var waiting []consumelog.Delivery
+	var held []*flight
+	for _, row := range rows {
+		f := s.launch(row)
+		later := s.offer(f, c.consumers)
+		if len(later) == 0 {
+			f.done(bus.Succeeded) // the dispatch itself
+			continue
+		}
+		waiting = append(waiting, later...)
+		held = append(held, f)
+	}
+	err = s.p.ob.log.Defer(ctx, s.p.ob.db, waiting, 0)
+	for _, f := range held {
+		f.done(bus.Recorded)
+	}
+	return err
+}
+
+// offer hands one event to the lanes and returns the deliveries that have to wait in the log.
+func (s *session) offer(f *flight, all []registration) []consumelog.Delivery {
+	var local []*bus.Consumer
+	for _, c := range s.consumers {
+		if c.Handles(f.row.Type) {
+			local = append(local, c)
+			f.needed = append(f.needed, c.Name())
+		}
+	}
+	others := foreign(all, s.consumers, f.row.Type)
+	f.needed = append(f.needed, others...)
+	f.open.Store(int32(len(local)) + 1) //nolint:gosec // a handful of consumers
+	var waiting []consumelog.Delivery
+	for _, name := range others {
+		waiting = append(waiting, deliveryOf(f, name))
+	}
+	alone := f.row.RetryCount >= maxExpired
+	for _, c := range local {
+		ev := bus.Claimed{Envelope: f.env, LockVersion: f.row.LockVersion, Fresh: f.fresh}
+		if alone || !s.lanes.Offer(f.ctx, c, ev, f.done) {
+			waiting = append(waiting, deliveryOf(f, c.Name()))
+			f.open.Add(-1) // never the last one: the dispatch itself is still open
+			f.clean.Store(false)
+		}
+	}
+	return waiting
+}
+
+func deliveryOf(f *flight, consumer string) consumelog.Delivery {
+	return consumelog.Delivery{
+		Consumer: consumer, EventID: f.row.ID, EventType: f.row.Type, OutboxID: f.row.OutboxID,
+		AggregateType: f.row.AggregateType, AggregateID: f.row.AggregateID, TenantID: f.row.TenantID,
+	}
+}
+
+// park puts events whose type nobody consumes aside for a while, gives back the later
+// events of their aggregates, and returns the rest.
+func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err error) {
+	o := s.p.ob
+	behind := make(map[[2]string]bool)
+	var park, back []*flight
+	for _, row := range c.rows {
+		key := [2]string{row.AggregateType, row.AggregateID}
+		switch {
+		case behind[key]:
+			back = append(back, &flight{row: row})
+		case s.unroutable(row, c.consumers):
+			behind[key] = true
+			park = append(park, &flight{row: row})
+			telemetry.Add(ctx, o.metrics.Unroutable, 1, telemetry.EventType, row.Type)
+			s.warnUnroutable(ctx, row)
+		default:
+			rows = append(rows, row)
+		}
+	}
+	if len(park) == 0 {
+		return rows, nil
+	}
+	if err := s.giveBack(ctx, park, StatusScheduled, parkFor, "no consumer is registered for "+park[0].row.Type); err != nil {
+		return rows, err
+	}
+	return rows, s.giveBack(ctx, back, StatusNew, 0, "")
+}
+
+func (s *session) unroutable(row eventrow.Row, all []registration) bool {
+	for _, c := range s.consumers {
+		if c.Handles(row.Type) {
+			return false
+		}
+	}
+	return len(foreign(all, s.consumers, row.Type)) == 0 && !s.p.bus.Ignores(row.Type)
+}
+
+// warnUnroutable reports an event type without a consumer once, after the grace time.
+func (s *session) warnUnroutable(ctx context.Context, row eventrow.Row) {
+	if time.Since(row.CreatedAt) < s.p.cfg.UnroutableGrace {
+		return
+	}
+	if _, said := s.saidUnroutable.LoadOrStore(row.Type, true); !said {
+		s.p.ob.logger.WarnContext(ctx, "events of a type that nobody consumes are parked: register a consumer, or declare the type with Bus.Unconsumed",
+			telemetry.EventType, row.Type, telemetry.EventID, row.ID, telemetry.AggregateType, row.AggregateType, telemetry.AggregateID, row.AggregateID)
+	}
+}

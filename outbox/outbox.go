@@ -1,0 +1,147 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/instance"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// Status is the state of an event.
+type Status string
+
+// The states of an event.
+const (
+	// StatusNew is committed and due at once.
+	StatusNew Status = "NEW"
+	// StatusScheduled is due at next_retry_at: delayed by its producer, or parked because
+	// nobody registered for its type.
+	StatusScheduled Status = "SCHEDULED"
+	// StatusDispatching is leased by an instance until next_retry_at.
+	StatusDispatching Status = "DISPATCHING"
+	// StatusSent is delivered to, or skipped by, every consumer.
+	StatusSent Status = "SENT"
+	// StatusFailed has a delivery that waits for another attempt.
+	StatusFailed Status = "FAILED"
+	// StatusDead has a delivery that waits for an operator, and none that waits for the engine.
+	StatusDead Status = "DEAD"
+)
+
+const table = "bc_outbox_event"
+
+// Config configures an [Outbox]. The zero value works.
+type Config struct {
+	// MaxRetryCount is how many failed attempts a delivery may have, unless its
+	// consumer says otherwise (bluecone.outbox.max-retry-count). Default: 10.
+	MaxRetryCount int
+	// MaxPayload is the largest payload that is accepted, in bytes of JSON. Default: 256 KiB.
+	MaxPayload int
+	// Instance names this process in leases and logs, at most 64 characters.
+	// Default: host name, process id and a random part.
+	Instance string
+	// Logger receives one line per outcome, never a payload. Default: slog.Default().
+	Logger *slog.Logger
+	// TracerProvider makes the producer spans. Default: the global provider.
+	TracerProvider trace.TracerProvider
+	// MeterProvider makes the instruments. Default: the global provider.
+	MeterProvider metric.MeterProvider
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxRetryCount == 0 {
+		c.MaxRetryCount = 10
+	}
+	if c.MaxPayload == 0 {
+		c.MaxPayload = 256 << 10
+	}
+	if c.Instance == "" {
+		c.Instance = instance.Name()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.MaxRetryCount < 0 || c.MaxRetryCount > 1000 {
+		errs = append(errs, fmt.Errorf("outbox.Config.MaxRetryCount is %d: it must be between 1 and 1000 (0 means 10)", c.MaxRetryCount))
+	}
+	if c.MaxPayload < 0 || c.MaxPayload > 4<<20 {
+		errs = append(errs, fmt.Errorf("outbox.Config.MaxPayload is %d: it must be between 1 and %d bytes (0 means 256 KiB)", c.MaxPayload, 4<<20))
+	}
+	if len(c.Instance) > 64 {
+		errs = append(errs, fmt.Errorf("outbox.Config.Instance %q has %d characters: the limit is 64", c.Instance, len(c.Instance)))
+	}
+	return errors.Join(errs...)
+}
+
+// Outbox saves events, and answers and steers what has become of them.
+// It is safe for concurrent use.
+type Outbox struct {
+	db      *bun.DB
+	d       dialect.Dialect
+	cfg     Config
+	log     *consumelog.Log
+	logger  *slog.Logger
+	tracer  trace.Tracer
+	metrics *telemetry.Metrics
+	hook    *commitHook
+
+	mu         sync.Mutex
+	wakers     map[*Publisher]func()
+	publishers int
+}
+
+// New returns the outbox of db. It adds a query hook to db that notices the commits of
+// transactions that saved something, so call it while wiring, before db is in use.
+func New(db *bun.DB, cfg Config) (*Outbox, error) {
+	if db == nil {
+		return nil, errors.New("outbox.New: db is nil")
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	d, err := dialect.Of(db)
+	if err != nil {
+		return nil, err
+	}
+	log, err := consumelog.New(db)
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := telemetry.NewMetrics(cfg.MeterProvider)
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	ob := &Outbox{
+		db: db, d: d, cfg: cfg, log: log, logger: cfg.Logger, metrics: metrics,
+		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
+	}
+	ob.hook = &commitHook{ob: ob}
+	db.AddQueryHook(ob.hook)
+	return ob, nil
+}
+
+// Instance is the name of this process in leases and logs.
+func (o *Outbox) Instance() string { return o.cfg.Instance }
+
+// Log is the consume log beside the outbox.
+func (o *Outbox) Log() *consumelog.Log { return o.log }
+
+// inTx runs one of the engine's own short transactions.
+func (o *Outbox) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
+	return o.db.RunInTx(engineContext(ctx), o.d.ReadCommitted(), fn)
+}

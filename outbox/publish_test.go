@@ -1,0 +1,47 @@
+package outbox_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+func TestPublishesToEveryConsumer(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		for _, name := range []string{"A", "B", "C"} {
+			f.counting(name, bus.ConsumerConfig{})
+		}
+		for _, id := range ids(50) {
+			f.save(orderPaid{OrderID: id, Seq: 1}, orderPaid{OrderID: id, Seq: 2})
+		}
+		r := f.once()
+		require.Equal(t, 100, r.Claimed)
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 100}, f.statuses())
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 300}, f.deliveries())
+		require.Equal(t, 300, f.count("SELECT COUNT(*) FROM effect"))
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect a JOIN effect b ON b.consumer = a.consumer AND b.aggregate = a.aggregate AND b.id > a.id AND b.seq < a.seq"), "out of order")
+	})
+}
+
+func TestWakesAfterCommit(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.run(outbox.PublisherConfig{Poll: 3600e9, Cron: "0 0 0 1 1 ?"})
+		for range 3 {
+			f.save(orderPaid{OrderID: "1"})
+		}
+		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 3 }, "delivered without a poll")
+	})
+}

@@ -1,0 +1,166 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/schedule"
+)
+
+// PublisherConfig configures a [Publisher]. The zero value works.
+type PublisherConfig struct {
+	// BatchSize is the most events one claim takes (bluecone.outbox.batch-size). Default: 100.
+	BatchSize int
+	// Cron is when the publisher looks at everything whether or not a hint says so
+	// (bluecone.outbox.publisher-cron). Saving in this process wakes it within
+	// milliseconds; this is the safety net. Default: "0/10 * * * * ?", every 10 s.
+	Cron string
+	// Poll is how often it looks for events of other processes, retries that have
+	// fallen due and leases that have expired. Default: 1 s.
+	Poll time.Duration
+	// Lease is how long events are leased; running ones are renewed at a third.
+	// It is how long the events of a dead instance wait. Default: 30 s.
+	Lease time.Duration
+	// DrainTimeout is how long running handlers may finish after Run's context has
+	// ended. Default: 30 s.
+	DrainTimeout time.Duration
+	// UnroutableGrace is the age after which an event without any consumer is
+	// reported. Default: 1 min.
+	UnroutableGrace time.Duration
+}
+
+func (c PublisherConfig) withDefaults() PublisherConfig {
+	set := func(v *time.Duration, def time.Duration) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	if c.BatchSize == 0 {
+		c.BatchSize = 100
+	}
+	if c.Cron == "" {
+		c.Cron = "0/10 * * * * ?"
+	}
+	set(&c.Poll, time.Second)
+	set(&c.Lease, 30*time.Second)
+	set(&c.DrainTimeout, 30*time.Second)
+	set(&c.UnroutableGrace, time.Minute)
+	return c
+}
+
+func (c PublisherConfig) validate() error {
+	var errs []error
+	if c.BatchSize < 0 || c.BatchSize > 1000 {
+		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.BatchSize is %d: it must be between 1 and 1000 (0 means 100)", c.BatchSize))
+	}
+	if c.Cron != "" {
+		if _, err := schedule.Parse(c.Cron); err != nil {
+			errs = append(errs, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err))
+		}
+	}
+	for _, f := range []struct {
+		name     string
+		v, least time.Duration
+	}{{"Poll", c.Poll, time.Millisecond}, {"Lease", c.Lease, 100 * time.Millisecond}, {"DrainTimeout", c.DrainTimeout, time.Millisecond}, {"UnroutableGrace", c.UnroutableGrace, 0}} {
+		if f.v != 0 && f.v < f.least {
+			errs = append(errs, fmt.Errorf("outbox.PublisherConfig.%s is %v: it must be at least %v (0 means the default)", f.name, f.v, f.least))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Publisher brings committed events to the consumers of a bus.
+type Publisher struct {
+	ob    *Outbox
+	bus   *bus.Bus
+	cfg   PublisherConfig
+	cron  schedule.Spec
+	owner string // unique in the deployment
+}
+
+// NewPublisher returns a publisher from ob to the consumers of b. All mistakes in cfg
+// are reported at once.
+func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, error) {
+	if ob == nil || b == nil {
+		return nil, errors.New("outbox.NewPublisher: the outbox and the bus must not be nil")
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	cron, err := schedule.Parse(cfg.Cron)
+	if err != nil {
+		return nil, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err)
+	}
+	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron}
+	p.owner = ob.nextOwner()
+	return p, nil
+}
+
+// nextOwner is the instance name, with a number for every further publisher of this process.
+func (o *Outbox) nextOwner() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.publishers++
+	if o.publishers == 1 {
+		return o.cfg.Instance
+	}
+	suffix := "#" + strconv.Itoa(o.publishers)
+	return o.cfg.Instance[:min(len(o.cfg.Instance), 64-len(suffix))] + suffix
+}
+
+// Run publishes until ctx ends, then drains and returns nil. While the database cannot be
+// reached it says so once and keeps trying. It returns an error only if the drain time was
+// not enough for the handlers that ran.
+func (p *Publisher) Run(ctx context.Context) error {
+	s := p.open()
+	wake := make(chan struct{}, 1)
+	p.ob.subscribe(p, func() { signal(wake) })
+	defer p.ob.unsubscribe(p)
+	if err := s.enroll(ctx); err != nil {
+		return s.close() // ctx ended before the database came back
+	}
+	p.ob.logger.InfoContext(ctx, "publisher runs", "instance", p.owner, "consumers", describe(s.consumers))
+	s.background.Go(func() { s.keepAlive(ctx) })
+	s.loop(ctx, wake)
+	err := s.close()
+	p.ob.logger.InfoContext(context.WithoutCancel(ctx), "publisher stopped", "instance", p.owner, "drained", err == nil)
+	return err
+}
+
+// Report says what one [Publisher.RunOnce] did.
+type Report struct {
+	Claimed int `json:"claimed"` // events claimed
+	Retried int `json:"retried"` // deliveries run from the retry queues
+}
+
+// RunOnce publishes what is due now, retries included, waits for its deliveries, and returns.
+func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
+	s := p.open()
+	err := s.once(ctx)
+	closed := s.close()
+	return Report{Claimed: int(s.claimed.Load()), Retried: int(s.retried.Load())}, errors.Join(err, closed)
+}
+
+func (o *Outbox) subscribe(p *Publisher, wake func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wakers[p] = wake
+}
+
+func (o *Outbox) unsubscribe(p *Publisher) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.wakers, p)
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,249 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+const (
+	maxDepth       = 30
+	maxMetadata    = 16 << 10
+	metaInstance   = "instance"
+	insertColumns  = "tenant_id, store_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, schema_version, status, max_retry_count, next_retry_at, created_at, updated_at"
+	keyedNamespace = "bluecone event"
+)
+
+// namespace is the UUID namespace of keyed events.
+var namespace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/bluecone-go/bluecone#event")) //nolint:gochecknoglobals // a constant
+
+// Save stores the events in the caller's transaction. Nothing is stored, and the
+// transaction is still usable, if one of them is not valid; the error says which and why.
+// Saving a keyed event that exists already is a no-op.
+//
+// Events of one aggregate are delivered in the order of their commits if the
+// transaction has locked the aggregate (by changing its row, say) before it saves.
+func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err error) {
+	if len(events) == 0 {
+		return nil
+	}
+	if tx.Tx == nil {
+		return errors.New("outbox: Save needs an open transaction, got the zero bun.Tx")
+	}
+	ctx, span := o.tracer.Start(ctx, "save "+typeOf(events[0]), trace.WithSpanKind(trace.SpanKindProducer))
+	defer func() { telemetry.End(span, err) }()
+	rows := make([]newRow, len(events))
+	for i, e := range events {
+		if rows[i], err = o.prepare(ctx, e); err != nil {
+			return fmt.Errorf("outbox: event %d of %d (%s): %w", i+1, len(events), typeOf(e), err)
+		}
+	}
+	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].eventID), telemetry.String(telemetry.EventType, rows[0].eventType),
+		telemetry.String(telemetry.AggregateType, rows[0].aggregateType), telemetry.String(telemetry.AggregateID, rows[0].aggregateID))
+	query, args := o.insert(rows)
+	res, err := tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return fmt.Errorf("outbox: save %s: %w", typeOf(events[0]), err)
+	}
+	o.hook.saved(ctx)
+	o.countSaved(ctx, rows, res)
+	return nil
+}
+
+// newRow is an event ready to be inserted.
+type newRow struct {
+	configured
+	aggregateType, aggregateID string
+	eventType, eventID         string
+	payload, metadata          string
+	version                    int
+	keyed                      bool
+}
+
+// prepare validates an event and encodes it.
+func (o *Outbox) prepare(ctx context.Context, e bus.Event) (newRow, error) {
+	if isNil(e) {
+		return newRow{}, errors.New("the event is nil")
+	}
+	c, ok := e.(configured)
+	if !ok {
+		c = configured{Event: e}
+	}
+	if isNil(c.Event) {
+		return newRow{}, errors.New("the event is nil")
+	}
+	r := newRow{configured: c, eventType: c.Event.EventType(), version: bus.VersionOf(c.Event)}
+	r.aggregateType, r.aggregateID = c.Event.Aggregate()
+	key := ""
+	if k, ok := c.Event.(bus.Keyed); ok {
+		key = k.IdempotencyKey()
+	}
+	err := errors.Join(
+		text.EventType("event type", r.eventType),
+		text.AggregateType("aggregate type", r.aggregateType),
+		text.Key("aggregate id", r.aggregateID, 128),
+		checkTenant(c),
+		o.encode(ctx, &r),
+	)
+	if key != "" {
+		r.keyed = true
+		err = errors.Join(err, text.Key("idempotency key", key, 255))
+		r.eventID = EventID(c.tenantID, r.eventType, key)
+	} else {
+		id, idErr := uuid.NewV7()
+		r.eventID, err = id.String(), errors.Join(err, idErr)
+	}
+	return r, err
+}
+
+func checkTenant(c configured) error {
+	if c.tenantID < 0 || c.storeID < 0 {
+		return fmt.Errorf("tenant %d, store %d: they must not be negative", c.tenantID, c.storeID)
+	}
+	if !c.deliverAt.IsZero() && (c.deliverAt.Year() < 2000 || c.deliverAt.Year() > 9000) {
+		return fmt.Errorf("delivery time %v is not between the years 2000 and 9000", c.deliverAt)
+	}
+	return nil
+}
+
+// encode fills in payload and metadata, and checks what the databases could not store alike.
+func (o *Outbox) encode(ctx context.Context, r *newRow) error {
+	payload, err := json.Marshal(r.configured.Event)
+	if err != nil {
+		return fmt.Errorf("payload cannot be encoded: %w", err)
+	}
+	if len(payload) > o.cfg.MaxPayload {
+		return fmt.Errorf("payload has %d bytes, the limit is %d: save a reference instead", len(payload), o.cfg.MaxPayload)
+	}
+	if n := depth(payload); n > maxDepth {
+		return fmt.Errorf("payload is nested %d deep, the limit is %d", n, maxDepth)
+	}
+	md := make(bus.Metadata)
+	maps.Copy(md, bus.MetadataFrom(ctx))
+	maps.Copy(md, r.meta)
+	md[metaInstance] = o.cfg.Instance
+	if id := telemetry.Inject(ctx, md); id != "" {
+		md[bus.MetaTraceID] = id
+	}
+	for k, v := range md {
+		if err := text.Key("metadata key", k, 64); err != nil {
+			return err
+		}
+		if clean := text.Clean(v, len(v)+1); clean != v {
+			return fmt.Errorf("metadata %s %s is not valid UTF-8 or contains NUL", k, text.Quote(v))
+		}
+	}
+	metadata, err := json.Marshal(md)
+	if err != nil {
+		return fmt.Errorf("metadata cannot be encoded: %w", err)
+	}
+	if len(metadata) > maxMetadata {
+		return fmt.Errorf("metadata has %d bytes, the limit is %d", len(metadata), maxMetadata)
+	}
+	r.payload, r.metadata = string(payload), string(metadata)
+	return nil
+}
+
+// insert builds one INSERT of all rows.
+func (o *Outbox) insert(rows []newRow) (string, []any) {
+	var b strings.Builder
+	b.WriteString("INSERT INTO " + table + " (" + insertColumns + ") VALUES ")
+	args, keyed := make([]any, 0, len(rows)*12), false
+	for i, r := range rows {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		status, due := StatusNew, o.d.Now
+		args = append(args, orNull(r.tenantID), orNull(r.storeID), r.aggregateType, r.aggregateID, r.eventType, r.eventID, r.payload, r.metadata, r.version)
+		if !r.deliverAt.IsZero() {
+			status, due = StatusScheduled, o.d.At
+		}
+		args = append(args, string(status), o.cfg.MaxRetryCount)
+		if status == StatusScheduled {
+			args = append(args, r.deliverAt.UnixMicro())
+		}
+		b.WriteString("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, " + due + ", " + o.d.Now + ", " + o.d.Now + ")")
+		keyed = keyed || r.keyed
+	}
+	if keyed {
+		b.WriteString(o.d.Ignore("event_id"))
+	}
+	return b.String(), args
+}
+
+func (o *Outbox) countSaved(ctx context.Context, rows []newRow, res interface{ RowsAffected() (int64, error) }) {
+	n, err := res.RowsAffected()
+	if err != nil || n > int64(len(rows)) {
+		n = int64(len(rows))
+	}
+	telemetry.Add(ctx, o.metrics.Created, n, telemetry.EventType, rows[0].eventType)
+	telemetry.Add(ctx, o.metrics.Repeated, int64(len(rows))-n, telemetry.EventType, rows[0].eventType)
+	for _, r := range rows {
+		o.logger.DebugContext(ctx, "event saved", telemetry.EventID, r.eventID, telemetry.EventType, r.eventType,
+			telemetry.AggregateType, r.aggregateType, telemetry.AggregateID, r.aggregateID,
+			telemetry.TraceID, trace.SpanContextFromContext(ctx).TraceID().String(), telemetry.RequestID, bus.MetadataFrom(ctx)[bus.MetaRequestID])
+	}
+}
+
+// depth is how deep arrays and objects are nested in valid JSON.
+func depth(doc []byte) int {
+	level, deepest, inString := 0, 0, false
+	for i := 0; i < len(doc); i++ {
+		switch c := doc[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			level++
+			deepest = max(deepest, level)
+		case c == '}' || c == ']':
+			level--
+		}
+	}
+	return deepest
+}
+
+func typeOf(e bus.Event) string {
+	if isNil(e) {
+		return "nil"
+	}
+	if c, ok := e.(configured); ok && isNil(c.Event) {
+		return "nil"
+	}
+	return text.Clean(e.EventType(), 128)
+}
+
+func isNil(e bus.Event) bool {
+	if e == nil {
+		return true
+	}
+	v := reflect.ValueOf(e)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+func orNull(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
+// EventID is the event_id under which a keyed event of the tenant (0 for none) is or
+// would be saved.
+func EventID(tenantID int64, eventType, idempotencyKey string) string {
+	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%s|%d|%s|%s", keyedNamespace, tenantID, eventType, idempotencyKey)).String()
+}

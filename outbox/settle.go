@@ -1,0 +1,242 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+const settleTries = 5
+
+// settle ends flights: it writes the status of their events and their leases are over.
+// A database in trouble is tried again a few times; then the leases expire.
+func (s *session) settle(ctx context.Context, flights []*flight) error {
+	slices.SortFunc(flights, func(a, b *flight) int { return int(a.row.OutboxID - b.row.OutboxID) })
+	for try := 1; ; try++ {
+		err := s.p.ob.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return s.settleIn(ctx, tx, flights) })
+		if err == nil || try == settleTries || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(rand.N(time.Duration(try) * 50 * time.Millisecond)): //nolint:gosec // jitter
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *session) settleIn(ctx context.Context, tx bun.Tx, flights []*flight) error {
+	var sent, rest []*flight
+	for _, f := range flights {
+		if f.delivered() {
+			sent = append(sent, f)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	if err := s.write(ctx, tx, sent, StatusSent, 0); err != nil || len(rest) == 0 {
+		return err
+	}
+	// The others' status depends on rows that somebody else may be writing: look at
+	// them only under the lock of the event's row.
+	mine, err := s.lockMine(ctx, tx, rest)
+	if err != nil || len(mine) == 0 {
+		return err
+	}
+	ids := make([]string, len(mine))
+	for i, f := range mine {
+		ids[i] = f.row.ID
+	}
+	states, err := s.p.ob.log.States(ctx, tx, ids)
+	if err != nil {
+		return err
+	}
+	groups := make(map[Status][]*flight)
+	for _, f := range mine {
+		status := statusOf(states[f.row.ID], s.missing(f, states[f.row.ID]))
+		groups[status] = append(groups[status], f)
+	}
+	for _, status := range []Status{StatusSent, StatusFailed, StatusDead} {
+		if err := s.write(ctx, tx, groups[status], status, 0); err != nil {
+			return err
+		}
+	}
+	back, delay := StatusScheduled, time.Second
+	if s.draining.Load() {
+		back, delay = StatusNew, 0
+	}
+	return s.write(ctx, tx, groups[StatusNew], back, delay)
+}
+
+// statusOf is the status of an event whose deliveries are in the given states; New means
+// that some have no row yet, so that the event must be claimed again.
+func statusOf(states map[string]consumelog.Status, missing bool) Status {
+	dead := false
+	for _, st := range states {
+		if st.Waiting() {
+			if missing {
+				return StatusNew
+			}
+			return StatusFailed
+		}
+		dead = dead || st == consumelog.Dead
+	}
+	switch {
+	case missing:
+		return StatusNew
+	case dead:
+		return StatusDead
+	}
+	return StatusSent
+}
+
+// missing reports whether a consumer that must get the event has no row, under any of its names.
+func (s *session) missing(f *flight, states map[string]consumelog.Status) bool {
+	for _, name := range f.needed {
+		if _, ok := states[name]; ok {
+			continue
+		}
+		if !slices.ContainsFunc(s.aliases[name], func(a string) bool { _, ok := states[a]; return ok }) {
+			return true
+		}
+	}
+	return false
+}
+
+const heldBy = "e.lock_version = t.v AND e.locked_by = ? AND e.status = 'DISPATCHING'"
+
+// lockMine locks the rows that are still leased by this instance under the flights' tokens.
+func (s *session) lockMine(ctx context.Context, tx bun.Tx, flights []*flight) ([]*flight, error) {
+	o := s.p.ob
+	lock := o.d.ForUpdate
+	if o.d.Name == "postgres" {
+		lock += " OF e" // the derived table has no rows to lock
+	}
+	rows, err := tx.QueryContext(ctx, "SELECT e.id FROM "+o.d.Pairs(pairsOf(flights))+" JOIN "+table+" e ON e.id = t.id WHERE "+heldBy+" ORDER BY e.id"+lock, s.p.owner)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	held := make(map[int64]bool, len(flights))
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, fmt.Errorf("lock: %w", err)
+		}
+		held[id] = true
+	}
+	mine := slices.DeleteFunc(slices.Clone(flights), func(f *flight) bool { return !held[f.row.OutboxID] })
+	s.countLost(ctx, len(flights)-len(mine))
+	return mine, rows.Err()
+}
+
+// write ends leases with a status. Rows that are no longer ours stay as they are.
+func (s *session) write(ctx context.Context, tx bun.IDB, flights []*flight, status Status, delay time.Duration) error {
+	if len(flights) == 0 {
+		return nil
+	}
+	o, set, args := s.p.ob, "status = ?, locked_by = NULL, lock_version = lock_version + 1, updated_at = "+s.p.ob.d.Now, []any{string(status)}
+	switch status {
+	case StatusSent:
+		set += ", next_retry_at = NULL, last_error = NULL, sent_at = " + o.d.Now
+	case StatusScheduled, StatusNew:
+		set += ", next_retry_at = " + o.d.After
+		args = append(args, dialect.Micro(delay))
+	default:
+		set += ", next_retry_at = NULL, last_error = (" + lastError + ")"
+	}
+	res, err := tx.ExecContext(ctx, o.d.UpdatePairs(table, pairsOf(flights), set, heldBy), append(args, s.p.owner)...)
+	if err != nil {
+		return fmt.Errorf("settle as %s: %w", status, err)
+	}
+	if n, err := res.RowsAffected(); err == nil {
+		s.countLost(ctx, len(flights)-int(n))
+	}
+	return nil
+}
+
+// lastError is the newest error of an event's open deliveries.
+const lastError = "SELECT MAX(l.error_message) FROM bc_event_consume_log l WHERE l.event_id = e.event_id AND l.status IN ('FAILED', 'DEAD')"
+
+// giveBack returns leased events that were not dispatched.
+func (s *session) giveBack(ctx context.Context, flights []*flight, status Status, delay time.Duration, why string) error {
+	if len(flights) == 0 {
+		return nil
+	}
+	return s.p.ob.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		if err := s.write(ctx, tx, flights, status, delay); err != nil || why == "" {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, s.p.ob.d.UpdatePairs(table, pairsOf(flights), "last_error = ?", "e.status = 'SCHEDULED'"), why)
+		return err
+	})
+}
+
+func (s *session) countLost(ctx context.Context, n int) {
+	if n <= 0 {
+		return
+	}
+	telemetry.Add(ctx, s.p.ob.metrics.LeaseLost, int64(n))
+	s.p.ob.logger.WarnContext(ctx, "events were taken over by another instance before they were settled", telemetry.Count, n)
+}
+
+// announce counts and logs what has been settled.
+func (s *session) announce(ctx context.Context, flights []*flight) {
+	o := s.p.ob
+	for _, f := range flights {
+		if !f.delivered() {
+			continue
+		}
+		telemetry.Add(ctx, o.metrics.Sent, 1, telemetry.EventType, f.row.Type)
+		if f.row.Metadata[metaInstance] == o.cfg.Instance {
+			telemetry.Add(ctx, o.metrics.LocalFirst, 1, telemetry.EventType, f.row.Type)
+		}
+		o.logger.DebugContext(ctx, "event sent", telemetry.EventID, f.row.ID, telemetry.EventType, f.row.Type, telemetry.AggregateID, f.row.AggregateID,
+			telemetry.TraceID, f.env.Metadata["traceId"], telemetry.RequestID, f.env.Metadata["requestId"])
+	}
+}
+
+// renew prolongs the leases of all flights. A flight whose lease is lost is cancelled.
+func (s *session) renew(ctx context.Context) error {
+	flights := s.inFlight()
+	if len(flights) == 0 {
+		return s.lanes.Renew(ctx)
+	}
+	o := s.p.ob
+	_, err := o.db.ExecContext(ctx, o.d.UpdatePairs(table, pairsOf(flights), "next_retry_at = "+o.d.After, heldBy), dialect.Micro(s.p.cfg.Lease), s.p.owner)
+	if err != nil {
+		return fmt.Errorf("outbox: renew leases: %w", err)
+	}
+	rows, err := o.db.QueryContext(ctx, "SELECT e.id FROM "+o.d.Pairs(pairsOf(flights))+" JOIN "+table+" e ON e.id = t.id WHERE "+heldBy, s.p.owner)
+	if err != nil {
+		return fmt.Errorf("outbox: renew leases: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	held := make(map[int64]bool, len(flights))
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return fmt.Errorf("outbox: renew leases: %w", err)
+		}
+		held[id] = true
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("outbox: renew leases: %w", err)
+	}
+	for _, f := range flights {
+		if !held[f.row.OutboxID] && f.open.Load() > 0 {
+			f.cancel(errLeaseLost)
+		}
+	}
+	return s.lanes.Renew(ctx)
+}
+
+var errLeaseLost = errors.New("the event's lease passed to another instance")

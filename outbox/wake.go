@@ -1,0 +1,76 @@
+package outbox
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/uptrace/bun"
+)
+
+// commitHook wakes the publishers of this process when a transaction that saved an
+// event has committed. It needs nothing but the user's plain db.RunInTx: bun keeps the
+// context that the hook returns for BEGIN, and shows it again for COMMIT.
+type commitHook struct {
+	ob *Outbox
+	// loose is until when (Unix ns) every commit wakes, because an event was saved
+	// with a context that does not come from its transaction.
+	loose atomic.Int64
+}
+
+const looseFor = 10 * time.Second
+
+type (
+	markKey   struct{ hook *commitHook }
+	engineKey struct{}
+)
+
+// mark belongs to one transaction.
+type mark struct{ saved atomic.Bool }
+
+// engineContext marks transactions of the engine itself, whose commits wake nobody.
+func engineContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, engineKey{}, true)
+}
+
+// BeforeQuery gives a beginning transaction its mark.
+func (h *commitHook) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
+	if ev.Query != "BEGIN" || ctx.Value(engineKey{}) != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, markKey{h}, &mark{})
+}
+
+// AfterQuery wakes the publishers after the commit of a transaction that saved something.
+// A commit with an unknown outcome wakes too: looking in vain costs little.
+func (h *commitHook) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
+	if ev.Query != "COMMIT" {
+		return
+	}
+	m, ok := ctx.Value(markKey{h}).(*mark)
+	if !ok {
+		return
+	}
+	if m.saved.Load() || time.Now().UnixNano() < h.loose.Load() {
+		h.ob.Wake()
+	}
+}
+
+// saved notes that the transaction of ctx has saved an event.
+func (h *commitHook) saved(ctx context.Context) {
+	if m, ok := ctx.Value(markKey{h}).(*mark); ok {
+		m.saved.Store(true)
+		return
+	}
+	h.loose.Store(time.Now().Add(looseFor).UnixNano())
+}
+
+// Wake makes the publishers of this process look for events at once. Saving does this
+// by itself; use it after writing events by other means.
+func (o *Outbox) Wake() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, wake := range o.wakers {
+		wake()
+	}
+}
