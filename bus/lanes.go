@@ -18,6 +18,8 @@ type Host struct {
 	Lease time.Duration
 	// Ended is told that retried deliveries of the events have ended.
 	Ended func(ctx context.Context, eventIDs []string)
+	// Refresh brings up to date what Paused answers. It is called before deliveries are claimed.
+	Refresh func(ctx context.Context) error
 	// Paused tells whether the consumer must not start anything now.
 	Paused func(consumer string) bool
 }
@@ -99,20 +101,22 @@ func (l *Lanes) Retry(ctx context.Context) error {
 	var names []string
 	owner := make(map[string]*lane)
 	for _, ln := range l.lanes {
-		if l.host.Paused(ln.c.name) {
-			continue
-		}
 		for _, n := range ln.c.names() {
 			names = append(names, n)
 			owner[n] = ln
 		}
 	}
 	due, err := l.bus.log.DueConsumers(ctx, names)
-	if err != nil {
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	if err := l.host.Refresh(ctx); err != nil {
 		return err
 	}
 	for _, n := range due {
-		owner[n].refill()
+		if ln := owner[n]; !l.host.Paused(ln.c.name) {
+			ln.refill()
+		}
 	}
 	return nil
 }

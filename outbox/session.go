@@ -47,7 +47,7 @@ func (p *Publisher) open() *session {
 	for _, c := range s.consumers {
 		s.aliases[c.Name()] = c.Aliases()
 	}
-	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Paused: s.isPaused})
+	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Refresh: s.refresh, Paused: s.isPaused})
 	s.room = s.lanes.Room()
 	s.background.Go(s.settleLoop)
 	s.background.Go(s.renewLoop)
@@ -92,6 +92,15 @@ func (s *session) isPaused(consumer string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.paused[consumer]
+}
+
+// refresh reads which consumers are paused.
+func (s *session) refresh(ctx context.Context) error {
+	all, err := s.p.ob.registrations(ctx, s.p.ob.db)
+	if err == nil {
+		s.setPaused(all)
+	}
+	return err
 }
 
 func (s *session) setPaused(all []registration) {
@@ -169,9 +178,7 @@ func (s *session) enroll(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := s.p.ob.register(ctx, s.consumers)
 		if err == nil {
-			var all []registration
-			if all, err = s.p.ob.registrations(ctx, s.p.ob.db); err == nil {
-				s.setPaused(all)
+			if err = s.refresh(ctx); err == nil {
 				outage.over(ctx, s.p.ob.logger)
 				return nil
 			}
