@@ -116,3 +116,13 @@ func (b *builder) histogram(name, help string) metric.Float64Histogram {
 	}
 	return h
 }
+
+// Counter makes a single counter; mp nil means the global provider.
+func Counter(mp metric.MeterProvider, name, help string) (metric.Int64Counter, error) {
+	if mp == nil {
+		mp = otel.GetMeterProvider()
+	}
+	b := builder{meter: mp.Meter(Scope)}
+	c := b.counter(name, help)
+	return c, b.err
+}

@@ -1,0 +1,161 @@
+package consistency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// Checker is a [Check] of any type.
+type Checker interface {
+	name() string
+	validate(cfg Config) error
+	run(ctx context.Context, s *Consistency) (Result, error)
+}
+
+// Query asks a check for the next page of facts.
+type Query struct {
+	From  time.Duration // facts at most this old, by the database's clock
+	To    time.Duration // and at least this old
+	After string        // only facts whose Key is greater; empty for the first page
+	Limit int           // at most so many, in the order of their Keys
+}
+
+// Check declares that a state implies an event. T is a fact: a paid order, say.
+type Check[T any] struct {
+	// Name of the check in logs, metrics and reports, such as "order.paid".
+	Name string
+	// Window is how far back it looks. Default: Config.ScanWindow.
+	Window time.Duration
+	// Grace is how young a fact may be without its event. Default: Config.Grace.
+	Grace time.Duration
+	// ReportOnly finds and reports, and repairs nothing. Default: Config.ReportOnly.
+	ReportOnly bool
+	// Find returns a page of facts of the window, in the order of their Keys. It may
+	// return facts whose event exists if Missing is set.
+	Find func(ctx context.Context, db bun.IDB, q Query) ([]T, error)
+	// Key is the fact's sortable key: the cursor, and its name in the report.
+	Key func(T) string
+	// Missing, if set, keeps of a page the facts whose event is missing. Default: all are.
+	Missing func(ctx context.Context, db bun.IDB, facts []T) ([]T, error)
+	// Repair looks at the fact again under tx and saves its full event. It reports
+	// false if there was nothing to repair any more. Nil means report only.
+	Repair func(ctx context.Context, tx bun.Tx, fact T) (bool, error)
+}
+
+// Result is what a check found.
+type Result struct {
+	Found    int      `json:"found"`    // facts without their event
+	Repaired int      `json:"repaired"` // events backfilled
+	Settled  int      `json:"settled"`  // in order again when it was their turn
+	Failed   int      `json:"failed"`   // repairs that failed
+	Keys     []string `json:"keys"`     // of the facts found, the first 100
+}
+
+const maxKeys = 100
+
+func (c Check[T]) name() string { return c.Name }
+
+func (c Check[T]) validate(cfg Config) error {
+	err := text.EventType("consistency.Check.Name", c.Name)
+	if c.Find == nil || c.Key == nil {
+		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Find and Key must not be nil", c.Name))
+	}
+	if c.Window < 0 || c.Grace < 0 {
+		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Window is %v and Grace %v: they must not be negative", c.Name, c.Window, c.Grace))
+	}
+	from, to := c.bounds(cfg)
+	if cfg.Retention > 0 && from > cfg.Retention {
+		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Window is %v, longer than the retention of %v: delivered events would be found missing", c.Name, from, cfg.Retention))
+	}
+	if to >= from {
+		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Grace is %v and Window only %v: nothing is left to look at", c.Name, to, from))
+	}
+	return err
+}
+
+func (c Check[T]) bounds(cfg Config) (from, to time.Duration) {
+	from, to = c.Window, c.Grace
+	if from == 0 {
+		from = cfg.ScanWindow
+	}
+	if to == 0 {
+		to = cfg.Grace
+	}
+	return from, to
+}
+
+// run pages through the window.
+func (c Check[T]) run(ctx context.Context, s *Consistency) (Result, error) {
+	var r Result
+	var errs []error
+	from, to := c.bounds(s.cfg)
+	q := Query{From: from, To: to, Limit: s.cfg.Batch}
+	for ctx.Err() == nil {
+		facts, err := c.Find(ctx, s.db, q)
+		if err != nil {
+			return r, errors.Join(append(errs, fmt.Errorf("find: %w", err))...)
+		}
+		missing := facts
+		if c.Missing != nil && len(facts) > 0 {
+			if missing, err = c.Missing(ctx, s.db, facts); err != nil {
+				return r, errors.Join(append(errs, fmt.Errorf("find: %w", err))...)
+			}
+		}
+		for _, fact := range missing {
+			if err := c.mend(ctx, s, fact, &r); errors.Is(err, ErrTooManyRepairs) {
+				return r, errors.Join(append(errs, err)...)
+			} else if err != nil {
+				r.Failed++
+				errs = append(errs, fmt.Errorf("fact %s: %w", c.Key(fact), err))
+			}
+		}
+		if len(facts) < q.Limit {
+			break
+		}
+		last := c.Key(facts[len(facts)-1])
+		if last <= q.After {
+			return r, errors.Join(append(errs, fmt.Errorf("find: the page after %q ends with %q: it must be in the order of keys", q.After, last))...)
+		}
+		q.After = last
+	}
+	return r, errors.Join(append(errs, ctx.Err())...)
+}
+
+// mend reports one fact and repairs it, in a transaction of its own.
+func (c Check[T]) mend(ctx context.Context, s *Consistency, fact T, r *Result) error {
+	r.Found++
+	if len(r.Keys) < maxKeys {
+		r.Keys = append(r.Keys, c.Key(fact))
+	}
+	telemetry.Add(ctx, s.missing, 1, "check", c.Name)
+	if c.Repair == nil || c.ReportOnly || s.cfg.ReportOnly {
+		s.cfg.Logger.WarnContext(ctx, "fact is not consistent", "check", c.Name, "fact", c.Key(fact))
+		return nil
+	}
+	if r.Repaired >= s.cfg.MaxRepairs {
+		return ErrTooManyRepairs
+	}
+	var repaired bool
+	err := s.db.RunInTx(ctx, s.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) (err error) {
+		repaired, err = c.Repair(ctx, tx, fact)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !repaired {
+		r.Settled++
+		return nil
+	}
+	r.Repaired++
+	telemetry.Add(ctx, s.repaired, 1, "check", c.Name)
+	s.cfg.Logger.WarnContext(ctx, "missing event backfilled", "check", c.Name, "fact", c.Key(fact))
+	return nil
+}

@@ -1,0 +1,207 @@
+// Package consistency finds facts that lost their event, and backfills it.
+//
+// # Contract
+//
+// A [Check] declares "state S implies event E": it finds the facts of its window whose
+// event is missing, builds the full event from the business rows, and saves it under its
+// deterministic id. A repair that is repeated, or that races with the late original, saves
+// nothing twice, and consumers recognise the event whichever way it came.
+//
+// Facts younger than the grace time are left alone: their transaction may still be open.
+// When a run has repaired as many as it may, it stops and raises an alert: so many missing
+// events are a fault that backfilling would only hide. The job runs once in the whole
+// deployment.
+package consistency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/schedule"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// JobCode is the durable name of the consistency job.
+const JobCode = "order_asset_consistency"
+
+// ErrTooManyRepairs means that a run stopped at Config.MaxRepairs.
+var ErrTooManyRepairs = errors.New("the limit of repairs per run is reached: find out why so many events are missing, then run the check again")
+
+// Config configures a [Consistency]. The zero value works.
+type Config struct {
+	// Cron is when the checks run (bluecone.scheduler.consistency-check-cron).
+	// Default: "0 0 */2 * * ?", every 2 h.
+	Cron string
+	// ScanWindow is how far back a check looks that does not say
+	// (bluecone.consistency.scan-window-hours). Default: 24 h.
+	ScanWindow time.Duration
+	// Grace is how young a fact may be without its event: longer than the longest
+	// business transaction. Default: 5 min.
+	Grace time.Duration
+	// Retention is how long the outbox keeps delivered events. A longer window would find
+	// events missing that were merely cleaned up, and is an error. Default: 0, not checked.
+	Retention time.Duration
+	// MaxRepairs is after how many repairs a run stops and raises an alert. Default: 100.
+	MaxRepairs int
+	// Batch is how many facts are read in one query. Default: 200.
+	Batch int
+	// ReportOnly finds and reports, and repairs nothing. Default: false.
+	ReportOnly bool
+	// Timeout ends one run. Default: 30 min.
+	Timeout time.Duration
+	// Instance names this process in leases. Default: host name, process id and a random part.
+	Instance string
+	// Logger receives one line per repair. Default: slog.Default().
+	Logger *slog.Logger
+	// TracerProvider makes the job's spans. Default: the global provider.
+	TracerProvider trace.TracerProvider
+	// MeterProvider makes the instruments. Default: the global provider.
+	MeterProvider metric.MeterProvider
+}
+
+func (c Config) withDefaults() Config {
+	if c.Cron == "" {
+		c.Cron = "0 0 */2 * * ?"
+	}
+	if c.MaxRepairs == 0 {
+		c.MaxRepairs = 100
+	}
+	if c.Batch == 0 {
+		c.Batch = 200
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&c.ScanWindow, 24 * time.Hour}, {&c.Grace, 5 * time.Minute}, {&c.Timeout, 30 * time.Minute}} {
+		if *d.v == 0 {
+			*d.v = d.def
+		}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Cron != "" {
+		if _, err := schedule.Parse(c.Cron); err != nil {
+			errs = append(errs, fmt.Errorf("consistency.Config.Cron: %w", err))
+		}
+	}
+	for name, n := range map[string]int{"MaxRepairs": c.MaxRepairs, "Batch": c.Batch} {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("consistency.Config.%s is %d: it must not be negative", name, n))
+		}
+	}
+	for name, d := range map[string]time.Duration{"ScanWindow": c.ScanWindow, "Grace": c.Grace, "Retention": c.Retention, "Timeout": c.Timeout} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("consistency.Config.%s is %v: it must not be negative", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Consistency runs its checks when they are due.
+type Consistency struct {
+	db                *bun.DB
+	d                 dialect.Dialect
+	cfg               Config
+	checks            []Checker
+	jobs              *schedule.Runner
+	missing, repaired metric.Int64Counter
+	last              Report // of the run under way
+	only              []string
+}
+
+// New returns a runner of the checks. All mistakes are reported at once.
+func New(db *bun.DB, cfg Config, checks ...Checker) (*Consistency, error) {
+	if db == nil {
+		return nil, errors.New("consistency.New: db is nil")
+	}
+	err := cfg.validate()
+	cfg = cfg.withDefaults()
+	seen := make(map[string]bool)
+	for _, c := range checks {
+		err = errors.Join(err, c.validate(cfg))
+		if seen[c.name()] {
+			err = errors.Join(err, fmt.Errorf("consistency: two checks have the name %q", c.name()))
+		}
+		seen[c.name()] = true
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Consistency{db: db, cfg: cfg, checks: checks}
+	if s.d, err = dialect.Of(db); err != nil {
+		return nil, err
+	}
+	if s.missing, err = telemetry.Counter(cfg.MeterProvider, "consistency.event.missing", "Facts found without their event."); err != nil {
+		return nil, err
+	}
+	if s.repaired, err = telemetry.Counter(cfg.MeterProvider, "consistency.event.repaired", "Events backfilled."); err != nil {
+		return nil, err
+	}
+	s.jobs, err = s.schedule()
+	return s, err
+}
+
+func (s *Consistency) schedule() (*schedule.Runner, error) {
+	spec, err := schedule.Parse(s.cfg.Cron)
+	if err != nil {
+		return nil, err
+	}
+	return schedule.New(s.db, schedule.Config{Instance: s.cfg.Instance, Logger: s.cfg.Logger, TracerProvider: s.cfg.TracerProvider},
+		schedule.Job{Code: JobCode, Spec: spec, Timeout: s.cfg.Timeout, Run: s.runChecks})
+}
+
+// Run runs the checks whenever the job is due, until ctx ends.
+func (s *Consistency) Run(ctx context.Context) error { return s.jobs.Run(ctx) }
+
+// Report holds the result of each check by its name.
+type Report map[string]Result
+
+// RunOnce runs the named checks at once, or all of them. It answers an error while another
+// instance is at it. Do not call it twice at the same time.
+func (s *Consistency) RunOnce(ctx context.Context, names ...string) (Report, error) {
+	for _, n := range names {
+		if !slices.ContainsFunc(s.checks, func(c Checker) bool { return c.name() == n }) {
+			return nil, fmt.Errorf("consistency: there is no check %q", n)
+		}
+	}
+	s.only = names
+	defer func() { s.only = nil }()
+	_, err := s.jobs.RunNow(ctx, JobCode)
+	return s.last, err
+}
+
+// runChecks is the job. The lease keeps it from running twice at a time.
+func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
+	s.last = make(Report)
+	total, errs := schedule.Counts{"found": 0, "repaired": 0, "failed": 0}, []error(nil)
+	for _, c := range s.checks {
+		if len(s.only) > 0 && !slices.Contains(s.only, c.name()) {
+			continue
+		}
+		result, err := c.run(ctx, s)
+		s.last[c.name()] = result
+		total["found"] += int64(result.Found)
+		total["repaired"] += int64(result.Repaired)
+		total["failed"] += int64(result.Failed)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("consistency: %s: %w", c.name(), err))
+			s.cfg.Logger.ErrorContext(ctx, "consistency check failed", "check", c.name(), telemetry.Err, err)
+		}
+	}
+	return total, errors.Join(errs...)
+}

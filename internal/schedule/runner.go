@@ -1,0 +1,171 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/instance"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// Counts is what a run did, by name, such as "released": 3.
+type Counts map[string]int64
+
+// Job is a piece of work with a turn.
+type Job struct {
+	Code    string        // durable name, the key of its lease
+	Spec    Spec          // when it is due
+	Timeout time.Duration // ends its context
+	Run     func(ctx context.Context) (Counts, error)
+}
+
+// Report is what one run came to.
+type Report struct {
+	Job      string        `json:"job"`
+	Counts   Counts        `json:"counts"`
+	Duration time.Duration `json:"durationNs"`
+	Error    string        `json:"error,omitempty"`
+}
+
+// ErrBusy means that the job is running already, here or in another instance.
+var ErrBusy = errors.New("the job is running already")
+
+// Config configures a [Runner]. The zero value works.
+type Config struct {
+	Instance       string       // Default: instance.Name().
+	Logger         *slog.Logger // Default: slog.Default().
+	TracerProvider trace.TracerProvider
+	Lease          time.Duration // how long the turn of a dead instance lasts. Default: 1 min.
+}
+
+// Runner runs jobs.
+type Runner struct {
+	db     *bun.DB
+	d      dialect.Dialect
+	cfg    Config
+	tracer trace.Tracer
+	jobs   map[string]Job
+}
+
+// New returns a runner of the jobs. Two jobs of the same code are an error.
+func New(db *bun.DB, cfg Config, jobs ...Job) (*Runner, error) {
+	d, err := dialect.Of(db)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Instance == "" {
+		cfg.Instance = instance.Name()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = time.Minute
+	}
+	r := &Runner{db: db, d: d, cfg: cfg, tracer: telemetry.Tracer(cfg.TracerProvider), jobs: make(map[string]Job)}
+	for _, j := range jobs {
+		if _, ok := r.jobs[j.Code]; ok {
+			return nil, fmt.Errorf("schedule: two jobs have the code %s", j.Code)
+		}
+		r.jobs[j.Code] = j
+	}
+	return r, nil
+}
+
+// Run runs each job when it is due until ctx ends, waits for those that run, and returns nil.
+func (r *Runner) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, j := range r.jobs {
+		wg.Go(func() { r.loop(ctx, j) })
+	}
+	wg.Wait()
+	return nil
+}
+
+// maxWait bounds a sleep, so that a run that everybody missed, or that another clock
+// thinks due, is noticed.
+const maxWait = 30 * time.Second
+
+func (r *Runner) loop(ctx context.Context, j Job) {
+	away := false
+	for ctx.Err() == nil {
+		due, wait, err := r.turn(ctx, j)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			if !away {
+				r.cfg.Logger.WarnContext(ctx, "the database does not answer as it should; the job keeps waiting for its turn", "job", j.Code, telemetry.Err, err)
+			}
+			away, wait = true, 5*time.Second
+		case err == nil:
+			away = false
+		}
+		if due != nil {
+			_, err := r.run(ctx, j, *due, false)
+			if err != nil && !errors.Is(err, ErrBusy) {
+				r.cfg.Logger.ErrorContext(ctx, "job failed", "job", j.Code, telemetry.Err, text.Error(err))
+			}
+			wait = time.Second
+		}
+		select {
+		case <-time.After(min(wait, maxWait) + rand.N(50*time.Millisecond)): //nolint:gosec // jitter
+		case <-ctx.Done():
+		}
+	}
+}
+
+// turn tells, by the database's clock, whether the job is due (and since when), or how
+// long it is until then.
+func (r *Runner) turn(ctx context.Context, j Job) (due *time.Time, wait time.Duration, err error) {
+	if err := r.ensure(ctx, j.Code); err != nil {
+		return nil, 0, err
+	}
+	var now, last int64
+	err = r.db.QueryRowContext(ctx, "SELECT "+r.d.Micros(r.d.Now)+", COALESCE("+r.d.Micros("last_due_at")+", 0) FROM bc_job_lease WHERE job_code = ?", j.Code).Scan(&now, &last)
+	if err != nil {
+		return nil, 0, fmt.Errorf("schedule: %s: %w", j.Code, err)
+	}
+	next := j.Spec.Next(time.UnixMicro(last))
+	current := time.UnixMicro(now).UTC()
+	if next.After(current) {
+		return nil, next.Sub(current), nil
+	}
+	return &current, 0, nil // once, however many turns were missed
+}
+
+// ensure makes the job's row; a new job is first due at its next turn, not at once.
+func (r *Runner) ensure(ctx context.Context, code string) error {
+	var n int
+	if err := r.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_job_lease WHERE job_code = ?", code).Scan(&n); err != nil {
+		return fmt.Errorf("schedule: %s: %w", code, err)
+	}
+	if n == 1 {
+		return nil
+	}
+	_, err := r.db.ExecContext(ctx, "INSERT INTO bc_job_lease (job_code, last_due_at) VALUES (?, "+r.d.Now+")"+r.d.Ignore("job_code"), code)
+	if err != nil {
+		return fmt.Errorf("schedule: %s: %w", code, err)
+	}
+	return nil
+}
+
+// RunNow runs a job at once, out of turn. It answers [ErrBusy] while the job runs elsewhere.
+func (r *Runner) RunNow(ctx context.Context, code string) (Report, error) {
+	j, ok := r.jobs[code]
+	if !ok {
+		return Report{}, fmt.Errorf("schedule: there is no job %q", code)
+	}
+	if err := r.ensure(ctx, code); err != nil {
+		return Report{}, err
+	}
+	return r.run(ctx, j, time.Time{}, true)
+}

@@ -1,0 +1,162 @@
+// Package reaper releases business locks that have outlived their time to live: a frozen
+// balance, a locked coupon, a reserved seat.
+//
+// # Contract
+//
+// Age alone never releases a lock. A lock whose aggregate still has an event that waits
+// for a (re)try is left alone, because that event may be what settles it: a paid order in
+// backoff keeps its freeze. A DEAD event does not hold a lock for ever: after a second,
+// longer limit the lock is reported and, if the task says so, released.
+//
+// Every lock is released in a transaction of its own, in which the question about events is
+// asked again, by a guarded update of the task ("WHERE status = 'FROZEN'"): it counts only
+// if it changed exactly one row. Errors are never swallowed, and one bad lock does not keep
+// the others from being released. The job runs once in the whole deployment.
+//
+// The package imports nothing of the outbox: whoever can answer [Events] will do.
+package reaper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/schedule"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// JobCode is the durable name of the reaper's job.
+const JobCode = "lock_timeout_reaper"
+
+// Events answers how many events of an aggregate still wait for the engine, and how many
+// wait for an operator. *outbox.Outbox does.
+type Events interface {
+	OpenEvents(ctx context.Context, idb bun.IDB, aggregateType, aggregateID string) (waiting, dead int, err error)
+}
+
+// Config configures a [Reaper]. The zero value works.
+type Config struct {
+	// Cron is when it looks (bluecone.scheduler.lock-timeout-reaper-cron).
+	// Default: "0 */5 * * * ?", every 5 min.
+	Cron string
+	// LockTimeout is the time to live of a lock whose task does not say
+	// (bluecone.asset.lock-timeout-minutes). Default: 30 min.
+	LockTimeout time.Duration
+	// DeadTimeout is after how long a lock that only DEAD events hold is reported. Default: 24 h.
+	DeadTimeout time.Duration
+	// Batch is how many locks are looked at in one query. Default: 100.
+	Batch int
+	// Timeout ends one run. Default: 5 min.
+	Timeout time.Duration
+	// Instance names this process in leases. Default: host name, process id and a random part.
+	Instance string
+	// Logger receives one line per released lock. Default: slog.Default().
+	Logger *slog.Logger
+	// TracerProvider makes the job's spans. Default: the global provider.
+	TracerProvider trace.TracerProvider
+	// MeterProvider makes the instruments. Default: the global provider.
+	MeterProvider metric.MeterProvider
+}
+
+func (c Config) withDefaults() Config {
+	if c.Cron == "" {
+		c.Cron = "0 */5 * * * ?"
+	}
+	if c.Batch == 0 {
+		c.Batch = 100
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&c.LockTimeout, 30 * time.Minute}, {&c.DeadTimeout, 24 * time.Hour}, {&c.Timeout, 5 * time.Minute}} {
+		if *d.v == 0 {
+			*d.v = d.def
+		}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Cron != "" {
+		if _, err := schedule.Parse(c.Cron); err != nil {
+			errs = append(errs, fmt.Errorf("reaper.Config.Cron: %w", err))
+		}
+	}
+	if c.Batch < 0 {
+		errs = append(errs, fmt.Errorf("reaper.Config.Batch is %d: it must not be negative", c.Batch))
+	}
+	for name, d := range map[string]time.Duration{"LockTimeout": c.LockTimeout, "DeadTimeout": c.DeadTimeout, "Timeout": c.Timeout} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("reaper.Config.%s is %v: it must not be negative", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Reaper runs its tasks when they are due.
+type Reaper struct {
+	db       *bun.DB
+	d        dialect.Dialect
+	events   Events
+	cfg      Config
+	tasks    []Task
+	jobs     *schedule.Runner
+	released metric.Int64Counter
+}
+
+// New returns a reaper of the tasks' locks. All mistakes are reported at once.
+func New(db *bun.DB, events Events, cfg Config, tasks ...Task) (*Reaper, error) {
+	if db == nil || events == nil {
+		return nil, errors.New("reaper.New: db and events must not be nil")
+	}
+	err := cfg.validate()
+	seen := make(map[string]bool)
+	for _, t := range tasks {
+		err = errors.Join(err, t.validate())
+		if seen[t.Name] {
+			err = errors.Join(err, fmt.Errorf("reaper: two tasks have the name %q", t.Name))
+		}
+		seen[t.Name] = true
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	r := &Reaper{db: db, events: events, cfg: cfg, tasks: tasks}
+	if r.d, err = dialect.Of(db); err != nil {
+		return nil, err
+	}
+	if r.released, err = telemetry.Counter(cfg.MeterProvider, "reaper.lock.released", "Business locks released because they had outlived their time to live."); err != nil {
+		return nil, err
+	}
+	spec, err := schedule.Parse(cfg.Cron)
+	if err != nil {
+		return nil, err
+	}
+	r.jobs, err = schedule.New(db, schedule.Config{Instance: cfg.Instance, Logger: cfg.Logger, TracerProvider: cfg.TracerProvider},
+		schedule.Job{Code: JobCode, Spec: spec, Timeout: cfg.Timeout, Run: func(ctx context.Context) (schedule.Counts, error) {
+			report, err := r.reap(ctx)
+			return report.counts(), err
+		}})
+	return r, err
+}
+
+// Run looks for expired locks whenever the job is due, until ctx ends.
+func (r *Reaper) Run(ctx context.Context) error { return r.jobs.Run(ctx) }
+
+// RunOnce looks at once. It answers an error while another instance is at it.
+func (r *Reaper) RunOnce(ctx context.Context) (Report, error) {
+	rep, err := r.jobs.RunNow(ctx, JobCode)
+	return reportOf(rep.Counts), err
+}
