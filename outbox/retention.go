@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -136,60 +137,85 @@ type expiredEvent struct {
 // primary key and ends at the first event that is too young, whatever its state.
 func (r *Retention) expired(ctx context.Context, after int64) (events []expiredEvent, last int64, err error) {
 	o := r.ob
-	rows, err := o.db.QueryContext(ctx, "SELECT id, event_id, lock_version, CASE WHEN status = 'SENT' AND COALESCE(sent_at, created_at) < "+o.d.After+" THEN 1 ELSE 0 END FROM "+table+
-		" WHERE id > ? AND created_at < "+o.d.After+" ORDER BY id LIMIT ?", -dialect.Micro(r.cfg.Keep), after, -dialect.Micro(r.cfg.Keep), r.cfg.Batch)
+	rows, err := o.db.QueryContext(ctx, "SELECT id, event_id, lock_version, CASE WHEN created_at >= "+o.d.After+" THEN 2 WHEN status = 'SENT' AND COALESCE(sent_at, created_at) < "+o.d.After+" THEN 1 ELSE 0 END FROM "+table+
+		" WHERE id > ? ORDER BY id LIMIT ?", -dialect.Micro(r.cfg.Keep), -dialect.Micro(r.cfg.Keep), after, r.cfg.Batch)
 	if err != nil {
 		return nil, after, fmt.Errorf("outbox: retention: %w", err)
 	}
 	defer rows.Close() //nolint:errcheck // read only
+	const removable, tooYoung = 1, 2
 	last = after
 	for rows.Next() {
 		var e expiredEvent
-		var old int
-		if err := rows.Scan(&e.pair.ID, &e.eventID, &e.pair.Version, &old); err != nil {
+		var state int
+		if err := rows.Scan(&e.pair.ID, &e.eventID, &e.pair.Version, &state); err != nil {
 			return nil, after, fmt.Errorf("outbox: retention: %w", err)
 		}
+		if state == tooYoung {
+			break
+		}
 		last = e.pair.ID
-		if old == 1 {
+		if state == removable {
 			events = append(events, e)
 		}
 	}
 	return events, last, rows.Err()
 }
 
-// remove deletes, or archives, events with their deliveries and attempts.
+// remove deletes, or archives, events with their deliveries and attempts, all by primary key.
 func (r *Retention) remove(ctx context.Context, tx bun.Tx, events []expiredEvent) error {
 	ids, pairs := make([]string, len(events)), make([]dialect.Pair, len(events))
 	for i, e := range events {
 		ids[i], pairs[i] = e.eventID, e.pair
 	}
-	var outboxIDs []int64
-	for _, p := range pairs {
-		outboxIDs = append(outboxIDs, p.ID)
-	}
-	if r.cfg.Archive {
-		for _, t := range []struct{ table, columns, key string }{{table, archivedEvent, "id"}, {"bc_event_consume_log", archivedDelivery, "event_id"}} {
-			args := any(bun.List(outboxIDs))
-			if t.key == "event_id" {
-				args = bun.List(ids)
-			}
-			_, err := tx.ExecContext(ctx, "INSERT INTO "+t.table+"_archive ("+t.columns+") SELECT "+t.columns+" FROM "+t.table+" WHERE "+t.key+" IN (?)", args)
-			if err != nil {
-				return fmt.Errorf("archive %s: %w", t.table, err)
-			}
+	for _, t := range []struct{ name, archived string }{{"bc_delivery_attempt", ""}, {"bc_event_consume_log", archivedDelivery}} {
+		rows, err := r.pairs(ctx, tx, t.name, ids)
+		if err != nil {
+			return err
+		}
+		if err := r.move(ctx, tx, t.name, t.archived, rows); err != nil {
+			return err
 		}
 	}
-	for _, stmt := range []string{"DELETE FROM bc_delivery_attempt WHERE event_id IN (?)", "DELETE FROM bc_event_consume_log WHERE event_id IN (?)"} {
-		if _, err := tx.ExecContext(ctx, stmt, bun.List(ids)); err != nil {
-			return fmt.Errorf("remove deliveries: %w", err)
+	return r.move(ctx, tx, table, archivedEvent, pairs)
+}
+
+// pairs reads the primary keys of the events' rows in another table.
+func (r *Retention) pairs(ctx context.Context, tx bun.Tx, from string, eventIDs []string) ([]dialect.Pair, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id FROM "+from+" WHERE event_id IN (?) ORDER BY id", bun.List(eventIDs))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", from, err)
+	}
+	defer rows.Close() //nolint:errcheck // read only
+	var pairs []dialect.Pair
+	for rows.Next() {
+		var p dialect.Pair
+		if err := rows.Scan(&p.ID); err != nil {
+			return nil, fmt.Errorf("read %s: %w", from, err)
+		}
+		pairs = append(pairs, p)
+	}
+	return pairs, rows.Err()
+}
+
+// move removes rows, after copying them to the archive if they have one and it is wanted.
+func (r *Retention) move(ctx context.Context, tx bun.Tx, from, archived string, rows []dialect.Pair) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	named := r.ob.d.Pairs(rows)
+	if archived != "" && r.cfg.Archive {
+		columns := "e." + strings.ReplaceAll(archived, ", ", ", e.")
+		if _, err := tx.ExecContext(ctx, "INSERT INTO "+from+"_archive ("+archived+") SELECT "+columns+" FROM "+named+" JOIN "+from+" e ON e.id = t.id"); err != nil {
+			return fmt.Errorf("archive %s: %w", from, err)
 		}
 	}
-	del := "DELETE FROM " + table + " WHERE id IN (SELECT t.id FROM " + r.ob.d.Pairs(pairs) + ")"
+	del := "DELETE FROM " + from + " WHERE id IN (SELECT t.id FROM " + named + ")"
 	if r.ob.d.Name == "mysql" {
-		del = "DELETE e FROM " + r.ob.d.Pairs(pairs) + " STRAIGHT_JOIN " + table + " e ON e.id = t.id"
+		del = "DELETE e FROM " + named + " STRAIGHT_JOIN " + from + " e ON e.id = t.id"
 	}
 	if _, err := tx.ExecContext(ctx, del); err != nil {
-		return fmt.Errorf("remove events: %w", err)
+		return fmt.Errorf("remove from %s: %w", from, err)
 	}
 	return nil
 }
