@@ -1,0 +1,158 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/migrations"
+)
+
+// tables of the five modules. Every module touches its own only. KEY(n) and TIME stand for
+// what the databases spell differently.
+var tables = []string{ //nolint:gochecknoglobals // a constant
+	`demo_meta (name KEY(64) PRIMARY KEY, value KEY(255) NOT NULL)`,
+	`demo_idempotency (idem_key KEY(191) PRIMARY KEY, request KEY(64) NOT NULL, response LONG NOT NULL, created_at TIME)`,
+	`demo_user (id KEY(64) PRIMARY KEY, created_at TIME)`,
+	`demo_order (id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, status KEY(32) NOT NULL, total_cents BIGINT NOT NULL, wallet_cents BIGINT NOT NULL,
+		points BIGINT NOT NULL, coupon_id KEY(64) NOT NULL, coupon_cents BIGINT NOT NULL, payable_cents BIGINT NOT NULL, earned BIGINT NOT NULL,
+		refund_id KEY(64) NOT NULL, created_at TIME, paid_at WHEN, refunded_at WHEN)`,
+	`demo_refund (refund_id KEY(64) PRIMARY KEY, order_id KEY(64) NOT NULL, created_at TIME)`,
+	`demo_payment (pay_no KEY(128) PRIMARY KEY, order_id KEY(64) NOT NULL, created_at TIME)`,
+	`demo_coupon (id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, cents BIGINT NOT NULL, status KEY(32) NOT NULL)`,
+	`demo_coupon_lock (order_id KEY(64) PRIMARY KEY, coupon_id KEY(64) NOT NULL, status KEY(32) NOT NULL, locked_at TIME)`,
+	`demo_coupon_operation (idem_key KEY(191) PRIMARY KEY, coupon_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL, created_at TIME)`,
+	`demo_wallet (user_id KEY(64) PRIMARY KEY, available BIGINT NOT NULL, frozen BIGINT NOT NULL, spent BIGINT NOT NULL, granted BIGINT NOT NULL)`,
+	`demo_wallet_freeze (order_id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, cents BIGINT NOT NULL, status KEY(32) NOT NULL, frozen_at TIME)`,
+	`demo_wallet_ledger (idem_key KEY(191) PRIMARY KEY, user_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL, d_available BIGINT NOT NULL, d_frozen BIGINT NOT NULL, d_spent BIGINT NOT NULL, created_at TIME)`,
+	`demo_points (user_id KEY(64) PRIMARY KEY, available BIGINT NOT NULL, frozen BIGINT NOT NULL)`,
+	`demo_points_freeze (order_id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, points BIGINT NOT NULL, status KEY(32) NOT NULL, frozen_at TIME)`,
+	`demo_points_ledger (idem_key KEY(191) PRIMARY KEY, user_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL, d_available BIGINT NOT NULL, d_frozen BIGINT NOT NULL, created_at TIME)`,
+}
+
+var indexes = map[string]string{ //nolint:gochecknoglobals // a constant
+	"demo_order_paid_at":        "demo_order (paid_at, id)",
+	"demo_order_refunded_at":    "demo_order (refunded_at, id)",
+	"demo_coupon_user":          "demo_coupon (user_id)",
+	"demo_coupon_lock_expiry":   "demo_coupon_lock (status, locked_at)",
+	"demo_wallet_freeze_expiry": "demo_wallet_freeze (status, frozen_at)",
+	"demo_points_freeze_expiry": "demo_points_freeze (status, frozen_at)",
+	"demo_wallet_ledger_user":   "demo_wallet_ledger (user_id)",
+	"demo_points_ledger_user":   "demo_points_ledger (user_id)",
+}
+
+const owner = "bluecone demo"
+
+// Up makes the tables of bluecone and of the demo, also when several instances start at
+// once. It refuses tables of the demo's names that the demo has not made.
+func Up(ctx context.Context, db *bun.DB) error {
+	d, err := dialect.Of(db)
+	if err != nil {
+		return err
+	}
+	if err := refuseForeign(ctx, db, d); err != nil {
+		return err
+	}
+	if err := migrations.Up(ctx, db); err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		if err = create(ctx, db, d); err == nil || try == 10 {
+			return err
+		}
+		select { // another instance creates the same
+		case <-time.After(time.Duration(try) * 50 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func create(ctx context.Context, db *bun.DB, d dialect.Dialect) error {
+	for _, t := range tables {
+		if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+spell(d, t)); err != nil {
+			return fmt.Errorf("create the demo's tables: %w", err)
+		}
+	}
+	for name, on := range indexes {
+		if d.Name == "mysql" {
+			if n, err := count(ctx, db, "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name = ?", name); err != nil || n > 0 {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			if _, err := db.ExecContext(ctx, "CREATE INDEX "+name+" ON "+on); err != nil {
+				return fmt.Errorf("create the demo's indexes: %w", err)
+			}
+			continue
+		}
+		if _, err := db.ExecContext(ctx, "CREATE INDEX IF NOT EXISTS "+name+" ON "+on); err != nil {
+			return fmt.Errorf("create the demo's indexes: %w", err)
+		}
+	}
+	_, err := db.ExecContext(ctx, "INSERT INTO demo_meta (name, value) VALUES ('owner', ?)"+d.Ignore("name"), owner)
+	return err
+}
+
+func spell(d dialect.Dialect, table string) string {
+	text, long, at, when, tail := "VARCHAR(", "TEXT", "timestamptz NOT NULL DEFAULT statement_timestamp()", "timestamptz NULL", ""
+	switch d.Name {
+	case "mysql":
+		long, at, when = "LONGTEXT", "DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))", "DATETIME(6) NULL"
+		tail = " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+	case "sqlite":
+		at, when = "TEXT NOT NULL DEFAULT "+d.Now, "TEXT NULL"
+	}
+	return strings.NewReplacer("KEY(", text, " TIME", " "+at, " LONG ", " "+long+" ", " WHEN", " "+when).Replace(table) + tail
+}
+
+// refuseForeign answers an error if the demo's tables are there, hold something, and do not
+// carry the demo's mark.
+func refuseForeign(ctx context.Context, db *bun.DB, d dialect.Dialect) error {
+	exists := func(table string) (bool, error) {
+		query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = ? AND table_schema = " + map[string]string{"mysql": "DATABASE()", "postgres": "current_schema()"}[d.Name]
+		if d.Name == "sqlite" {
+			query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+		}
+		n, err := count(ctx, db, query, table)
+		return n > 0, err
+	}
+	if marked, err := exists("demo_meta"); err != nil {
+		return err
+	} else if marked {
+		return nil
+	}
+	for _, table := range []string{"demo_order", "demo_wallet", "bc_outbox_event"} {
+		there, err := exists(table)
+		if err != nil || !there {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if n, err := count(ctx, db, "SELECT COUNT(*) FROM "+table); err != nil || n > 0 {
+			return fmt.Errorf("the table %s holds %d rows that are not the demo's: give it a database of its own (%w)", table, n, errOrForeign(err))
+		}
+	}
+	return nil
+}
+
+func errOrForeign(err error) error {
+	if err != nil {
+		return err
+	}
+	return errForeign
+}
+
+var errForeign = fmt.Errorf("foreign rows")
+
+func count(ctx context.Context, db bun.IDB, query string, args ...any) (int, error) {
+	var n int
+	err := db.QueryRowContext(ctx, query, args...).Scan(&n)
+	return n, err
+}
