@@ -211,6 +211,10 @@ func (s *Service) Pay(ctx context.Context, orderID, payNo string, loseEvent bool
 	if payNo == "" || len(payNo) > 128 {
 		return Order{}, refuse(Invalid, "INVALID", "payNo must have between 1 and 128 characters")
 	}
+	failed, err := s.assets.FreezeFailed(ctx, orderID) // before the transaction: it needs a connection of its own
+	if err != nil {
+		return Order{}, err
+	}
 	return s.change(ctx, orderID, func(ctx context.Context, tx bun.Tx, o *Order) error {
 		switch o.Status {
 		case StPaid:
@@ -221,10 +225,6 @@ func (s *Service) Pay(ctx context.Context, orderID, payNo string, loseEvent bool
 		case WaitPay:
 		default:
 			return refuse(Conflict, "ORDER_"+o.Status, "the order is %s", o.Status)
-		}
-		failed, err := s.assets.FreezeFailed(ctx, orderID)
-		if err != nil {
-			return err
 		}
 		if failed {
 			return refuse(Conflict, "FREEZE_FAILED", "the assets of the order could not be frozen: cancel it")

@@ -1,0 +1,128 @@
+// Command bluecone is the demo of the event bus: a small monolith of orders, payments,
+// coupons, wallets and points.
+//
+//	go run ./demo/bluecone                 plays every scenario on an embedded database
+//	go run ./demo/bluecone --dsn DSN       the same on another database
+//	go run ./demo/bluecone serve --dsn DSN one instance of the monolith over HTTP
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/bluecone-go/bluecone/demo/bluecone/database"
+	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
+	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
+	"github.com/bluecone-go/bluecone/demo/bluecone/story"
+)
+
+// The exit statuses.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// errUsage is a mistake on the command line.
+var errUsage = errors.New("usage")
+
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	var err error
+	switch {
+	case len(args) > 0 && args[0] == "serve":
+		err = serve(ctx, args[1:], stdout, stderr)
+	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
+		err = fmt.Errorf("%w: the command %q is unknown: use serve, or no command to play the scenarios", errUsage, args[0])
+	default:
+		err = play(ctx, args, stdout, stderr)
+	}
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case errors.Is(err, errUsage) || errors.Is(err, database.ErrDSN):
+		_, _ = fmt.Fprintln(stderr, "bluecone:", oneLine(err))
+		return exitUsage
+	default:
+		_, _ = fmt.Fprintln(stderr, "bluecone:", oneLine(err))
+		return exitFailure
+	}
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// parse reads flags without printing anything but the help.
+func parse(fs *flag.FlagSet, args []string, stdout io.Writer, usage string) error {
+	fs.SetOutput(io.Discard)
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = fmt.Fprintln(stdout, usage)
+		fs.SetOutput(stdout)
+		fs.PrintDefaults()
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w (see --help)", errUsage, err)
+	case fs.NArg() > 0:
+		return fmt.Errorf("%w: the argument %q is not expected (see --help)", errUsage, fs.Arg(0))
+	}
+	return nil
+}
+
+const playUsage = `Plays the scenarios of the demo and checks what came of them.
+
+  bluecone [--dsn DSN] [--scenario NAME,NAME] [--trace stdout|otlp]
+  bluecone serve --dsn DSN [--addr HOST:PORT] [--config FILE] [--faults] [--node NAME] [--trace stdout|otlp]
+
+DSN is sqlite:///abs/path/file.db, mysql://user:password@host:port/name or postgres://user:password@host:port/name.
+`
+
+// play runs the story.
+func play(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
+	fs := flag.NewFlagSet("bluecone", flag.ContinueOnError)
+	dsn := fs.String("dsn", "", "database to play on (default: a SQLite file in a temporary folder)")
+	names := fs.String("scenario", "", "play only these, separated by commas: "+strings.Join(story.Names(), ", "))
+	trace := fs.String("trace", "", "export spans: stdout or otlp")
+	if err := parse(fs, args, stdout, playUsage); err != nil {
+		return err
+	}
+	wanted, err := story.Select(*names)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if err := checkTrace(*trace); err != nil {
+		return err
+	}
+	conf, err := settings.Load("", os.Environ())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	spans := story.NewSpans()
+	telemetry, err := observe.Setup(ctx, *trace, stdout, spans)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, telemetry.Close(context.WithoutCancel(ctx))) }()
+	return story.Play(ctx, story.Options{DSN: *dsn, Scenarios: wanted, Settings: conf, Spans: spans, Out: stdout, Metrics: telemetry.Metrics})
+}
+
+func checkTrace(export string) error {
+	switch export {
+	case "", "stdout", "otlp":
+		return nil
+	}
+	return fmt.Errorf("%w: --trace %q is unknown: use stdout or otlp", errUsage, export)
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bluecone-go/bluecone/demo/bluecone/database"
+	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
+	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
+	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
+	"github.com/bluecone-go/bluecone/demo/bluecone/web"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+const serveUsage = `Serves one instance of the monolith over HTTP; several may share one database.
+SIGTERM drains and exits 0, a second one exits at once.
+`
+
+// serve runs one instance until ctx ends.
+func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	fs := flag.NewFlagSet("bluecone serve", flag.ContinueOnError)
+	addr := fs.String("addr", "127.0.0.1:8080", "address to listen on; port 0 chooses one and prints it")
+	dsn := fs.String("dsn", "", "database (required)")
+	config := fs.String("config", "", "YAML file with the keys of bluecone:")
+	withFaults := fs.Bool("faults", false, "add the calls that break things on purpose")
+	node := fs.String("node", "", "name of this instance in leases and logs (default: host and process)")
+	trace := fs.String("trace", "", "export spans: stdout or otlp")
+	noPublisher := fs.Bool("no-publisher", false, "save events and deliver none, to try out a crash in between")
+	verbose := fs.Bool("verbose", false, "log every outcome, not only what needs attention")
+	if err := parse(fs, args, stdout, serveUsage); err != nil {
+		return err
+	}
+	if *dsn == "" {
+		return fmt.Errorf("%w: --dsn is missing", errUsage)
+	}
+	if err := checkTrace(*trace); err != nil {
+		return err
+	}
+	if *node != "" {
+		if err := text.ConsumerName("--node", *node); err != nil || len(*node) > 64 {
+			return fmt.Errorf("%w: --node %q must be a plain word of at most 64 characters", errUsage, *node)
+		}
+	}
+	conf, err := settings.Load(*config, os.Environ())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	level := slog.LevelInfo
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	slog.SetDefault(slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level})))
+	telemetry, err := observe.Setup(ctx, *trace, stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, telemetry.Close(context.WithoutCancel(ctx))) }()
+	db, err := database.Open(ctx, *dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	app, err := monolith.New(ctx, monolith.Options{DB: db, Settings: conf, Node: *node, NoPublisher: *noPublisher})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	_, _ = fmt.Fprintf(stdout, "bluecone listens on http://%s\n", listener.Addr())
+	return listen(ctx, listener, web.New(app, *withFaults, telemetry.Metrics), app)
+}
+
+// listen serves until ctx ends; then requests under way are answered and the engine drains.
+func listen(ctx context.Context, listener net.Listener, handler http.Handler, app *monolith.App) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return app.Run(ctx) })
+	g.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		return server.Shutdown(drain)
+	})
+	return g.Wait()
+}

@@ -1,0 +1,118 @@
+package story
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
+	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
+)
+
+func lockTimeout(ctx context.Context, w *world) error {
+	short := func(o *monolith.Options) { o.Settings.LockTimeout = time.Second }
+	return w.with(ctx, short, func(app *monolith.App) error {
+		u, abandoned, err := w.place(ctx, app)
+		if err != nil {
+			return err
+		}
+		paying, paid, err := w.place(ctx, app)
+		if err != nil {
+			return err
+		}
+		if err := quiet(ctx, app); err != nil {
+			return err
+		}
+		if err := app.Faults.Put(wallet.Consumer, "error", 0); err != nil {
+			return err
+		}
+		if _, err := app.Orders.Pay(ctx, paid.OrderID, "pay-"+paid.OrderID, false); err != nil {
+			return err
+		}
+		w.step("one order is abandoned; the other is paid, but WalletConsumer fails and is in backoff")
+		err = until(ctx, "the abandoned order's locks to be released", func() (bool, error) {
+			if _, err := app.Reaper.RunOnce(ctx); err != nil {
+				return false, err
+			}
+			got, err := assets(ctx, app, u.UserID)
+			return got == untouched, err
+		})
+		if err != nil {
+			return err
+		}
+		w.step("locks older than 1 s are released")
+		if err := w.expectAssets(ctx, app, u.UserID, untouched); err != nil {
+			return err
+		}
+		if err := w.expectAssets(ctx, app, paying.UserID, line(9000, 1000, 0, 345, 0, "USED")); err != nil {
+			return err
+		}
+		return w.payAfterAll(ctx, app, abandoned, paying.UserID)
+	})
+}
+
+// payAfterAll lets the paid order's wallet recover, and cancels the abandoned one.
+func (w *world) payAfterAll(ctx context.Context, app *monolith.App, abandoned order.Order, userID string) error {
+	if err := app.Faults.Put(wallet.Consumer, "off", 0); err != nil {
+		return err
+	}
+	if _, err := app.Orders.Cancel(ctx, abandoned.OrderID); err != nil {
+		return err
+	}
+	w.step("WalletConsumer recovers")
+	if err := quiet(ctx, app); err != nil {
+		return err
+	}
+	if err := w.expectAssets(ctx, app, userID, afterPay); err != nil {
+		return err
+	}
+	return w.expectSound(ctx, app)
+}
+
+func lostEvent(ctx context.Context, w *world) error {
+	return w.with(ctx, nil, func(app *monolith.App) error {
+		u, o, err := w.place(ctx, app)
+		if err != nil {
+			return err
+		}
+		if err := quiet(ctx, app); err != nil {
+			return err
+		}
+		if _, err := app.Orders.Pay(ctx, o.OrderID, "pay-"+o.OrderID, true); err != nil {
+			return err
+		}
+		w.step("the order is PAID, but order.paid is lost")
+		if err := w.expectAssets(ctx, app, u.UserID, line(9000, 1000, 0, 300, 200, "LOCKED")); err != nil {
+			return err
+		}
+		report, err := app.Consistency.RunOnce(ctx, "order.paid")
+		if err != nil {
+			return err
+		}
+		w.check("1 found, 1 repaired", fmt.Sprintf("%d found, %d repaired", report["order.paid"].Found, report["order.paid"].Repaired))
+		if err := quiet(ctx, app); err != nil {
+			return err
+		}
+		if err := w.expectAssets(ctx, app, u.UserID, afterPay); err != nil {
+			return err
+		}
+		late := order.Paid{OrderID: order.ID(o.OrderID), UserID: order.ID(u.UserID), CouponID: order.ID(u.CouponIDs[0]), TotalCents: 5000, WalletAmount: 1000, PointsUsed: 200, PointsEarned: 45}
+		err = app.DB.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return app.Outbox.Save(ctx, tx, late) })
+		if err != nil {
+			return err
+		}
+		w.step("the original event turns up late")
+		if err := quiet(ctx, app); err != nil {
+			return err
+		}
+		again, err := app.Consistency.RunOnce(ctx, "order.paid")
+		if err != nil {
+			return err
+		}
+		w.check("nothing left to repair", either(again["order.paid"].Found == 0, "nothing left to repair", fmt.Sprint(again)))
+		return w.expectAssets(ctx, app, u.UserID, afterPay)
+	})
+}

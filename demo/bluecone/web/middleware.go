@@ -1,0 +1,84 @@
+package web
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// traced gives every request a span and a request id, and logs one line.
+func traced(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		requestID := r.Header.Get("X-Request-Id") // taken over if it is a plain word
+		if text.ConsumerName("X-Request-Id", "r"+requestID) != nil || len(requestID) > 64 {
+			requestID = uuid.NewString()
+		}
+		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := otel.Tracer("github.com/bluecone-go/bluecone/demo").Start(ctx, r.Method+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attribute.String("requestId", requestID)))
+		defer span.End()
+		ctx = bus.WithMetadata(ctx, bus.Metadata{bus.MetaRequestID: requestID})
+		w.Header().Set("X-Request-Id", requestID)
+		rec := &recorder{ResponseWriter: w, status: http.StatusOK}
+		next.ServeHTTP(rec, r.WithContext(ctx))
+		span.SetAttributes(attribute.Int("http.response.status_code", rec.status))
+		if rec.status >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, http.StatusText(rec.status))
+		}
+		slog.DebugContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "status", rec.status, "took", time.Since(began),
+			"traceId", span.SpanContext().TraceID().String(), "requestId", requestID)
+	})
+}
+
+// forUser adds the user to the metadata of the events that the request saves.
+func forUser(ctx context.Context, userID string) context.Context {
+	return bus.WithMetadata(ctx, bus.Metadata{bus.MetaUserID: userID})
+}
+
+// jsonErrors answers an unknown path or a wrong method in the API's own form.
+func jsonErrors(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			probe := &recorder{ResponseWriter: discard{http.Header{}}, status: http.StatusOK}
+			mux.ServeHTTP(probe, r)
+			code := "NOT_FOUND"
+			if probe.status == http.StatusMethodNotAllowed {
+				code = "METHOD_NOT_ALLOWED"
+				w.Header().Set("Allow", probe.Header().Get("Allow"))
+			}
+			answer(w, probe.status, failure{http.StatusText(probe.status), code})
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// discard takes an answer that nobody will see.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) WriteHeader(int)             {}

@@ -1,0 +1,252 @@
+// Package web is the demo's HTTP API.
+package web
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/coupon"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
+	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
+	"github.com/bluecone-go/bluecone/internal/schedule"
+)
+
+// API serves one instance of the monolith.
+type API struct {
+	app     *monolith.App
+	faults  bool
+	metrics http.Handler
+}
+
+// New returns the API's handler. faults adds the calls that break things on purpose.
+func New(app *monolith.App, faults bool, metrics http.Handler) http.Handler {
+	a := &API{app: app, faults: faults, metrics: metrics}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /users", a.createUser)
+	mux.HandleFunc("GET /users/{id}/assets", a.assets)
+	mux.HandleFunc("POST /orders", a.createOrder)
+	mux.HandleFunc("GET /orders/{id}", a.getOrder)
+	mux.HandleFunc("POST /orders/{id}/pay", a.pay)
+	mux.HandleFunc("POST /orders/{id}/cancel", a.cancel)
+	mux.HandleFunc("POST /orders/{id}/refund", a.refund)
+	mux.HandleFunc("GET /orders/{id}/timeline", a.timeline)
+	mux.HandleFunc("GET /stats", a.stats)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { health(w, app.Live()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { health(w, app.Ready(r.Context())) })
+	mux.Handle("GET /metrics", metrics)
+	if faults {
+		mux.HandleFunc("POST /faults", a.fault)
+		mux.HandleFunc("POST /jobs/{code}/run", a.runJob)
+	}
+	return traced(jsonErrors(mux))
+}
+
+const maxBody = 1 << 20
+
+// decode reads a JSON body of exactly the fields of v. An empty body is an empty object.
+func decode(w http.ResponseWriter, r *http.Request, v any) bool {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	if err == nil && dec.More() {
+		err = errors.New("there is something behind the JSON value")
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		fail(w, r, &order.Error{Kind: order.Invalid, Code: "BAD_JSON", Text: "the body cannot be read: " + err.Error()})
+		return false
+	}
+	return true
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		slog.Debug("an answer could not be written", "error", err)
+	}
+}
+
+type failure struct {
+	Error string `json:"error"`
+	Code  string `json:"code"`
+}
+
+// fail answers an error. Whatever is not a refusal by the rules of the business is 503: the
+// outcome is unknown, and the call may be repeated.
+func fail(w http.ResponseWriter, r *http.Request, err error) {
+	var refusal *order.Error
+	switch {
+	case errors.As(err, &refusal):
+		status := map[order.Kind]int{order.Invalid: http.StatusBadRequest, order.NotFound: http.StatusNotFound, order.Conflict: http.StatusConflict}[refusal.Kind]
+		answer(w, status, failure{refusal.Text, refusal.Code})
+	case errors.Is(err, sql.ErrNoRows), errors.Is(err, monolith.ErrNoJob):
+		answer(w, http.StatusNotFound, failure{err.Error(), "NOT_FOUND"})
+	case errors.Is(err, schedule.ErrBusy):
+		answer(w, http.StatusConflict, failure{err.Error(), "BUSY"})
+	default:
+		slog.ErrorContext(r.Context(), "request failed", "path", r.URL.Path, "error", err)
+		answer(w, http.StatusServiceUnavailable, failure{"the outcome is unknown; the call may be repeated", "UNAVAILABLE"})
+	}
+}
+
+func health(w http.ResponseWriter, err error) {
+	if err != nil {
+		answer(w, http.StatusServiceUnavailable, failure{err.Error(), "UNAVAILABLE"})
+		return
+	}
+	answer(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+func (a *API) createUser(w http.ResponseWriter, r *http.Request) {
+	var req order.NewUser
+	if !decode(w, r, &req) {
+		return
+	}
+	u, err := a.app.Orders.CreateUser(r.Context(), r.Header.Get("Idempotency-Key"), req)
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusCreated, u)
+}
+
+func (a *API) createOrder(w http.ResponseWriter, r *http.Request) {
+	var req order.NewOrder
+	if !decode(w, r, &req) {
+		return
+	}
+	o, err := a.app.Orders.Create(forUser(r.Context(), req.UserID), r.Header.Get("Idempotency-Key"), req)
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusCreated, map[string]any{"orderId": o.OrderID, "status": o.Status, "payableCents": o.PayableCents})
+}
+
+func (a *API) getOrder(w http.ResponseWriter, r *http.Request) {
+	o, err := a.app.Orders.Get(r.Context(), r.PathValue("id"))
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, o)
+}
+
+func (a *API) pay(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		PayNo     string `json:"payNo"`
+		LoseEvent bool   `json:"loseEvent"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	if req.LoseEvent && !a.faults {
+		fail(w, r, &order.Error{Kind: order.Invalid, Code: "FAULTS_OFF", Text: "loseEvent needs an instance started with --faults"})
+		return
+	}
+	o, err := a.app.Orders.Pay(r.Context(), r.PathValue("id"), req.PayNo, req.LoseEvent)
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
+}
+
+func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
+	o, err := a.app.Orders.Cancel(r.Context(), r.PathValue("id"))
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
+}
+
+func (a *API) refund(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		RefundID string `json:"refundId"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	o, err := a.app.Orders.Refund(r.Context(), r.PathValue("id"), req.RefundID)
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
+}
+
+// Assets is everything a user has.
+type Assets struct {
+	Wallet  wallet.Balance  `json:"wallet"`
+	Points  points.Balance  `json:"points"`
+	Coupons []coupon.Coupon `json:"coupons"`
+}
+
+// AssetsOf reads everything a user has.
+func AssetsOf(ctx context.Context, app *monolith.App, userID string) (s Assets, err error) {
+	if s.Wallet, err = app.Wallet.Get(ctx, app.DB, userID); err != nil {
+		return s, err
+	}
+	if s.Points, err = app.Points.Get(ctx, app.DB, userID); err != nil {
+		return s, err
+	}
+	s.Coupons, err = app.Coupons.Of(ctx, app.DB, userID)
+	return s, err
+}
+
+func (a *API) assets(w http.ResponseWriter, r *http.Request) {
+	s, err := AssetsOf(r.Context(), a.app, r.PathValue("id"))
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, s)
+}
+
+func (a *API) stats(w http.ResponseWriter, r *http.Request) {
+	s, err := a.app.Stats(r.Context())
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, s)
+}
+
+func (a *API) fault(w http.ResponseWriter, r *http.Request) {
+	var req struct {
+		Consumer string `json:"consumer"`
+		Mode     string `json:"mode"`
+		DelayMs  int    `json:"delayMs"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	known := map[string]bool{coupon.Consumer: true, wallet.Consumer: true, points.Consumer: true}
+	if !known[req.Consumer] || req.DelayMs < 0 || req.DelayMs > 600_000 {
+		fail(w, r, &order.Error{Kind: order.Invalid, Code: "INVALID", Text: "consumer must be CouponConsumer, WalletConsumer or PointsConsumer, and delayMs between 0 and 600000"})
+		return
+	}
+	if err := a.app.Faults.Put(req.Consumer, req.Mode, time.Duration(req.DelayMs)*time.Millisecond); err != nil {
+		fail(w, r, &order.Error{Kind: order.Invalid, Code: "INVALID", Text: err.Error()})
+		return
+	}
+	answer(w, http.StatusOK, req)
+}
+
+func (a *API) runJob(w http.ResponseWriter, r *http.Request) {
+	report, err := a.app.RunJob(r.Context(), r.PathValue("code"))
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"job": r.PathValue("code"), "report": report})
+}
