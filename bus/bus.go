@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -55,6 +56,7 @@ type Bus struct {
 	unconsumed map[string]struct{}
 	upcasters  map[string]map[int]Upcaster
 	open       bool
+	faults     inject.Faults
 }
 
 // New returns a bus whose consumers work in db. It panics if db's dialect is not
@@ -147,6 +149,9 @@ func (b *Bus) Upcast(eventType string, from int, up Upcaster) {
 	}
 	b.upcasters[eventType][from] = up
 }
+
+// Inject makes deliveries fail at chosen points. Only package bustest can make the argument.
+func (b *Bus) Inject(f inject.Faults) { b.faults = f }
 
 // Consumers lists the registered consumers by name.
 func (b *Bus) Consumers() []*Consumer {

@@ -162,3 +162,14 @@ func Backoff(n int) time.Duration {
 	}
 	return whole/2 + rand.N(whole/2+1) //nolint:gosec // jitter
 }
+
+// ExternalTypes lists the event types that the consumer handles with [OnExternal], sorted.
+func (c *Consumer) ExternalTypes() []string {
+	var types []string
+	for _, t := range c.EventTypes() {
+		if c.handlers[t].external {
+			types = append(types, t)
+		}
+	}
+	return types
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/inject"
 )
 
 // infraTries is how often in a row a transaction that the database spoilt is run
@@ -115,6 +116,10 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 		stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
 		defer stop()
 	}
+	faults, ids := &ln.l.bus.faults, eventIDs(ds)
+	if err := inject.Call(faults.BeforeDelivery, ln.c.name, ids); err != nil {
+		return nil, &infraError{err}
+	}
 	tx, fence, err := beginFenced(ctx, ln.l.bus.db, ln.options())
 	if err != nil {
 		return nil, &infraError{err}
@@ -136,10 +141,25 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 	if err != nil {
 		return nil, asInfra(fence, err)
 	}
-	if err = tx.Commit(); err != nil {
-		return nil, ln.readBack(ctx, ds, err)
+	if err = inject.Call(faults.BeforeCommit, ln.c.name, ids); err == nil {
+		if err = tx.Commit(); err == nil {
+			err = inject.Call(faults.AfterCommit, ln.c.name, ids)
+		}
+	} else {
+		ln.rollback(tx, nil)
 	}
-	return nil, nil
+	if err != nil {
+		err = ln.readBack(ctx, ds, err)
+	}
+	return nil, err
+}
+
+func eventIDs(ds []*delivery) []string {
+	ids := make([]string, len(ds))
+	for i, d := range ds {
+		ids[i] = d.env.ID
+	}
+	return ids
 }
 
 // mark writes the SUCCESS rows first, so that a concurrent twin stops before its

@@ -72,6 +72,11 @@ func (ln *lane) callAll(ctx context.Context, tx bun.Tx, ds []*delivery, began *a
 			n++
 		}
 		began.Store(time.Now().UnixNano())
+		if fault := ln.l.bus.faults.BeforeHandler; fault != nil {
+			if err := fault(ln.c.name, ds[0].env.ID); err != nil {
+				return err
+			}
+		}
 		if err := ln.call(ctx, h, tx, ds[:n]); err != nil {
 			return err
 		}

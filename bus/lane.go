@@ -1,7 +1,9 @@
 package bus
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +46,9 @@ func (ln *lane) push(force bool, ds ...*delivery) bool {
 	if ln.closed || (!force && len(ln.queue)+len(ds) > ln.c.cfg.Queue) {
 		return false
 	}
-	ln.queue = append(ln.queue, ds...)
+	if ln.queue = append(ln.queue, ds...); ln.l.bus.faults.Reorder {
+		ln.reverse()
+	}
 	for _, d := range ds {
 		if d.lease != nil {
 			ln.inHand[d] = struct{}{}
@@ -52,6 +56,13 @@ func (ln *lane) push(force bool, ds ...*delivery) bool {
 	}
 	ln.start()
 	return true
+}
+
+// reverse turns the queue round, but for the order within each aggregate. It needs ln.mu.
+func (ln *lane) reverse() {
+	slices.SortStableFunc(ln.queue, func(a, b *delivery) int {
+		return cmp.Compare(b.env.AggregateType+"/"+b.env.AggregateID, a.env.AggregateType+"/"+a.env.AggregateID)
+	})
 }
 
 // start runs as many batches as the queue and the limit allow. It needs ln.mu.

@@ -15,6 +15,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/migrations"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -189,4 +190,12 @@ func ids(n int) []string {
 		out[i] = fmt.Sprintf("order-%d", i)
 	}
 	return out
+}
+
+// migrated opens a pool on a fresh database of a DSN and makes its tables.
+func migrated(t *testing.T, dsn string) *bun.DB {
+	t.Helper()
+	db := testdb.OpenDSN(t, dsn)
+	require.NoError(t, migrations.Up(context.Background(), db))
+	return db
 }

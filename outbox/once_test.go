@@ -1,0 +1,255 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/inject"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// V5, V24: the same error means "committed" or "not committed". It is read back.
+func TestUnknownCommitIsReadBack(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		for name, faults := range map[string]func(once func() error) inject.Faults{
+			"Committed": func(f func() error) inject.Faults {
+				return inject.Faults{AfterCommit: func(string, []string) error { return f() }}
+			},
+			"NotCommitted": func(f func() error) inject.Faults {
+				return inject.Faults{BeforeCommit: func(string, []string) error { return f() }}
+			},
+		} {
+			f := newFixture(t, db)
+			f.effects()
+			f.counting(name, bus.ConsumerConfig{})
+			var hits atomic.Int64
+			f.bus.Inject(faults(func() error {
+				if hits.Add(1) == 1 {
+					return driver.ErrBadConn
+				}
+				return nil
+			}))
+			f.save(orderPaid{OrderID: name})
+			f.once()
+			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect WHERE consumer = ?", name))
+			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = ? AND status = 'SUCCESS'", name))
+			require.Zero(t, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"), "the database's trouble is no attempt")
+		}
+	})
+}
+
+// V1: after a deadlock MariaDB runs on in autocommit. A handler that swallows the error
+// must not take effect without its SUCCESS row.
+func TestSwallowedDeadlockNeverCommits(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"mysql", "postgres"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, testdb.Open(t, dialect))
+			f.effects()
+			f.exec("CREATE TABLE hot (id INT PRIMARY KEY, n INT NOT NULL)")
+			for i := range 100 {
+				f.exec("INSERT INTO hot (id, n) VALUES (?, 0)", i)
+			}
+			var runs, poisoned atomic.Int64
+			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+				if runs.Add(1) == 1 {
+					if err := f.deadlock(ctx, tx); err == nil {
+						return errors.New("no deadlock happened")
+					}
+					if err := effect(ctx, tx, m, 1); err != nil {
+						poisoned.Add(1)
+					}
+					return nil // swallowed
+				}
+				return effect(ctx, tx, m, 2)
+			})
+			f.save(orderPaid{OrderID: "1"})
+			f.once()
+			require.EqualValues(t, 2, runs.Load(), "run again at once, uncounted")
+			require.EqualValues(t, 1, poisoned.Load(), "the poisoned transaction refuses statements")
+			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
+			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect WHERE seq = 2"))
+			require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
+			require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
+		})
+	}
+}
+
+// deadlock makes tx the victim of one: the other side has changed more rows.
+func (f *fixture) deadlock(ctx context.Context, tx bun.Tx) error {
+	if _, err := tx.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 1"); err != nil {
+		return err
+	}
+	locked := make(chan struct{})
+	var once sync.Once
+	unlock := func() { once.Do(func() { close(locked) }) }
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer unlock()
+		_ = f.db.RunInTx(context.Background(), &sql.TxOptions{}, func(ctx context.Context, other bun.Tx) error {
+			if f.db.Dialect().Name().String() == "pg" {
+				if _, err := other.ExecContext(ctx, "SET LOCAL deadlock_timeout = '10s'"); err != nil { // the other side is found first
+					return err
+				}
+			}
+			if _, err := other.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id >= 2"); err != nil {
+				return err
+			}
+			unlock()
+			_, err := other.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 1")
+			return err
+		})
+	}()
+	<-locked
+	_, err := tx.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 2")
+	if err == nil {
+		_ = tx.Rollback()
+	}
+	<-done
+	return err
+}
+
+// V2: a lock wait timeout rolls back only its statement; COMMIT would keep the rest.
+func TestSwallowedLockWaitNeverCommits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testdb.Open(t, "mysql"))
+	f.effects()
+	f.exec("CREATE TABLE hot (id INT PRIMARY KEY, n INT NOT NULL)")
+	f.exec("INSERT INTO hot VALUES (1, 0)")
+	holder, err := f.db.BeginTx(context.Background(), nil)
+	require.NoError(t, err)
+	_, err = holder.ExecContext(context.Background(), "UPDATE hot SET n = 1")
+	require.NoError(t, err)
+	var runs atomic.Int64
+	bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+		if runs.Add(1) > 1 {
+			return effect(ctx, tx, m, 2)
+		}
+		if err := effect(ctx, tx, m, 1); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE hot SET n = 2")
+		require.Error(t, err)
+		require.NoError(t, holder.Rollback())
+		return nil // swallowed
+	})
+	f.save(orderPaid{OrderID: "1"})
+	f.once()
+	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
+	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect WHERE seq = 2"))
+	require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
+}
+
+// A process that was frozen wakes up when another one has taken its event over.
+func TestFrozenInstanceIsFenced(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range testdb.Dialects() {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, dialect)
+			frozen := newFixture(t, migrated(t, dsn))
+			healthy := frozen.another(dsn)
+			frozen.effects()
+			for _, f := range []*fixture{frozen, healthy} {
+				f.counting("A", bus.ConsumerConfig{})
+			}
+			var once sync.Once
+			frozen.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+				once.Do(func() { // the lease expires meanwhile, and the other instance does the work
+					healthy.hurry()
+					healthy.once()
+				})
+				return nil
+			}})
+			frozen.save(orderPaid{OrderID: "1"})
+			frozen.once()
+			require.Equal(t, 1, frozen.count("SELECT COUNT(*) FROM effect"))
+			require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, frozen.statuses())
+			require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1}, frozen.deliveries())
+		})
+	}
+}
+
+// A lost lease keeps even a delivery that has no twin yet from taking effect: rule (d).
+func TestLostLeaseRollsBack(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		var once sync.Once
+		f.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+			once.Do(func() {
+				f.exec("UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = lock_version + 1")
+				f.hurry()
+			})
+			return nil
+		}})
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect"))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusDispatching: 1}, f.statuses(), "the thief's lease is left alone")
+		f.once()
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
+		require.Equal(t, 1, f.count("SELECT retry_count FROM bc_outbox_event"))
+	})
+}
+
+// A handler that ends the transaction itself gets no second effect.
+func TestHandlerThatCommitsItself(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+			if err := effect(ctx, tx, m, 1); err != nil {
+				return err
+			}
+			return tx.Commit()
+		})
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		f.hurry()
+		f.once()
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
+	})
+}
+
+// An event that keeps killing its process is taken apart: each consumer alone.
+func TestEventWhoseLeaseKeepsExpiringGoesToEachConsumerAlone(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{MaxAttempts: 2})
+		f.counting("B", bus.ConsumerConfig{})
+		f.save(orderPaid{OrderID: "1"})
+		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'dead', lock_version = 3, retry_count = 2")
+		f.hurry()
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, locked_by) " +
+			"SELECT 'A', event_id, event_type, 'PROCESSING', id, aggregate_type, aggregate_id, 2, 'dead' FROM bc_outbox_event")
+		f.hurry()
+		f.once()
+		f.once()
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1, consumelog.Dead: 1}, f.deliveries(), "A has used up its attempts without an answer")
+		require.Equal(t, map[outbox.Status]int{outbox.StatusDead: 1}, f.statuses())
+	})
+}
