@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
@@ -12,9 +13,10 @@ import (
 )
 
 const (
-	lockName    = "bluecone.migrate"
-	lockNumber  = 0x626c7565 // the same for PostgreSQL, which wants a number
-	lockSeconds = 120
+	lockName   = "CONCAT('bluecone.migrate.', MD5(COALESCE(DATABASE(), '')))" // MySQL's locks are the whole server's
+	lockNumber = 0x626c7565                                                   // PostgreSQL wants a number; its locks are one database's
+	lockLimit  = 2 * time.Minute
+	lockPause  = 50 * time.Millisecond
 )
 
 // locked runs fn while this connection holds the migration lock. The lock belongs to the
@@ -24,27 +26,46 @@ func locked(ctx context.Context, conn bun.Conn, d dialect.Dialect, fn func() err
 	case "mysql":
 		return underGetLock(ctx, conn, fn)
 	case "postgres":
-		return inTransaction(ctx, conn, "BEGIN", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockNumber), fn)
+		return inTransaction(ctx, conn, "BEGIN ISOLATION LEVEL READ COMMITTED", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockNumber), fn)
 	default:
 		return inTransaction(ctx, conn, "BEGIN IMMEDIATE", "", fn)
 	}
 }
 
 func underGetLock(ctx context.Context, conn bun.Conn, fn func() error) error {
-	var got int
-	if err := conn.QueryRowContext(ctx, "SELECT COALESCE(GET_LOCK(?, ?), 0)", lockName, lockSeconds).Scan(&got); err != nil {
-		return fmt.Errorf("migrations: take the lock: %w", err)
-	}
-	if got != 1 {
-		return fmt.Errorf("migrations: another process has been migrating for %d s: see who holds GET_LOCK(%q)", lockSeconds, lockName)
+	if err := getLock(ctx, conn); err != nil {
+		return err
 	}
 	err := fn()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, e := conn.ExecContext(ctx, "DO RELEASE_LOCK(?)", lockName); e != nil {
+	if _, e := conn.ExecContext(ctx, "DO RELEASE_LOCK("+lockName+")"); e != nil {
+		discard(conn)
 		err = errors.Join(err, fmt.Errorf("migrations: release the lock: %w", e))
 	}
 	return err
+}
+
+// getLock asks again and again for a second, so that no read timeout of the driver cuts the wait short.
+func getLock(ctx context.Context, conn bun.Conn) error {
+	for deadline := time.Now().Add(lockLimit); ; {
+		var got int
+		if err := conn.QueryRowContext(ctx, "SELECT COALESCE(GET_LOCK("+lockName+", 1), 0)").Scan(&got); err != nil {
+			return fmt.Errorf("migrations: take the lock: %w", err)
+		}
+		if got == 1 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("migrations: another process has been migrating for %v: see who holds GET_LOCK(%s)", lockLimit, lockName)
+		}
+	}
+}
+
+// discard closes the connection instead of giving it back to the pool with a lock or a
+// transaction on it.
+func discard(conn bun.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the error is the way to say it
 }
 
 // inTransaction runs fn in one transaction of a database whose DDL is transactional.
@@ -67,6 +88,7 @@ func inTransaction(ctx context.Context, conn bun.Conn, begin, lock string, fn fu
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	if _, e := conn.ExecContext(ctx, end); e != nil {
+		discard(conn)
 		err = errors.Join(err, fmt.Errorf("migrations: %s: %w", end, e))
 	}
 	return err
@@ -74,14 +96,13 @@ func inTransaction(ctx context.Context, conn bun.Conn, begin, lock string, fn fu
 
 // beginRetrying waits for another writer of a SQLite file that has no busy timeout set.
 func beginRetrying(ctx context.Context, conn bun.Conn, begin string) error {
-	deadline := time.Now().Add(lockSeconds * time.Second)
-	for {
+	for deadline := time.Now().Add(lockLimit); ; {
 		_, err := conn.ExecContext(ctx, begin)
 		if err == nil || dialect.Classify(err) != dialect.TxRetry || time.Now().After(deadline) {
 			return err
 		}
 		select {
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(lockPause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -15,7 +15,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,12 +32,18 @@ var files embed.FS
 
 // Migration is one numbered SQL file.
 type Migration struct {
-	Version   int
-	Name      string
-	AppliedAt time.Time // zero if it is pending
-	checksum  string
-	sql       string
+	// Version is the number its name begins with; they apply in this order. Default: none, from 1.
+	Version int
+	// Name is the rest of the file's name, without ".sql". Default: none.
+	Name string
+	// AppliedAt is when it was applied, UTC by the database's clock. Default: zero, it is pending.
+	AppliedAt time.Time
+
+	checksum string
+	sql      string
 }
+
+func (m Migration) file() string { return fmt.Sprintf("%04d_%s.sql", m.Version, m.Name) }
 
 // FS returns the SQL files of "mysql" (MariaDB too), "postgres" or "sqlite".
 func FS(dialectName string) (fs.FS, error) {
@@ -46,8 +54,9 @@ func FS(dialectName string) (fs.FS, error) {
 	return nil, fmt.Errorf("migrations: dialect %q is unknown: it must be mysql, postgres or sqlite", dialectName)
 }
 
-// Up applies what is pending. An applied file that has changed since, and a database that
-// is ahead of this code, are errors.
+// Up applies what is pending, over one connection of db. An applied file that has changed since,
+// and a database that is ahead of this code, are errors. It waits up to two minutes, or until
+// ctx ends, for another process that is migrating.
 func Up(ctx context.Context, db *bun.DB) error {
 	d, err := dialect.Of(db)
 	if err != nil {
@@ -65,7 +74,8 @@ func Up(ctx context.Context, db *bun.DB) error {
 	return locked(ctx, conn, d, func() error { return apply(ctx, conn, d, wanted) })
 }
 
-// Status lists the migrations of this code and when each was applied.
+// Status lists the migrations of this code, oldest first, and when each was applied. It writes
+// nothing: a database that [Up] has never seen has them all pending.
 func Status(ctx context.Context, db *bun.DB) ([]Migration, error) {
 	d, err := dialect.Of(db)
 	if err != nil {
@@ -75,9 +85,16 @@ func Status(ctx context.Context, db *bun.DB) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
+	var tables int
+	if err := db.QueryRowContext(ctx, hasVersionTable[d.Name]).Scan(&tables); err != nil {
+		return nil, fmt.Errorf("migrations: look for %s: %w", versionTable, err)
+	}
+	if tables == 0 {
+		return all, nil
+	}
 	applied, err := readApplied(ctx, db, d)
 	if err != nil {
-		return all, nil //nolint:nilerr // no version table: nothing is applied
+		return nil, err
 	}
 	for i := range all {
 		all[i].AppliedAt = applied[all[i].Version].AppliedAt
@@ -123,9 +140,17 @@ func checksum(text []byte) string {
 
 const versionTable = "bc_schema_version"
 
+var hasVersionTable = map[string]string{ //nolint:gochecknoglobals // a constant table
+	"mysql":    "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = '" + versionTable + "'",
+	"postgres": "SELECT COUNT(to_regclass('" + versionTable + "'))",
+	"sqlite":   "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = '" + versionTable + "'",
+}
+
+var timeType = map[string]string{"mysql": "DATETIME(6)", "postgres": "timestamptz", "sqlite": "TEXT"} //nolint:gochecknoglobals // a constant table
+
 func apply(ctx context.Context, conn bun.Conn, d dialect.Dialect, wanted []Migration) error {
-	create := "CREATE TABLE IF NOT EXISTS " + versionTable + " (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(128) NOT NULL, checksum VARCHAR(64) NOT NULL, applied_at " +
-		map[string]string{"mysql": "DATETIME(6)", "postgres": "timestamptz", "sqlite": "TEXT"}[d.Name] + " NOT NULL)"
+	create := "CREATE TABLE IF NOT EXISTS " + versionTable +
+		" (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(128) NOT NULL, checksum VARCHAR(64) NOT NULL, applied_at " + timeType[d.Name] + " NOT NULL)"
 	if d.Name == "mysql" {
 		create += " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
 	}
@@ -136,20 +161,31 @@ func apply(ctx context.Context, conn bun.Conn, d dialect.Dialect, wanted []Migra
 	if err != nil {
 		return err
 	}
-	for v := range applied {
-		if v > wanted[len(wanted)-1].Version {
-			return fmt.Errorf("migrations: the database has version %d, this code knows only %d: run the newer code, or restore a backup", v, wanted[len(wanted)-1].Version)
-		}
+	if err := compare(applied, wanted); err != nil {
+		return err
 	}
 	for _, m := range wanted {
-		if done, ok := applied[m.Version]; ok {
-			if done.checksum != m.checksum {
-				return fmt.Errorf("migrations: version %d (%s) was applied with other contents than this code has", m.Version, m.Name)
-			}
+		if _, done := applied[m.Version]; done {
 			continue
 		}
 		if err := run(ctx, conn, d, m); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// compare makes sure that what the database has is what this code would have applied.
+func compare(applied map[int]Migration, wanted []Migration) error {
+	last := wanted[len(wanted)-1].Version
+	if newest := slices.Max(append(slices.Collect(maps.Keys(applied)), 0)); newest > last {
+		return fmt.Errorf("migrations: the database is ahead: it has version %d (%s), this code knows only %d: run the newer code, or restore a backup",
+			newest, applied[newest].Name, last)
+	}
+	for _, m := range wanted {
+		if done, ok := applied[m.Version]; ok && done.checksum != m.checksum {
+			return fmt.Errorf("migrations: %s has changed since it was applied at %s (checksum %s then, %s now): never edit an applied file, add a new one",
+				m.file(), done.AppliedAt.Format(time.RFC3339), done.checksum, m.checksum)
 		}
 	}
 	return nil
@@ -177,19 +213,37 @@ func readApplied(ctx context.Context, idb bun.IDB, d dialect.Dialect) (map[int]M
 // run executes the statements of one file. MySQL commits each of them by itself, so the
 // version row comes last and every statement can be repeated.
 func run(ctx context.Context, conn bun.Conn, d dialect.Dialect, m Migration) error {
-	for i, stmt := range strings.Split(m.sql, ";\n") {
-		if blank(stmt) {
-			continue
-		}
+	for i, stmt := range statements(m.sql) {
 		if _, err := conn.ExecContext(ctx, stmt); err != nil {
-			return fmt.Errorf("migrations: %04d_%s, statement %d: %w", m.Version, m.Name, i+1, err)
+			return fmt.Errorf("migrations: %s/%s, statement %d (%s): %w", d.Name, m.file(), i+1, head(stmt), err)
 		}
 	}
 	_, err := conn.ExecContext(ctx, "INSERT INTO "+versionTable+" (version, name, checksum, applied_at) VALUES (?, ?, ?, "+d.Now+")", m.Version, m.Name, m.checksum)
 	if err != nil {
-		return fmt.Errorf("migrations: %04d_%s: note the version: %w", m.Version, m.Name, err)
+		return fmt.Errorf("migrations: %s/%s: note the version: %w", d.Name, m.file(), err)
 	}
 	return nil
+}
+
+// statements splits a file at the semicolons that end a line.
+func statements(text string) []string {
+	var out []string
+	for stmt := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n")+"\n", ";\n") {
+		if stmt = strings.TrimSpace(stmt); !blank(stmt) {
+			out = append(out, stmt)
+		}
+	}
+	return out
+}
+
+// head is the first line of a statement that is no comment.
+func head(stmt string) string {
+	for line := range strings.Lines(stmt) {
+		if !blank(line) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
 }
 
 // blank reports whether a piece of SQL is empty but for comments.

@@ -1,13 +1,20 @@
 // Package testdb gives every test a fresh database on a real server.
 //
+//	func TestMain(m *testing.M) { testdb.Main(m) }
+//
+//	func TestX(t *testing.T) {
+//		testdb.Each(t, func(t *testing.T, db *bun.DB) { … }) // mysql, postgres, sqlite
+//	}
+//
 // MariaDB (or MySQL) and PostgreSQL are private servers, started from the machine's own
-// binaries once per test process and stopped with it; SQLite is a file. A DSN in
-// BLUECONE_TEST_MYSQL_DSN or BLUECONE_TEST_POSTGRES_DSN (mysql://user:password@host:port/,
-// postgres://…) names a server to use instead; only databases that this package creates
-// itself are touched there.
+// binaries when the first test of a process asks for one, and stopped by [Main]; they also end
+// when the process is killed. SQLite is a file. BLUECONE_TEST_MYSQL_DSN
+// (mysql://user:password@host:port/) and BLUECONE_TEST_POSTGRES_DSN (postgres://…) name a server
+// to use instead: each test gets a database that is created there, and dropped afterwards;
+// databases that exist already are never touched.
 //
 // A server that cannot be started skips its tests and says why, unless
-// BLUECONE_TEST_REQUIRE (mysql,postgres,sqlite) names it.
+// BLUECONE_TEST_REQUIRE (a list such as mysql,postgres,sqlite) names it: then they fail.
 package testdb
 
 import (
@@ -15,9 +22,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
-	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,14 +40,16 @@ import (
 	"github.com/bluecone-go/bluecone/migrations"
 )
 
-// Option changes what a fresh database holds.
+// Option changes what a fresh database holds. Default: the tables of bluecone.
 type Option int
 
+// Bare leaves the database empty.
+const Bare Option = 1
+
 const (
-	// Bare leaves the database empty. Default: migrated.
-	Bare Option = iota + 1
-	// Durable asks for a file of SQLite that survives the process being killed mid-write.
-	Durable
+	poolSize       = 12
+	filePoolSize   = 6
+	sqliteSettings = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)"
 )
 
 // Dialects lists all databases bluecone runs on.
@@ -60,7 +67,7 @@ func Each(t *testing.T, fn func(t *testing.T, db *bun.DB)) {
 }
 
 // Open returns a pool on a fresh database, which is dropped when the test ends.
-func Open(t *testing.T, dialect string, opts ...Option) *bun.DB {
+func Open(t testing.TB, dialect string, opts ...Option) *bun.DB {
 	t.Helper()
 	db := OpenDSN(t, DSN(t, dialect))
 	if !slices.Contains(opts, Bare) {
@@ -73,38 +80,41 @@ func Open(t *testing.T, dialect string, opts ...Option) *bun.DB {
 	return db
 }
 
-// DSN creates a fresh, empty database and returns its URL, in the form that the demo takes.
-func DSN(t *testing.T, dialect string) string {
+// DSN creates a fresh, empty database, which is dropped when the test ends, and returns its URL in
+// the form that the demo takes: a process started by the test can be pointed at it.
+func DSN(t testing.TB, dialect string) string {
 	t.Helper()
 	if dialect == "sqlite" {
 		return "sqlite://" + filepath.Join(t.TempDir(), "test.db")
 	}
 	srv := server(t, dialect)
 	name := "bc_test_" + random()
-	admin := openURL(t, srv.url("")).DB
-	defer admin.Close() //nolint:errcheck // nothing to lose
-	mustExec(t, admin, "CREATE DATABASE "+name)
+	drop := "DROP DATABASE IF EXISTS " + name
+	if dialect == "postgres" {
+		drop += " WITH (FORCE)" // a child process may still be connected
+	}
+	admin := openURL(t, srv.admin.String())
 	t.Cleanup(func() {
-		admin := openURL(t, srv.url("")).DB
-		defer admin.Close() //nolint:errcheck // nothing to lose
-		drop := "DROP DATABASE IF EXISTS " + name
-		if dialect == "postgres" {
-			drop += " WITH (FORCE)"
-		}
-		_, _ = admin.ExecContext(context.Background(), drop) // the server may be gone already
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		_, _ = admin.ExecContext(ctx, drop) // a test may have ended the server
+		_ = admin.Close()
 	})
+	mustExec(t, admin, "CREATE DATABASE "+name)
+	admin.SetMaxIdleConns(0) // no connection while the test runs
 	return srv.url(name)
 }
 
-// OpenDSN opens another pool on the database of a URL.
-func OpenDSN(t *testing.T, dsn string) *bun.DB {
+// OpenDSN opens another pool on the database of a URL, which is closed when the test ends. A pool
+// has at most 12 connections, 6 for SQLite.
+func OpenDSN(t testing.TB, dsn string) *bun.DB {
 	t.Helper()
 	db := openURL(t, dsn)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
-func openURL(t *testing.T, dsn string) *bun.DB {
+func openURL(t testing.TB, dsn string) *bun.DB {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -112,18 +122,18 @@ func openURL(t *testing.T, dsn string) *bun.DB {
 	}
 	switch u.Scheme {
 	case "sqlite":
-		pool := mustOpen(t, "sqlite", "file:"+u.Path+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)")
-		pool.SetMaxOpenConns(6)
+		pool := mustOpen(t, "sqlite", "file:"+u.EscapedPath()+sqliteSettings)
+		pool.SetMaxOpenConns(filePoolSize)
 		return bun.NewDB(pool, sqlitedialect.New())
 	case "mysql":
 		pool := mustOpen(t, "mysql", mysqlConfig(u).FormatDSN())
-		pool.SetMaxOpenConns(16)
-		pool.SetMaxIdleConns(8)
+		pool.SetMaxOpenConns(poolSize)
+		pool.SetMaxIdleConns(poolSize)
 		return bun.NewDB(pool, mysqldialect.New())
 	default:
 		pool := mustOpen(t, "pgx", dsn)
-		pool.SetMaxOpenConns(16)
-		pool.SetMaxIdleConns(8)
+		pool.SetMaxOpenConns(poolSize)
+		pool.SetMaxIdleConns(poolSize)
 		return bun.NewDB(pool, pgdialect.New())
 	}
 }
@@ -137,7 +147,7 @@ func mysqlConfig(u *url.URL) *mysql.Config {
 	return cfg
 }
 
-func mustOpen(t *testing.T, driver, dsn string) *sql.DB {
+func mustOpen(t testing.TB, driver, dsn string) *sql.DB {
 	t.Helper()
 	pool, err := sql.Open(driver, dsn)
 	if err != nil {
@@ -146,7 +156,7 @@ func mustOpen(t *testing.T, driver, dsn string) *sql.DB {
 	return pool
 }
 
-func mustExec(t *testing.T, db *sql.DB, query string) {
+func mustExec(t testing.TB, db *bun.DB, query string) {
 	t.Helper()
 	if _, err := db.ExecContext(context.Background(), query); err != nil {
 		t.Fatalf("testdb: %s: %v", query, err)
@@ -157,15 +167,4 @@ func random() string {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
-}
-
-// unavailable skips the test, or fails it if the dialect is required.
-func unavailable(t *testing.T, dialect string, err error) {
-	t.Helper()
-	hint := map[string]string{"mysql": "mariadb-server", "postgres": "postgresql"}[dialect]
-	msg := fmt.Sprintf("testdb: no %s here: %v (Debian: apt-get install %s)", dialect, err, hint)
-	if slices.Contains(strings.Split(os.Getenv("BLUECONE_TEST_REQUIRE"), ","), dialect) {
-		t.Fatal(msg)
-	}
-	t.Skip(msg)
 }

@@ -1,0 +1,172 @@
+package testdb
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// prefix begins the name of every directory that this package makes in the temporary directory.
+const prefix = "bluecone-testdb-"
+
+// dataDir is where a private server keeps its files: root/data.
+type dataDir struct {
+	root, data string
+	lock       *os.File // locked while this process lives, so that nobody sweeps the directory away
+}
+
+func (d *dataDir) remove() {
+	_ = os.RemoveAll(d.root) // what is left goes with the next sweep
+	_ = d.lock.Close()
+}
+
+// newDataDir makes an initialised data directory. Initialising takes seconds, copying a fraction
+// of one, so the result is kept in the user's cache, one template per server version.
+func newDataDir(kind, daemon string, owner *syscall.Credential, initialise func(data string) error) (*dataDir, error) {
+	sweep()
+	dir, err := lockedTempDir(kind)
+	if err != nil {
+		return nil, err
+	}
+	if err := fill(dir, kind, daemon, owner, initialise); err != nil {
+		dir.remove()
+		return nil, fmt.Errorf("prepare a data directory for %s: %w", kind, err)
+	}
+	return dir, nil
+}
+
+func fill(dir *dataDir, kind, daemon string, owner *syscall.Credential, initialise func(data string) error) error {
+	fresh := func() error {
+		if err := os.Mkdir(dir.data, 0o700); err != nil {
+			return err
+		}
+		if owner != nil {
+			if err := errors.Join(os.Chmod(dir.root, 0o711), os.Chown(dir.data, int(owner.Uid), int(owner.Gid))); err != nil { //nolint:gosec // the server's user must get in
+				return err
+			}
+		}
+		return initialise(dir.data)
+	}
+	template, err := templatePath(kind, daemon, owner)
+	if err != nil {
+		return fresh() // no cache directory, no cache
+	}
+	unlock, err := lockFile(template + ".lock")
+	if err != nil {
+		return fresh()
+	}
+	defer unlock()
+	if _, err := os.Stat(template); err == nil {
+		if owner != nil {
+			if err := os.Chmod(dir.root, 0o711); err != nil { //nolint:gosec // the server's user must get in
+				return err
+			}
+		}
+		return copyTree(template, dir.data)
+	}
+	if err := fresh(); err != nil {
+		return err
+	}
+	return keep(dir.data, template)
+}
+
+// keep stores a copy of a data directory as a template, whole or not at all.
+func keep(data, template string) error {
+	half := template + ".new"
+	if err := os.RemoveAll(half); err != nil {
+		return err
+	}
+	if err := copyTree(data, half); err != nil {
+		return err
+	}
+	return os.Rename(half, template)
+}
+
+// templatePath is a name that changes with the server's version, its user and the way we initialise it.
+func templatePath(kind, daemon string, owner *syscall.Credential) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	version, err := exec.Command(daemon, "--version").Output()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "bluecone-testdb")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	const recipe = 1 // raise it when the options of the initialisation change
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %v %s", recipe, version, owner, logFile))
+	return filepath.Join(dir, kind+"-"+hex.EncodeToString(sum[:6])), nil
+}
+
+// copyTree copies a directory with owners, modes and holes.
+func copyTree(from, to string) error { return output(exec.Command("cp", "-a", from, to)) }
+
+func lockFile(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // closing unlocks
+}
+
+// lockedTempDir makes a directory whose file "lock" appears already locked.
+func lockedTempDir(kind string) (*dataDir, error) {
+	root, err := os.MkdirTemp("", prefix+kind+"-")
+	if err != nil {
+		return nil, err
+	}
+	pending := filepath.Join(root, "lock.new")
+	f, err := os.Create(pending)
+	if err == nil {
+		err = errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_EX), os.Rename(pending, filepath.Join(root, "lock")))
+	}
+	if err != nil {
+		_ = os.RemoveAll(root) // the first error is the one to tell
+		return nil, err
+	}
+	return &dataDir{root: root, data: filepath.Join(root, "data"), lock: f}, nil
+}
+
+// sweep removes what test processes left that were killed before they could tidy up.
+func sweep() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // only a bad pattern fails
+	for _, root := range dirs {
+		f, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR, 0)
+		if err != nil {
+			removeIfOld(root) // not locked yet, or somebody else's
+			continue
+		}
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.RemoveAll(root) // next time, then
+		}
+		_ = f.Close()
+	}
+}
+
+func removeIfOld(root string) {
+	if st, err := os.Stat(root); err == nil && time.Since(st.ModTime()) > time.Hour {
+		_ = os.RemoveAll(root) // it fails where the directory is somebody else's
+	}
+}
+
+// output runs a command and puts what it said into its error.
+func output(cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

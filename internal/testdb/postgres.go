@@ -1,0 +1,75 @@
+package testdb
+
+import (
+	"errors"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+func startPostgres() (*url.URL, func(), error) {
+	initdb, err := find("initdb")
+	if err != nil {
+		return nil, nil, err
+	}
+	daemon := filepath.Join(filepath.Dir(initdb), "postgres")
+	cred, err := unprivileged()
+	if err != nil {
+		return nil, nil, err
+	}
+	return onFreePort(func(port string) (*url.URL, func(), error) {
+		dir, err := newDataDir("postgres", daemon, cred, func(data string) error {
+			return output(as(cred, exec.Command(initdb, "-D", data, "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--no-locale")))
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		cmd := as(cred, exec.Command(daemon, "-D", dir.data, "-p", port,
+			"-c", "listen_addresses=127.0.0.1",
+			"-c", "unix_socket_directories="+dir.data,
+			"-c", "fsync=off",
+			"-c", "synchronous_commit=off",
+			"-c", "full_page_writes=off",
+			"-c", "max_connections=500",
+			"-c", "shared_buffers=64MB",
+		))
+		u := &url.URL{Scheme: "postgres", User: url.User("postgres"), Host: "127.0.0.1:" + port, Path: "/postgres", RawQuery: "sslmode=disable"}
+		// SIGQUIT ends it at once, too, but lets it remove its System V memory; after SIGKILL that stays until a reboot.
+		stop, err := launch(cmd, dir, syscall.SIGQUIT, func() error {
+			return answers("pgx", u.String(), "SHOW data_directory", dir.data)
+		})
+		return u, stop, err
+	})
+}
+
+// unprivileged is a user that PostgreSQL accepts: nil, which is ourselves, unless we are root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil //nolint:nilnil // no other user is needed
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, errors.New("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
+}
+
+// as runs cmd as another user, from a directory which that user may enter.
+func as(cred *syscall.Credential, cmd *exec.Cmd) *exec.Cmd {
+	if cred != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
+		cmd.Dir = "/"
+	}
+	return cmd
+}
