@@ -160,7 +160,7 @@ func Backoff(n int) time.Duration {
 	if n < 10 {
 		whole = min(time.Second<<max(n, 0), backoffCap)
 	}
-	return whole/2 + rand.N(whole/2+1) //nolint:gosec // jitter
+	return whole/2 + rand.N(whole/2+1)
 }
 
 // ExternalTypes lists the event types that the consumer handles with [OnExternal], sorted.

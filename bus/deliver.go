@@ -162,40 +162,45 @@ func eventIDs(ds []*delivery) []string {
 	return ids
 }
 
-// mark writes the SUCCESS rows first, so that a concurrent twin stops before its
-// handler, and then asks once more whether each event may run: a process that was
-// frozen in between passes the first check and fails this one.
-func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
-	log, aside := ln.l.bus.log, make(map[*delivery]consumelog.Answer)
-	if ds[0].direct() {
-		if err := ln.findRecorded(ctx, tx, ds, aside); err != nil || len(aside) > 0 {
-			return aside, err
-		}
-		rows := make([]consumelog.Delivery, len(ds))
-		for i, d := range ds {
-			rows[i] = d.row(ln.c)
-		}
-		if err := log.MarkSuccess(ctx, tx, rows); err != nil {
-			if dialect.Classify(err) == dialect.Duplicate {
-				forget(ds) // a twin was faster: look up next time
-				err = &infraError{err}
-			}
-			return nil, err
-		}
-	} else {
+// writeMarkers turns the deliveries into SUCCESS rows: new ones, or those that are leased.
+func (ln *lane) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+	if !ds[0].direct() {
 		leases := make([]consumelog.Leased, len(ds))
 		for i, d := range ds {
 			leases[i] = *d.lease
 		}
-		if err := log.Finish(ctx, tx, ln.l.host.Instance, leases); err != nil {
-			return nil, err
+		return ln.l.bus.log.Finish(ctx, tx, ln.l.host.Instance, leases)
+	}
+	rows := make([]consumelog.Delivery, len(ds))
+	for i, d := range ds {
+		rows[i] = d.row(ln.c)
+	}
+	err := ln.l.bus.log.MarkSuccess(ctx, tx, rows)
+	if dialect.Classify(err) == dialect.Duplicate {
+		forget(ds) // a twin was faster: look up next time
+		return &infraError{err}
+	}
+	return err
+}
+
+// mark writes the SUCCESS rows first, so that a concurrent twin stops before its
+// handler, and then asks once more whether each event may run: a process that was
+// frozen in between passes the first check and fails this one.
+func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
+	aside := make(map[*delivery]consumelog.Answer)
+	if ds[0].direct() {
+		if err := ln.findRecorded(ctx, tx, ds, aside); err != nil || len(aside) > 0 {
+			return aside, err
 		}
+	}
+	if err := ln.writeMarkers(ctx, tx, ds); err != nil {
+		return nil, err
 	}
 	pairs := make([]dialect.Pair, len(ds))
 	for i, d := range ds {
 		pairs[i] = d.pair()
 	}
-	answers, err := log.Ask(ctx, tx, ln.c.gate(ln.l.host.Instance), pairs)
+	answers, err := ln.l.bus.log.Ask(ctx, tx, ln.c.gate(ln.l.host.Instance), pairs)
 	for _, d := range ds {
 		if a := answers[d.env.OutboxID]; err == nil && a != consumelog.Open {
 			aside[d] = a
@@ -283,7 +288,7 @@ func (ln *lane) rollback(tx bun.Tx, err error) {
 // pause waits a little, longer with every try, with jitter.
 func (ln *lane) pause(ctx context.Context, try int) {
 	select {
-	case <-time.After(rand.N(time.Duration(try) * 20 * time.Millisecond)): //nolint:gosec // jitter
+	case <-time.After(rand.N(time.Duration(try) * 20 * time.Millisecond)):
 	case <-ctx.Done():
 	}
 }

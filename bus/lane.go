@@ -188,12 +188,10 @@ func (ln *lane) refill() {
 		return
 	}
 	ln.claiming = true
-	ln.l.wg.Add(1)
-	go func() {
-		defer ln.l.wg.Done()
+	ln.l.wg.Go(func() {
 		for ln.claimDue(ln.l.work) {
 		}
-	}()
+	})
 }
 
 // claimDue claims once, and reports whether to go on.

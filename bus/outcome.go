@@ -97,7 +97,7 @@ func (ln *lane) postpone(ctx context.Context, d *delivery, err error) {
 	ln.warn(ctx, d, "the database is in trouble; the delivery is tried again later and does not count as an attempt", err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	delay := time.Second + rand.N(4*time.Second) //nolint:gosec // jitter
+	delay := time.Second + rand.N(4*time.Second)
 	if d.direct() {
 		ln.deferDirect(ctx, d, delay)
 		return

@@ -16,7 +16,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -59,7 +58,7 @@ func New(t testing.TB, db *bun.DB, opts ...Option) *Harness {
 	h := &Harness{t: t, db: db}
 	ctx := t.Context()
 	h.must(migrations.Up(ctx, db), "apply the migrations")
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	var err error
 	h.d, err = dialect.Of(db)
 	h.must(err, "recognise the database")
@@ -99,7 +98,7 @@ func AllSaved[E bus.Event](h *Harness) []Saved[E] {
 	rows, err := h.db.QueryContext(h.t.Context(), "SELECT id, event_id, aggregate_type, aggregate_id, schema_version, "+h.d.Text("event_payload")+", "+h.d.Micros("created_at")+
 		" FROM bc_outbox_event WHERE id > ? AND event_type = ? ORDER BY id", h.first, zero.EventType())
 	h.must(err, "read the outbox")
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	for rows.Next() {
 		s := Saved[E]{}
 		var payload string
@@ -178,7 +177,7 @@ func (h *Harness) report() Report {
 	h.t.Helper()
 	rows, err := h.db.QueryContext(h.t.Context(), "SELECT status, COUNT(*) FROM bc_event_consume_log WHERE outbox_id > ? GROUP BY status", h.first)
 	h.must(err, "count deliveries")
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	out := make(Report)
 	for rows.Next() {
 		var s consumelog.Status

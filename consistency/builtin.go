@@ -114,7 +114,7 @@ func texts(ctx context.Context, db bun.IDB, query string, columns int, args ...a
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out [][]string
 	for rows.Next() {
 		row, dest := make([]string, columns), make([]any, columns)

@@ -20,7 +20,7 @@ func (l *Log) Existing(ctx context.Context, idb bun.IDB, names, eventIDs []strin
 	if err != nil {
 		return nil, fmt.Errorf("consume log: look up deliveries: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	found := make(map[string]Status)
 	for rows.Next() {
 		var id, status string

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -85,7 +86,7 @@ func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args 
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out []Leased
 	for rows.Next() {
 		var d Leased
@@ -211,7 +212,7 @@ func (l *Log) Renew(ctx context.Context, owner string, lease time.Duration, ds [
 	if err != nil {
 		return nil, fmt.Errorf("consume log: renew leases: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	for rows.Next() {
 		var id int64
 		if err := rows.Scan(&id); err != nil {
@@ -227,22 +228,19 @@ func (l *Log) DueConsumers(ctx context.Context, names []string) ([]string, error
 	if len(names) == 0 {
 		return nil, nil
 	}
-	query, args := "", make([]any, 0, 2*len(names))
+	var query strings.Builder
+	args := make([]any, 0, 4*len(names))
 	for i, name := range names {
 		if i > 0 {
-			query += " UNION ALL "
+			query.WriteString(" UNION ALL ")
 		}
-		var any1 string
-		for j, s := range []Status{Failed, Pending, Processing} {
-			if j > 0 {
-				any1 += " OR "
-			}
-			any1 += "EXISTS (SELECT 1 FROM " + table + " WHERE consumer_name = ? AND status = '" + string(s) + "' AND next_retry_at <= " + l.d.Now + ")"
+		due := func(s Status) string {
+			return "EXISTS (SELECT 1 FROM " + table + " WHERE consumer_name = ? AND status = '" + string(s) + "' AND next_retry_at <= " + l.d.Now + ")"
 		}
-		query += "SELECT ? AS name FROM (SELECT 1 AS one) AS o WHERE " + any1
+		query.WriteString("SELECT ? AS name FROM (SELECT 1 AS one) AS o WHERE " + due(Failed) + " OR " + due(Pending) + " OR " + due(Processing))
 		args = append(args, name, name, name, name)
 	}
-	return l.column(ctx, l.db, query, args...)
+	return l.column(ctx, l.db, query.String(), args...)
 }
 
 func pairsOf(ds []Leased) []dialect.Pair {

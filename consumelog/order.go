@@ -76,7 +76,7 @@ func (l *Log) Ask(ctx context.Context, idb bun.IDB, g Gate, pairs []dialect.Pair
 	if err != nil {
 		return nil, fmt.Errorf("consume log: check order: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	answers := make(map[int64]Answer, len(pairs))
 	for rows.Next() {
 		var id int64
@@ -110,7 +110,7 @@ func (l *Log) column(ctx context.Context, idb bun.IDB, query string, args ...any
 	if err != nil {
 		return nil, fmt.Errorf("consume log: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out []string
 	for rows.Next() {
 		var s string

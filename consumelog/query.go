@@ -16,7 +16,7 @@ func (l *Log) States(ctx context.Context, idb bun.IDB, eventIDs []string) (map[s
 	if err != nil {
 		return nil, fmt.Errorf("consume log: read states: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	states := make(map[string]map[string]Status, len(eventIDs))
 	for rows.Next() {
 		var id, consumer, status string
@@ -37,7 +37,7 @@ func (l *Log) Counts(ctx context.Context) (map[Status]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consume log: count: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	counts := map[Status]int64{Pending: 0, Processing: 0, Failed: 0, Success: 0, Dead: 0, Skipped: 0}
 	for rows.Next() {
 		var s string
@@ -48,6 +48,25 @@ func (l *Log) Counts(ctx context.Context) (map[Status]int64, error) {
 		counts[Status(s)] = n
 	}
 	return counts, rows.Err()
+}
+
+// Lag is what waits in the retry queue of a consumer.
+type Lag struct {
+	Waiting int64         // PENDING, FAILED and PROCESSING deliveries
+	Oldest  time.Duration // age of the oldest of them
+}
+
+// Lag measures the retry queue of a consumer, under all of its names.
+func (l *Log) Lag(ctx context.Context, names ...string) (Lag, error) {
+	var lag Lag
+	var oldest int64
+	err := l.db.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MAX("+l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+"), 0) FROM "+table+
+		" WHERE consumer_name IN (?) AND status IN ('PENDING', 'FAILED', 'PROCESSING')", bun.List(names)).Scan(&lag.Waiting, &oldest)
+	if err != nil {
+		return Lag{}, fmt.Errorf("consume log: measure the lag: %w", err)
+	}
+	lag.Oldest = max(time.Duration(oldest)*time.Microsecond, 0)
+	return lag, nil
 }
 
 // Record is one row of the consume log, for people.
@@ -77,7 +96,7 @@ func (l *Log) ByEvents(ctx context.Context, eventIDs ...string) ([]Record, error
 	if err != nil {
 		return nil, fmt.Errorf("consume log: list deliveries: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out []Record
 	for rows.Next() {
 		var r Record

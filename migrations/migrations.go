@@ -70,7 +70,7 @@ func Up(ctx context.Context, db *bun.DB) error {
 	if err != nil {
 		return fmt.Errorf("migrations: connect: %w", err)
 	}
-	defer conn.Close() //nolint:errcheck // back to the pool
+	defer conn.Close()
 	return locked(ctx, conn, d, func() error { return apply(ctx, conn, d, wanted) })
 }
 
@@ -196,7 +196,7 @@ func readApplied(ctx context.Context, idb bun.IDB, d dialect.Dialect) (map[int]M
 	if err != nil {
 		return nil, fmt.Errorf("migrations: read %s: %w", versionTable, err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	out := make(map[int]Migration)
 	for rows.Next() {
 		var m Migration

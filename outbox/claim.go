@@ -83,7 +83,7 @@ func (s *session) heads(ctx context.Context, tx bun.Tx, rows []eventrow.Row) ([]
 	if err != nil {
 		return nil, err
 	}
-	defer found.Close() //nolint:errcheck // read only
+	defer found.Close()
 	earlier := make(map[int64][]int64)
 	for found.Next() {
 		var row, before int64

@@ -55,7 +55,7 @@ func (s *session) offer(f *flight, all []registration) []consumelog.Delivery {
 	}
 	others := foreign(all, s.consumers, f.row.Type)
 	f.needed = append(f.needed, others...)
-	f.open.Store(int32(len(local)) + 1) //nolint:gosec // a handful of consumers
+	f.open.Store(int32(len(local)) + 1)
 	var waiting []consumelog.Delivery
 	for _, name := range others {
 		waiting = append(waiting, deliveryOf(f, name))

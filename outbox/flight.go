@@ -18,6 +18,8 @@ type flight struct {
 	needed []string // consumers that must have a row when the event is settled
 	fresh  bool     // first claim ever: what this instance saw is all there is
 
+	status Status // what it was settled as, "" while it is not
+
 	open   atomic.Int32 // deliveries without an outcome, plus one for the dispatch itself
 	clean  atomic.Bool  // every delivery has succeeded here
 	landed func(*flight)

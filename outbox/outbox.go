@@ -131,7 +131,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
 	}
 	ob.hook = &commitHook{ob: ob}
-	db.AddQueryHook(ob.hook)
+	db.AddQueryHook(ob.hook) //nolint:staticcheck // WithQueryHook makes a copy; the user's own db must show its commits
 	return ob, nil
 }
 

@@ -126,6 +126,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 	p.ob.logger.InfoContext(ctx, "publisher runs", "instance", p.owner, "consumers", describe(s.consumers))
 	s.background.Go(func() { s.keepAlive(ctx) })
+	defer s.gauge(context.WithoutCancel(ctx))()
 	s.loop(ctx, wake)
 	err := s.close()
 	p.ob.logger.InfoContext(context.WithoutCancel(ctx), "publisher stopped", "instance", p.owner, "drained", err == nil)

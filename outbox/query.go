@@ -68,7 +68,7 @@ func (o *Outbox) Events(ctx context.Context, f Filter) ([]Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbox: list events: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out []Record
 	for rows.Next() {
 		var r Record
@@ -96,7 +96,7 @@ func (o *Outbox) Counts(ctx context.Context) (map[Status]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbox: count events: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	counts := map[Status]int64{StatusNew: 0, StatusScheduled: 0, StatusDispatching: 0, StatusSent: 0, StatusFailed: 0, StatusDead: 0}
 	for rows.Next() {
 		var st string
@@ -116,7 +116,7 @@ func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, aggregateType, agg
 	if err != nil {
 		return 0, 0, fmt.Errorf("outbox: open events of %s %s: %w", aggregateType, aggregateID, err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	for rows.Next() {
 		var st string
 		var n int

@@ -42,7 +42,7 @@ func (o *Outbox) registrations(ctx context.Context, idb bun.IDB) ([]registration
 	if err != nil {
 		return nil, fmt.Errorf("read the consumer registry: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out []registration
 	for rows.Next() {
 		var r registration

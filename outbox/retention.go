@@ -142,7 +142,7 @@ func (r *Retention) expired(ctx context.Context, after int64) (events []expiredE
 	if err != nil {
 		return nil, after, fmt.Errorf("outbox: retention: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	const removable, tooYoung = 1, 2
 	last = after
 	for rows.Next() {
@@ -186,7 +186,7 @@ func (r *Retention) pairs(ctx context.Context, tx bun.Tx, from string, eventIDs 
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", from, err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var pairs []dialect.Pair
 	for rows.Next() {
 		var p dialect.Pair

@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,63 +28,57 @@ func (s *session) rollUp(ctx context.Context, eventIDs []string) {
 // short transaction of its own.
 func (o *Outbox) rollUp(ctx context.Context, eventID string) error {
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		status, err := o.lockEvent(ctx, tx, eventID)
+		e, err := o.lockEvent(ctx, tx, eventID)
 		if err != nil {
 			return err
 		}
-		return o.rollUpIn(ctx, tx, eventID, status)
+		return o.rollUpIn(ctx, tx, e)
 	})
 }
 
-// lockEvent locks the event's row and tells its status, "" if there is none.
-func (o *Outbox) lockEvent(ctx context.Context, tx bun.Tx, eventID string) (Status, error) {
-	var found []string
-	rows, err := tx.QueryContext(ctx, "SELECT status FROM "+table+" WHERE event_id = ?"+o.d.ForUpdate, eventID)
-	if err != nil {
-		return "", fmt.Errorf("outbox: lock event %s: %w", eventID, err)
+// locked is what the outbox says of an event whose row is locked by the transaction.
+type locked struct {
+	eventID, eventType string
+	status             Status // "" if there is no such event
+}
+
+func (o *Outbox) lockEvent(ctx context.Context, tx bun.Tx, eventID string) (locked, error) {
+	e := locked{eventID: eventID}
+	err := tx.QueryRowContext(ctx, "SELECT event_type, status FROM "+table+" WHERE event_id = ?"+o.d.ForUpdate, eventID).Scan(&e.eventType, &e.status)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return e, fmt.Errorf("outbox: lock event %s: %w", eventID, err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
-	for rows.Next() {
-		var st string
-		if err := rows.Scan(&st); err != nil {
-			return "", fmt.Errorf("outbox: lock event %s: %w", eventID, err)
-		}
-		found = append(found, st)
-	}
-	if len(found) == 0 {
-		return "", rows.Err()
-	}
-	return Status(found[0]), rows.Err()
+	return e, nil
 }
 
 // rollUpIn writes the status that the deliveries of a locked event amount to. Events in
 // the hands of a publisher are left to its settling, which looks under the same lock.
-func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, eventID string, status Status) error {
-	if status != StatusFailed && status != StatusDead && status != StatusSent {
+func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, e locked) error {
+	if e.status != StatusFailed && e.status != StatusDead && e.status != StatusSent {
 		return nil
 	}
-	states, err := o.log.States(ctx, tx, []string{eventID})
+	states, err := o.log.States(ctx, tx, []string{e.eventID})
 	if err != nil {
 		return err
 	}
-	now := statusOf(states[eventID], false)
-	if len(states[eventID]) == 0 { // set to FAILED by hand, say: nobody has been called yet
-		if now = status; status == StatusFailed {
+	now := statusOf(states[e.eventID], false)
+	if len(states[e.eventID]) == 0 { // set to FAILED by hand, say: nobody has been called yet
+		if now = e.status; e.status == StatusFailed {
 			now = StatusNew
 		}
 	}
-	if now == status {
+	if now == e.status {
 		return nil
 	}
 	set := "last_error = (" + lastError + "), sent_at = NULL"
 	if now == StatusSent {
 		set = "last_error = NULL, sent_at = " + o.d.Now
 	}
-	_, err = tx.ExecContext(ctx, o.aliased("status = ?, "+set+", next_retry_at = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now), string(now), eventID)
+	_, err = tx.ExecContext(ctx, o.aliased("status = ?, "+set+", next_retry_at = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now), string(now), e.eventID)
 	if err != nil {
-		return fmt.Errorf("outbox: roll up event %s: %w", eventID, err)
+		return fmt.Errorf("outbox: roll up event %s: %w", e.eventID, err)
 	}
-	o.countStatus(ctx, now, eventID)
+	o.countStatus(ctx, now, e.eventID, e.eventType)
 	return nil
 }
 
@@ -94,15 +90,16 @@ func (o *Outbox) aliased(set string) string {
 	return "UPDATE " + table + " AS e SET " + set + " WHERE e.event_id = ?"
 }
 
-func (o *Outbox) countStatus(ctx context.Context, status Status, eventID string) {
+// countStatus counts an event that has got a new status.
+func (o *Outbox) countStatus(ctx context.Context, status Status, eventID, eventType string) {
 	switch status {
 	case StatusSent:
-		telemetry.Add(ctx, o.metrics.Sent, 1)
-	case StatusDead:
-		telemetry.Add(ctx, o.metrics.Dead, 1)
-		o.logger.ErrorContext(ctx, "event is DEAD and waits for an operator", telemetry.EventID, eventID)
+		telemetry.Add(ctx, o.metrics.Sent, 1, telemetry.EventType, eventType)
 	case StatusFailed:
-		telemetry.Add(ctx, o.metrics.Failed, 1)
+		telemetry.Add(ctx, o.metrics.Failed, 1, telemetry.EventType, eventType)
+	case StatusDead:
+		telemetry.Add(ctx, o.metrics.Dead, 1, telemetry.EventType, eventType)
+		o.logger.ErrorContext(ctx, "event is DEAD and waits for an operator", telemetry.EventID, eventID, telemetry.EventType, eventType)
 	default:
 	}
 }
@@ -163,7 +160,7 @@ func (o *Outbox) strings(ctx context.Context, idb bun.IDB, query string, args ..
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out []string
 	for rows.Next() {
 		var v string

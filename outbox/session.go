@@ -358,7 +358,8 @@ type outage struct{ since time.Time }
 // wait says that err happened and waits, longer with every try. It reports false if ctx ended.
 func (g *outage) wait(ctx context.Context, logger interface {
 	WarnContext(ctx context.Context, msg string, args ...any)
-}, err error, try int) bool {
+}, err error, try int,
+) bool {
 	if ctx.Err() != nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return false
 	}
@@ -368,7 +369,7 @@ func (g *outage) wait(ctx context.Context, logger interface {
 	}
 	whole := min(100*time.Millisecond<<min(try, 6), 5*time.Second)
 	select {
-	case <-time.After(whole/2 + rand.N(whole/2)): //nolint:gosec // jitter
+	case <-time.After(whole/2 + rand.N(whole/2)):
 		return true
 	case <-ctx.Done():
 		return false
@@ -378,7 +379,8 @@ func (g *outage) wait(ctx context.Context, logger interface {
 // over says that the database is back, if it was away.
 func (g *outage) over(ctx context.Context, logger interface {
 	InfoContext(ctx context.Context, msg string, args ...any)
-}) {
+},
+) {
 	if !g.since.IsZero() {
 		logger.InfoContext(ctx, "the database answers again", telemetry.Took, time.Since(g.since))
 		g.since = time.Time{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -27,7 +28,7 @@ func (s *session) settle(ctx context.Context, flights []*flight) error {
 			return err
 		}
 		select {
-		case <-time.After(rand.N(time.Duration(try) * 50 * time.Millisecond)): //nolint:gosec // jitter
+		case <-time.After(rand.N(time.Duration(try) * 50 * time.Millisecond)):
 		case <-ctx.Done():
 		}
 	}
@@ -124,7 +125,7 @@ func (s *session) lockMine(ctx context.Context, tx bun.Tx, flights []*flight) ([
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	held := make(map[int64]bool, len(flights))
 	for rows.Next() {
 		var id int64
@@ -160,6 +161,9 @@ func (s *session) write(ctx context.Context, tx bun.IDB, flights []*flight, stat
 	if n, err := res.RowsAffected(); err == nil {
 		s.countLost(ctx, len(flights)-int(n))
 	}
+	for _, f := range flights {
+		f.status = status
+	}
 	return nil
 }
 
@@ -192,15 +196,15 @@ func (s *session) countLost(ctx context.Context, n int) {
 func (s *session) announce(ctx context.Context, flights []*flight) {
 	o := s.p.ob
 	for _, f := range flights {
-		if !f.delivered() {
+		o.countStatus(ctx, f.status, f.row.ID, f.row.Type)
+		if f.status != StatusSent {
 			continue
 		}
-		telemetry.Add(ctx, o.metrics.Sent, 1, telemetry.EventType, f.row.Type)
-		if f.row.Metadata[metaInstance] == o.cfg.Instance {
+		if f.delivered() && f.row.Metadata[metaInstance] == o.cfg.Instance {
 			telemetry.Add(ctx, o.metrics.LocalFirst, 1, telemetry.EventType, f.row.Type)
 		}
 		o.logger.DebugContext(ctx, "event sent", telemetry.EventID, f.row.ID, telemetry.EventType, f.row.Type, telemetry.AggregateID, f.row.AggregateID,
-			telemetry.TraceID, f.env.Metadata["traceId"], telemetry.RequestID, f.env.Metadata["requestId"])
+			telemetry.TraceID, f.env.Metadata[bus.MetaTraceID], telemetry.RequestID, f.env.Metadata[bus.MetaRequestID])
 	}
 }
 
@@ -219,7 +223,7 @@ func (s *session) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	held := make(map[int64]bool, len(flights))
 	for rows.Next() {
 		var id int64

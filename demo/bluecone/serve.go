@@ -74,7 +74,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", *addr)
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", *addr)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

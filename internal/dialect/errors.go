@@ -109,7 +109,7 @@ func mysqlNumber(err error) (uint16, bool) {
 		v := reflect.ValueOf(err)
 		if v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct && v.Elem().Type().Name() == "MySQLError" {
 			if f := v.Elem().FieldByName("Number"); f.IsValid() && f.Kind() == reflect.Uint16 {
-				return uint16(f.Uint()), true //nolint:gosec // the field is a uint16
+				return uint16(f.Uint()), true
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func Read(ctx context.Context, idb bun.IDB, query string, args ...any) ([]Row, e
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out []Row
 	raw := make([]sql.NullString, columns)
 	dest := make([]any, columns)

@@ -9,7 +9,7 @@ import (
 	"regexp"
 )
 
-var unsafe = regexp.MustCompile(`[^A-Za-z0-9_.-]+`) //nolint:gochecknoglobals // compiled once
+var unsafe = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
 // Name is host name, process id and a random part: unique without any configuration,
 // and readable in a table of leases. At most 64 characters of [A-Za-z0-9_.-].

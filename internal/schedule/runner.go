@@ -117,7 +117,7 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 			wait = time.Second
 		}
 		select {
-		case <-time.After(min(wait, maxWait) + rand.N(50*time.Millisecond)): //nolint:gosec // jitter
+		case <-time.After(min(wait, maxWait) + rand.N(50*time.Millisecond)):
 		case <-ctx.Done():
 		}
 	}

@@ -61,17 +61,20 @@ func Observe(ctx context.Context, h metric.Float64Histogram, d time.Duration, kv
 	h.Record(ctx, max(d, 0).Seconds(), metric.WithAttributes(attrs(kv)...))
 }
 
+// Gauge describes one observable gauge.
+type Gauge struct{ Name, Help, Unit string }
+
 // Gauges registers observable gauges that are all read by one callback.
 // Call the result to unregister them.
-func (m *Metrics) Gauges(read func(ctx context.Context, set func(name string, v float64, kv ...string)) error, names ...string) (func() error, error) {
-	gauges := make(map[string]metric.Float64ObservableGauge, len(names))
-	list := make([]metric.Observable, 0, len(names))
-	for _, name := range names {
-		g, err := m.meter.Float64ObservableGauge(name)
+func (m *Metrics) Gauges(read func(ctx context.Context, set func(name string, v float64, kv ...string)) error, wanted ...Gauge) (func() error, error) {
+	gauges := make(map[string]metric.Float64ObservableGauge, len(wanted))
+	list := make([]metric.Observable, 0, len(wanted))
+	for _, w := range wanted {
+		g, err := m.meter.Float64ObservableGauge(w.Name, metric.WithDescription(w.Help), metric.WithUnit(w.Unit))
 		if err != nil {
-			return nil, fmt.Errorf("telemetry: gauge %s: %w", name, err)
+			return nil, fmt.Errorf("telemetry: gauge %s: %w", w.Name, err)
 		}
-		gauges[name] = g
+		gauges[w.Name] = g
 		list = append(list, g)
 	}
 	reg, err := m.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {

@@ -1,6 +1,7 @@
 package testdb
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -95,7 +96,7 @@ func templatePath(kind, daemon string, owner *syscall.Credential) (string, error
 	if err != nil {
 		return "", err
 	}
-	version, err := exec.Command(daemon, "--version").Output()
+	version, err := exec.CommandContext(context.Background(), daemon, "--version").Output()
 	if err != nil {
 		return "", err
 	}

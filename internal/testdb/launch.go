@@ -37,10 +37,10 @@ func launch(cmd *exec.Cmd, dir *dataDir, end syscall.Signal, ready func() error)
 	stop := func() {
 		_ = cmd.Process.Signal(end) // it fails if the server is gone already
 		select {
-		case <-exited:
+		case <-exited: //nolint:errcheck // the server ends as told
 		case <-time.After(stopLimit):
 			_ = cmd.Process.Kill() // as above
-			<-exited
+			<-exited //nolint:errcheck // the server ends as told
 		}
 		dir.remove()
 	}

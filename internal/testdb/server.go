@@ -126,7 +126,7 @@ func freePort() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer l.Close() //nolint:errcheck // its number is all we want
+	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	return port, err
 }
@@ -138,7 +138,7 @@ func answers(driver, dsn, askDirectory, data string) error {
 	if err != nil {
 		return err
 	}
-	defer pool.Close() //nolint:errcheck // nothing to lose
+	defer pool.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var dir string

@@ -87,6 +87,9 @@ func DSN(t testing.TB, dialect string) string {
 	if dialect == "sqlite" {
 		return "sqlite://" + filepath.Join(t.TempDir(), "test.db")
 	}
+	if testing.Short() {
+		t.Skip("testdb: -short runs on SQLite only")
+	}
 	srv := server(t, dialect)
 	name := "bc_test_" + random()
 	drop := "DROP DATABASE IF EXISTS " + name

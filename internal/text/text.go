@@ -33,8 +33,8 @@ func Error(err error) string {
 }
 
 var (
-	dotted = regexp.MustCompile(`^[a-z][a-z0-9_]*([.-][a-z0-9_]+)*$`) //nolint:gochecknoglobals // compiled once
-	named  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)          //nolint:gochecknoglobals // compiled once
+	dotted = regexp.MustCompile(`^[a-z][a-z0-9_]*([.-][a-z0-9_]+)*$`)
+	named  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
 )
 
 // EventType checks a durable event type such as "order.paid" (at most 128 bytes).

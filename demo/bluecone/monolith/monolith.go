@@ -129,8 +129,10 @@ func (a *App) jobs(o Options, b *bus.Bus) (err error) {
 		return err
 	}
 	checks := append(consistency.BuiltIn(), a.Orders.PaidCheck(), a.Orders.RefundCheck())
-	a.Consistency, err = consistency.New(a.DB, consistency.Config{Cron: o.Settings.CheckCron, ScanWindow: o.Settings.ScanWindow, Grace: grace, Retention: max(keep, o.Settings.ScanWindow),
-		Instance: a.Outbox.Instance(), Logger: o.Logger}, checks...)
+	a.Consistency, err = consistency.New(a.DB, consistency.Config{
+		Cron: o.Settings.CheckCron, ScanWindow: o.Settings.ScanWindow, Grace: grace, Retention: max(keep, o.Settings.ScanWindow),
+		Instance: a.Outbox.Instance(), Logger: o.Logger,
+	}, checks...)
 	if err != nil {
 		return err
 	}

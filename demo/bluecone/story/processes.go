@@ -113,7 +113,7 @@ func (w *world) events(ctx context.Context, orderID string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var states []string
 	for rows.Next() {
 		var s string

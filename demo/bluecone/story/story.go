@@ -87,14 +87,14 @@ func Play(ctx context.Context, o Options) error {
 		if err != nil {
 			return fmt.Errorf("temporary folder: %w", err)
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // it is temporary
+		defer os.RemoveAll(dir)
 		o.DSN = "sqlite://" + filepath.Join(dir, "demo.db")
 	}
 	db, err := database.Open(ctx, o.DSN)
 	if err != nil {
 		return err
 	}
-	defer db.Close() //nolint:errcheck // nothing to lose
+	defer db.Close()
 	w := &world{Options: o, db: db, began: time.Now(), users: make(map[string]string)}
 	for _, s := range scenarios() {
 		if slices.Contains(o.Scenarios, s.name) && ctx.Err() == nil {

@@ -151,18 +151,19 @@ func (w *world) printTree(spans []sdktrace.ReadOnlySpan) {
 }
 
 func label(s sdktrace.ReadOnlySpan) string {
-	name := s.Name()
+	parts := []string{s.Name()}
 	for _, kv := range s.Attributes() {
 		if kv.Key == "consumer" || kv.Key == "idempotencyKey" || kv.Key == "result" {
-			name += " " + string(kv.Key) + "=" + kv.Value.Emit()
+			parts = append(parts, string(kv.Key)+"="+kv.Value.String())
 		}
 	}
-	return name
+	return strings.Join(parts, " ")
 }
 
 // listen serves the app over HTTP on a free port.
 func (w *world) listen(app *monolith.App) (base string, stop func(), err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
@@ -207,7 +208,7 @@ func call(req *http.Request, out any) error {
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close() //nolint:errcheck // it is read
+	defer res.Body.Close()
 	var answer json.RawMessage
 	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
 		return err

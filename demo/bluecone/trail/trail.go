@@ -23,7 +23,7 @@ func Start(ctx context.Context, name, orderID, idempotencyKey string) (context.C
 			result = "ERROR"
 		}
 		span.SetAttributes(attribute.String("result", result))
-		slog.InfoContext(ctx, name, "orderId", orderID, "idempotencyKey", idempotencyKey, "result", result,
+		slog.InfoContext(ctx, "asset movement", "movement", name, "orderId", orderID, "idempotencyKey", idempotencyKey, "result", result,
 			"traceId", span.SpanContext().TraceID().String(), "requestId", bus.MetadataFrom(ctx)[bus.MetaRequestID])
 		span.End()
 	}

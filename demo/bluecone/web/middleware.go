@@ -23,6 +23,7 @@ type recorder struct {
 	status int
 }
 
+// WriteHeader remembers the status and passes it on.
 func (r *recorder) WriteHeader(status int) {
 	r.status = status
 	r.ResponseWriter.WriteHeader(status)
@@ -79,6 +80,11 @@ func jsonErrors(mux *http.ServeMux) http.Handler {
 // discard takes an answer that nobody will see.
 type discard struct{ header http.Header }
 
-func (d discard) Header() http.Header         { return d.header }
+// Header collects the headers of the answer, which tell what the mux would have said.
+func (d discard) Header() http.Header { return d.header }
+
+// Write drops the body.
 func (d discard) Write(b []byte) (int, error) { return len(b), nil }
-func (d discard) WriteHeader(int)             {}
+
+// WriteHeader drops the status; the recorder around it has it.
+func (d discard) WriteHeader(int) {}

@@ -76,7 +76,7 @@ func (f *Facade) Of(ctx context.Context, idb bun.IDB, userID string) ([]Coupon, 
 	if err != nil {
 		return nil, fmt.Errorf("coupons of %s: %w", userID, err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	out := []Coupon{}
 	for rows.Next() {
 		c := Coupon{UserID: userID}

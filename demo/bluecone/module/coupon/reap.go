@@ -29,7 +29,7 @@ func (f *Facade) expired(ctx context.Context, db bun.IDB, q reaper.Query) ([]rea
 	if err != nil {
 		return nil, fmt.Errorf("coupon locks: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var locks []reaper.Lock
 	for rows.Next() {
 		l := reaper.Lock{AggregateType: "ORDER"}

@@ -67,7 +67,7 @@ func (s *Service) changed(ctx context.Context, db bun.IDB, column string, q cons
 	if err != nil {
 		return nil, fmt.Errorf("orders by %s: %w", column, err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var out []Order
 	for rows.Next() {
 		var o Order

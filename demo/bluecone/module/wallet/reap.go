@@ -32,7 +32,7 @@ func expired(ctx context.Context, db bun.IDB, d dialect.Dialect, table string, q
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", table, err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var locks []reaper.Lock
 	for rows.Next() {
 		l := reaper.Lock{AggregateType: "ORDER"}

@@ -12,7 +12,7 @@ func (f *Facade) Verify(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wallet: verify: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // read only
+	defer rows.Close()
 	var broken []string
 	for rows.Next() {
 		var user string

@@ -1,0 +1,201 @@
+package arch_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/bluecone-go/bluecone"
+
+// root is the project's folder.
+const root = "../.."
+
+// library are the packages that users import.
+var library = []string{"bus", "outbox", "consumelog", "reaper", "consistency", "bustest", "migrations"}
+
+type goPackage struct {
+	ImportPath string
+	Deps       []string
+}
+
+func packages(t *testing.T, patterns ...string) map[string]goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-json=ImportPath,Deps"}, patterns...)...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	found := make(map[string]goPackage)
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return found
+		} else {
+			require.NoError(t, err)
+		}
+		found[p.ImportPath] = p
+	}
+}
+
+func TestImportsRunOneWay(t *testing.T) {
+	t.Parallel()
+	above := map[string][]string{ // package → what it must never reach
+		"consumelog":  {"bus", "outbox", "bustest", "reaper", "consistency", "migrations"},
+		"bus":         {"outbox", "bustest", "reaper", "consistency", "migrations"},
+		"outbox":      {"bustest", "reaper", "consistency", "migrations"},
+		"reaper":      {"bus", "outbox", "consumelog", "bustest", "consistency", "migrations"},
+		"consistency": {"bus", "outbox", "consumelog", "bustest", "reaper", "migrations"},
+		"migrations":  {"bus", "outbox", "consumelog", "bustest", "reaper", "consistency"},
+	}
+	all := packages(t, "./...")
+	for name, forbidden := range above {
+		for _, f := range forbidden {
+			require.NotContains(t, all[module+"/"+name].Deps, module+"/"+f, "%s must not reach %s", name, f)
+		}
+	}
+	for path, p := range all {
+		inside := strings.TrimPrefix(path, module+"/")
+		if !strings.HasPrefix(path, module+"/") || strings.HasPrefix(inside, "demo/") {
+			continue
+		}
+		require.False(t, slices.ContainsFunc(p.Deps, func(d string) bool { return strings.HasPrefix(d, module+"/demo") }), "%s must not reach the demo", inside)
+	}
+}
+
+func TestLibraryNeedsNoDriverBrokerOrSDK(t *testing.T) {
+	t.Parallel()
+	unwanted := []string{"github.com/go-sql-driver/", "github.com/jackc/", "modernc.org/sqlite", "go.opentelemetry.io/otel/sdk", "github.com/stretchr/", "github.com/knadh/", "github.com/prometheus/"}
+	all := packages(t, "./...")
+	for _, name := range library {
+		for _, dep := range all[module+"/"+name].Deps {
+			for _, u := range unwanted {
+				require.False(t, strings.HasPrefix(dep, u), "%s reaches %s", name, dep)
+			}
+		}
+	}
+}
+
+// goFiles lists the project's own Go files.
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".go") {
+			files = append(files, path)
+		}
+		return err
+	}))
+	return files
+}
+
+func TestFilesAreSmall(t *testing.T) {
+	t.Parallel()
+	const limit = 400
+	for _, path := range goFiles(t) {
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		lines := 0
+		for s := bufio.NewScanner(f); s.Scan(); {
+			lines++
+		}
+		require.NoError(t, f.Close())
+		require.LessOrEqual(t, lines, limit, "%s has %d lines: split it by what is in it", path, lines)
+	}
+}
+
+func TestNoGoFileInTheRoot(t *testing.T) {
+	t.Parallel()
+	found, err := filepath.Glob(filepath.Join(root, "*.go"))
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
+
+func TestEveryExportedNameIsDocumented(t *testing.T) {
+	t.Parallel()
+	fset := token.NewFileSet()
+	packageDoc := make(map[string]bool)
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		require.NoError(t, err)
+		dir := filepath.Dir(path)
+		packageDoc[dir] = packageDoc[dir] || file.Doc != nil
+		for _, decl := range file.Decls {
+			for _, name := range undocumented(decl) {
+				t.Errorf("%s: %s has no comment", fset.Position(decl.Pos()), name)
+			}
+		}
+	}
+	for dir, documented := range packageDoc {
+		require.True(t, documented, "package %s has no comment", dir)
+	}
+}
+
+// undocumented lists the exported names of a declaration that nothing explains.
+func undocumented(decl ast.Decl) []string {
+	var names []string
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		if d.Name.IsExported() && d.Doc == nil && !slices.Contains([]string{"Error", "Unwrap"}, d.Name.Name) {
+			names = append(names, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.TypeSpec:
+				if s.Name.IsExported() && s.Doc == nil && d.Doc == nil {
+					names = append(names, s.Name.Name)
+				}
+			case *ast.ValueSpec:
+				for _, n := range s.Names {
+					if n.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil {
+						names = append(names, n.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// TestEveryConfigFieldSaysItsDefault holds for all structs whose name ends in Config.
+func TestEveryConfigFieldSaysItsDefault(t *testing.T) {
+	t.Parallel()
+	fset := token.NewFileSet()
+	for _, dir := range library {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+		require.NoError(t, err)
+		for _, path := range files {
+			file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				spec, ok := n.(*ast.TypeSpec)
+				if !ok || !strings.HasSuffix(spec.Name.Name, "Config") {
+					return true
+				}
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					for _, f := range s.Fields.List {
+						require.Contains(t, f.Doc.Text(), "Default: ", "%s: %s.%s", path, spec.Name.Name, f.Names[0].Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// The gauges of a running publisher. All but the first describe the whole deployment: every
+// instance reports the same, so take the maximum over instances, not the sum.
+const (
+	gaugeInFlight = "outbox.event.in_flight"
+	gaugePending  = "outbox.event.pending"
+	gaugeOldest   = "outbox.event.oldest_age"
+	gaugeDead     = "outbox.event.dead_now"
+	gaugeLag      = "consumer.lag"
+	gaugeLagAge   = "consumer.lag_age"
+)
+
+// gauge makes the gauges readable for as long as the session runs. A meter that refuses them
+// costs a log line, not the publisher.
+func (s *session) gauge(ctx context.Context) (stop func()) {
+	unregister, err := s.p.ob.metrics.Gauges(s.measure,
+		telemetry.Gauge{Name: gaugeInFlight, Help: "Events that this instance has claimed and not yet settled.", Unit: "{event}"},
+		telemetry.Gauge{Name: gaugePending, Help: "Events that are NEW, SCHEDULED, DISPATCHING or FAILED.", Unit: "{event}"},
+		telemetry.Gauge{Name: gaugeOldest, Help: "Age of the oldest event that is due and not SENT.", Unit: "s"},
+		telemetry.Gauge{Name: gaugeDead, Help: "Events that wait for an operator.", Unit: "{event}"},
+		telemetry.Gauge{Name: gaugeLag, Help: "Deliveries that wait in the consumer's retry queue.", Unit: "{delivery}"},
+		telemetry.Gauge{Name: gaugeLagAge, Help: "Age of the oldest delivery in the consumer's retry queue.", Unit: "s"},
+	)
+	if err != nil {
+		s.p.ob.logger.WarnContext(ctx, "the gauges of the outbox are not available", telemetry.Err, err)
+		return func() {}
+	}
+	return func() {
+		if err := unregister(); err != nil {
+			s.p.ob.logger.WarnContext(ctx, "the gauges of the outbox could not be unregistered", telemetry.Err, err)
+		}
+	}
+}
+
+// measureTimeout keeps a slow database from holding up whoever collects the metrics.
+const measureTimeout = 5 * time.Second
+
+func (s *session) measure(ctx context.Context, set func(name string, v float64, kv ...string)) error {
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	set(gaugeInFlight, float64(len(s.inFlight())))
+	b, err := s.p.ob.Backlog(ctx)
+	if err != nil {
+		return err
+	}
+	set(gaugePending, float64(b.Pending))
+	set(gaugeOldest, b.Oldest.Seconds())
+	set(gaugeDead, float64(b.Dead))
+	for _, c := range s.consumers {
+		lag, err := s.p.ob.log.Lag(ctx, append([]string{c.Name()}, c.Aliases()...)...)
+		if err != nil {
+			return err
+		}
+		set(gaugeLag, float64(lag.Waiting), telemetry.Consumer, c.Name())
+		set(gaugeLagAge, lag.Oldest.Seconds(), telemetry.Consumer, c.Name())
+	}
+	return nil
+}
