@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,8 +128,12 @@ func (o *Outbox) encode(ctx context.Context, r *newRow) error {
 	if len(payload) > o.cfg.MaxPayload {
 		return fmt.Errorf("payload has %d bytes, the limit is %d: save a reference instead", len(payload), o.cfg.MaxPayload)
 	}
-	if n := depth(payload); n > maxDepth {
+	n, replaced := inspect(payload)
+	if n > maxDepth {
 		return fmt.Errorf("payload is nested %d deep, the limit is %d", n, maxDepth)
+	}
+	if replaced {
+		return errors.New("payload has a string that is not valid UTF-8: it would not be stored as it is")
 	}
 	md := make(bus.Metadata)
 	maps.Copy(md, bus.MetadataFrom(ctx))
@@ -197,12 +202,15 @@ func (o *Outbox) countSaved(ctx context.Context, rows []newRow, res interface{ R
 	}
 }
 
-// depth is how deep arrays and objects are nested in valid JSON.
-func depth(doc []byte) int {
-	level, deepest, inString := 0, 0, false
+// inspect tells how deep arrays and objects are nested in valid JSON, and whether the encoder
+// had to replace a byte that is not UTF-8 (which it writes as an escape; the character itself
+// it writes as it is).
+func inspect(doc []byte) (deepest int, replaced bool) {
+	level, inString := 0, false
 	for i := 0; i < len(doc); i++ {
 		switch c := doc[i]; {
 		case inString && c == '\\':
+			replaced = replaced || bytes.HasPrefix(doc[i:], []byte(`\ufffd`))
 			i++
 		case c == '"':
 			inString = !inString
@@ -214,7 +222,7 @@ func depth(doc []byte) int {
 			level--
 		}
 	}
-	return deepest
+	return deepest, replaced
 }
 
 func typeOf(e bus.Event) string {

@@ -1,0 +1,318 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// relay is a way to a server that can be cut.
+type relay struct {
+	mu     sync.Mutex
+	target string
+	closed bool
+	conns  map[net.Conn]bool
+	l      net.Listener
+}
+
+func newRelay(t *testing.T, target string) *relay {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{target: target, l: l, conns: make(map[net.Conn]bool)}
+	var wg sync.WaitGroup
+	wg.Go(func() { r.accept(&wg) })
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.cut(true)
+		wg.Wait()
+	})
+	return r
+}
+
+func (r *relay) accept(wg *sync.WaitGroup) {
+	for {
+		in, err := r.l.Accept()
+		if err != nil {
+			return
+		}
+		var d net.Dialer
+		out, err := d.DialContext(context.Background(), "tcp", r.target)
+		if err != nil || !r.keep(in, out) {
+			_ = in.Close()
+			continue
+		}
+		for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+			wg.Go(func() {
+				_, _ = io.Copy(way[0], way[1])
+				_ = way[0].Close()
+				_ = way[1].Close()
+			})
+		}
+	}
+}
+
+func (r *relay) keep(conns ...net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range conns {
+		if r.closed {
+			_ = c.Close()
+		} else {
+			r.conns[c] = true
+		}
+	}
+	return !r.closed
+}
+
+// cut breaks every connection, and refuses new ones if closed.
+func (r *relay) cut(closed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = closed
+	for c := range r.conns {
+		_ = c.Close()
+		delete(r.conns, c)
+	}
+}
+
+// lines is a log that a test reads.
+type lines struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *lines) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.all.String(), s)
+}
+
+// While the database is away Save returns the error to its caller, and Run says so once and keeps trying.
+func TestUnreachableDatabase(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"mysql", "postgres"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, dialect)
+			direct := newFixture(t, migrated(t, dsn))
+			direct.effects()
+			u, err := url.Parse(dsn)
+			require.NoError(t, err)
+			way := newRelay(t, u.Host)
+			u.Host = way.l.Addr().String()
+			way.cut(true) // away from the beginning
+			log := &lines{}
+			db := testdb.OpenDSN(t, u.String())
+			f := &fixture{t: t, db: db}
+			f.ob, err = outbox.New(db, outbox.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+			require.NoError(t, err)
+			f.bus = bus.New(db, bus.Config{Logger: slog.New(slog.DiscardHandler)})
+			f.log = f.ob.Log()
+			f.counting("Counter", bus.ConsumerConfig{})
+			f.run(outbox.PublisherConfig{Poll: 10 * time.Millisecond})
+			away, back := "the database does not answer as it should", "the database answers again"
+			f.eventually(func() bool { return log.count(away) == 1 }, "it says so")
+			require.Error(t, f.trySave(orderPaid{OrderID: "lost"}), "the producer is told")
+
+			way.cut(false)
+			f.eventually(func() bool { return log.count(back) == 1 }, "and that it is back")
+			direct.save(orderPaid{OrderID: "1"})
+			f.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
+			for range 3 { // cut under way
+				way.cut(false)
+				direct.save(orderPaid{OrderID: "2"})
+			}
+			f.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 4 }, "it goes on again")
+			require.Equal(t, 4, direct.count("SELECT COUNT(*) FROM effect"))
+			require.Zero(t, direct.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_id = 'lost'"))
+		})
+	}
+}
+
+// Shutdown: what runs may finish, the rest is given back and is due at once for others.
+func TestDrainFinishesWhatRunsAndGivesBackTheRest(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		gate, entered := make(chan struct{}), make(chan struct{}, 100)
+		bus.On(f.bus.Consumer("Slow", bus.ConsumerConfig{Concurrency: 1, Batch: 1}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+			entered <- struct{}{}
+			<-gate
+			return effect(ctx, tx, m, m.Payload.Seq)
+		})
+		for _, id := range ids(10) {
+			f.save(orderPaid{OrderID: id})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		p := f.publisher(outbox.PublisherConfig{})
+		go func() { done <- p.Run(ctx) }()
+		<-entered
+		cancel()
+		close(gate)
+		require.NoError(t, <-done)
+		finished := f.count("SELECT COUNT(*) FROM effect")
+		require.GreaterOrEqual(t, finished, 1, "the one that ran was allowed to finish")
+		require.Less(t, finished, 10, "the others were not begun")
+		require.Zero(t, f.statuses()[outbox.StatusDispatching], "nothing waits for a lease to expire")
+		require.Zero(t, f.deliveries()[consumelog.Processing])
+		f.once()
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 10}, f.statuses())
+		require.Equal(t, 10, f.count("SELECT COUNT(*) FROM effect"))
+	})
+}
+
+// A handler that does not end within the drain time is reported, and its event is delivered by somebody else.
+func TestDrainDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testdb.Open(t, "mysql"))
+	entered, gate := make(chan struct{}), make(chan struct{})
+	bus.OnExternal(f.bus.Consumer("Stuck", bus.ConsumerConfig{}), func(context.Context, bus.Message[orderPaid]) error {
+		close(entered)
+		<-gate // ignores its context
+		return nil
+	})
+	f.save(orderPaid{OrderID: "1"})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	p := f.publisher(outbox.PublisherConfig{DrainTimeout: 50 * time.Millisecond})
+	go func() { done <- p.Run(ctx) }()
+	<-entered
+	cancel()
+	require.ErrorContains(t, <-done, "handlers were still running 50ms after the end")
+	close(gate)
+}
+
+// One failing runner stops the others.
+func TestRunStopsEverybodyWhenOneFails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testdb.Open(t, "sqlite"))
+	f.counting("Counter", bus.ConsumerConfig{})
+	err := bus.Run(t.Context(), f.publisher(outbox.PublisherConfig{}), runnerFunc(func(context.Context) error { return errHandler }))
+	require.ErrorIs(t, err, errHandler)
+}
+
+type runnerFunc func(ctx context.Context) error
+
+func (r runnerFunc) Run(ctx context.Context) error { return r(ctx) }
+
+// collect reads every metric as name{attributes} → sum or gauge.
+func collect(t *testing.T, reader sdkmetric.Reader) map[string]float64 {
+	t.Helper()
+	var rm metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &rm))
+	out := make(map[string]float64)
+	add := func(name string, set attribute.Set, v float64) {
+		if c, ok := set.Value("consumer"); ok {
+			name += "{" + c.AsString() + "}"
+		}
+		out[name] += v
+	}
+	for _, scope := range rm.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Attributes, float64(p.Value))
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Attributes, p.Value)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Attributes, float64(p.Count))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Promise 6: an event that cannot be delivered becomes DEAD, is kept, and raises an alert: the
+// hook, an error line and two metrics.
+func TestDeadRaisesAnAlertAndMetricsTellTheRest(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		reader, log := sdkmetric.NewManualReader(), &lines{}
+		provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+		logger := slog.New(slog.NewTextHandler(log, nil))
+		var alerts atomic.Int64
+		f := &fixture{t: t, db: db}
+		var err error
+		f.ob, err = outbox.New(db, outbox.Config{Logger: logger, MeterProvider: provider})
+		require.NoError(t, err)
+		f.bus = bus.New(db, bus.Config{Logger: logger, MeterProvider: provider, OnDead: func(_ context.Context, d bus.DeadLetter) {
+			if d.Consumer == "Bad" && d.Error == "no hope" && d.Attempts == 1 {
+				alerts.Add(1)
+			}
+		}})
+		f.log = f.ob.Log()
+		f.effects()
+		f.counting("Good", bus.ConsumerConfig{})
+		bus.On(f.bus.Consumer("Bad", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+			switch m.AggregateID {
+			case "dead":
+				return bus.Permanent(errors.New("no hope"))
+			case "fails":
+				return errHandler
+			case "skips":
+				return bus.Skip("not mine")
+			}
+			return nil
+		})
+		f.save(keyedPaid{orderPaid{OrderID: "good"}}, orderPaid{OrderID: "dead"}, orderPaid{OrderID: "fails"}, orderPaid{OrderID: "skips"})
+		f.save(keyedPaid{orderPaid{OrderID: "good"}})
+		f.run(outbox.PublisherConfig{})
+		f.eventually(func() bool {
+			s := f.statuses()
+			return s[outbox.StatusSent] == 2 && s[outbox.StatusDead] == 1 && s[outbox.StatusFailed] == 1
+		}, "all have an outcome")
+		got := collect(t, reader)
+		for name, want := range map[string]float64{
+			"outbox.event.created": 4, "outbox.event.repeated": 1, "outbox.event.sent": 2, "outbox.event.dead": 1, "outbox.event.failed": 1,
+			"outbox.event.pending": 1, "outbox.event.dead_now": 1, "outbox.event.in_flight": 0, "outbox.event.local_first": 1,
+			"consumer.event.consumed{Good}": 4, "consumer.event.consumed{Bad}": 1, "consumer.event.failed{Bad}": 2, "consumer.event.skipped{Bad}": 1,
+			"consumer.lag{Bad}": 1, "consumer.lag{Good}": 0, "consumer.event.latency{Good}": 4,
+		} {
+			v, ok := got[name]
+			require.True(t, ok, "%s is missing in %v", name, got)
+			require.InDelta(t, want, v, 0, name)
+		}
+		require.Positive(t, got["outbox.event.oldest_age"])
+		require.Positive(t, got["consumer.handler.duration{Good}"])
+		require.Equal(t, int64(1), alerts.Load())
+		require.Equal(t, 1, log.count("delivery is DEAD and waits for an operator"))
+		require.Equal(t, 1, log.count("event is DEAD and waits for an operator"))
+		require.Zero(t, log.count("orderId\\\":"), "a payload never reaches the log")
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'DEAD'"))
+	})
+}
