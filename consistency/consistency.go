@@ -120,8 +120,6 @@ type Consistency struct {
 	checks            []Checker
 	jobs              *schedule.Runner
 	missing, repaired metric.Int64Counter
-	last              Report // of the run under way
-	only              []string
 }
 
 // New returns a runner of the checks. All mistakes are reported at once.
@@ -171,30 +169,40 @@ func (s *Consistency) Run(ctx context.Context) error { return s.jobs.Run(ctx) }
 // Report holds the result of each check by its name.
 type Report map[string]Result
 
+// pass is one run of the job: which checks it wants, and what they found.
+type pass struct {
+	only   []string // empty means all
+	report Report
+}
+
+type passKey struct{}
+
 // RunOnce runs the named checks at once, or all of them. It answers an error while another
-// instance is at it. Do not call it twice at the same time.
+// instance is at it.
 func (s *Consistency) RunOnce(ctx context.Context, names ...string) (Report, error) {
 	for _, n := range names {
 		if !slices.ContainsFunc(s.checks, func(c Checker) bool { return c.name() == n }) {
 			return nil, fmt.Errorf("consistency: there is no check %q", n)
 		}
 	}
-	s.only = names
-	defer func() { s.only = nil }()
-	_, err := s.jobs.RunNow(ctx, JobCode)
-	return s.last, err
+	p := &pass{only: names, report: make(Report)}
+	_, err := s.jobs.RunNow(context.WithValue(ctx, passKey{}, p), JobCode)
+	return p.report, err
 }
 
-// runChecks is the job. The lease keeps it from running twice at a time.
+// runChecks is the job.
 func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
-	s.last = make(Report)
+	p, ok := ctx.Value(passKey{}).(*pass)
+	if !ok {
+		p = &pass{report: make(Report)}
+	}
 	total, errs := schedule.Counts{"found": 0, "repaired": 0, "failed": 0}, []error(nil)
 	for _, c := range s.checks {
-		if len(s.only) > 0 && !slices.Contains(s.only, c.name()) {
+		if len(p.only) > 0 && !slices.Contains(p.only, c.name()) {
 			continue
 		}
 		result, err := c.run(ctx, s)
-		s.last[c.name()] = result
+		p.report[c.name()] = result
 		total["found"] += int64(result.Found)
 		total["repaired"] += int64(result.Repaired)
 		total["failed"] += int64(result.Failed)

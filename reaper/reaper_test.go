@@ -1,0 +1,257 @@
+package reaper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/reaper"
+)
+
+// locks is a table of business locks: seats that are held for a while.
+type locks struct {
+	t  *testing.T
+	db *bun.DB
+}
+
+func newLocks(t *testing.T, db *bun.DB) *locks {
+	t.Helper()
+	l := &locks{t, db}
+	l.exec("CREATE TABLE seat (id VARCHAR(32) PRIMARY KEY, order_id VARCHAR(32) NOT NULL, status VARCHAR(16) NOT NULL, age INT NOT NULL)")
+	return l
+}
+
+func (l *locks) exec(query string, args ...any) {
+	l.t.Helper()
+	_, err := l.db.ExecContext(context.Background(), query, args...)
+	require.NoError(l.t, err)
+}
+
+// hold adds a seat that has been held for so many minutes.
+func (l *locks) hold(id, order string, minutes int) {
+	l.t.Helper()
+	l.exec("INSERT INTO seat (id, order_id, status, age) VALUES (?, ?, 'FROZEN', ?)", id, order, minutes)
+}
+
+func (l *locks) status(id string) (s string) {
+	l.t.Helper()
+	require.NoError(l.t, l.db.QueryRowContext(context.Background(), "SELECT status FROM seat WHERE id = ?", id).Scan(&s))
+	return s
+}
+
+func (l *locks) task() reaper.Task {
+	return reaper.Task{
+		Name: "seat.hold",
+		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
+			rows, err := db.QueryContext(ctx, "SELECT id, order_id, age FROM seat WHERE status = 'FROZEN' AND age >= ? AND id > ? ORDER BY id LIMIT ?", int(q.OlderThan.Minutes()), q.After, q.Limit)
+			if err != nil {
+				return nil, err
+			}
+			defer rows.Close()
+			var found []reaper.Lock
+			for rows.Next() {
+				k, minutes := reaper.Lock{AggregateType: "ORDER"}, 0
+				if err := rows.Scan(&k.ID, &k.AggregateID, &minutes); err != nil {
+					return nil, err
+				}
+				k.Age = time.Duration(minutes) * time.Minute
+				found = append(found, k)
+			}
+			return found, rows.Err()
+		},
+		Release: func(ctx context.Context, tx bun.Tx, k reaper.Lock) (bool, error) {
+			if k.ID == "stuck" {
+				return false, errors.New("this one does not move")
+			}
+			res, err := tx.ExecContext(ctx, "UPDATE seat SET status = 'RELEASED' WHERE id = ? AND status = 'FROZEN'", k.ID)
+			if err != nil {
+				return false, err
+			}
+			n, err := res.RowsAffected()
+			return n == 1, err
+		},
+	}
+}
+
+// events answers for aggregates by name: "waits" has an event in backoff, "dead" a DEAD one.
+type events struct{}
+
+func (events) OpenEvents(_ context.Context, _ bun.IDB, kind, id string) (waiting, dead int, err error) {
+	if kind != "ORDER" {
+		return 0, 0, fmt.Errorf("unexpected aggregate type %s", kind)
+	}
+	switch {
+	case strings.HasPrefix(id, "waits"):
+		return 1, 1, nil
+	case strings.HasPrefix(id, "dead"):
+		return 0, 1, nil
+	}
+	return 0, 0, nil
+}
+
+func newReaper(t *testing.T, db *bun.DB, cfg reaper.Config, tasks ...reaper.Task) *reaper.Reaper {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	r, err := reaper.New(db, events{}, cfg, tasks...)
+	require.NoError(t, err)
+	return r
+}
+
+func TestReleasesExpiredLocksAndNoOthers(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		l := newLocks(t, db)
+		l.hold("expired", "1", 31)
+		l.hold("young", "2", 29)
+		l.hold("in-backoff", "waits-3", 600)
+		l.hold("behind-dead", "dead-4", 60)
+		metrics := sdkmetric.NewManualReader()
+		report, err := newReaper(t, db, reaper.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics))}, l.task()).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, reaper.Report{Expired: 3, Released: 1, Held: 1, Dead: 1}, report)
+		require.Equal(t, "RELEASED", l.status("expired"))
+		for _, id := range []string{"young", "in-backoff", "behind-dead"} {
+			require.Equal(t, "FROZEN", l.status(id))
+		}
+		var rm metricdata.ResourceMetrics
+		require.NoError(t, metrics.Collect(t.Context(), &rm))
+		require.Equal(t, "reaper.lock.released", rm.ScopeMetrics[0].Metrics[0].Name)
+		require.Equal(t, int64(1), rm.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints[0].Value)
+	})
+}
+
+// A DEAD event does not hold a lock for ever, if the task says so.
+func TestDeadEventHoldsALockOnlySoLong(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		l := newLocks(t, db)
+		l.hold("a-day", "dead-1", 24*60+1)
+		l.hold("an-hour", "dead-2", 60)
+		l.hold("waiting-for-ever", "waits-3", 48*60)
+		report, err := newReaper(t, db, reaper.Config{}, l.task()).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, reaper.Report{Expired: 3, Held: 1, Dead: 2}, report, "reported only")
+		task := l.task()
+		task.ReleaseDead = true
+		report, err = newReaper(t, db, reaper.Config{}, task).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, reaper.Report{Expired: 3, Released: 1, Held: 1, Dead: 1}, report)
+		require.Equal(t, "RELEASED", l.status("a-day"))
+	})
+}
+
+// One lock that cannot be released, and one whole task that fails, keep no other from its turn, and
+// neither is swallowed.
+func TestOneBadLockStopsNobody(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		l := newLocks(t, db)
+		for i := range 5 {
+			l.hold(fmt.Sprintf("seat-%d", i), "1", 60)
+		}
+		l.hold("stuck", "1", 60)
+		l.hold("z-last", "1", 60)
+		broken := l.task()
+		broken.Name = "broken.task"
+		broken.Find = func(context.Context, bun.IDB, reaper.Query) ([]reaper.Lock, error) {
+			return nil, errors.New("no such table")
+		}
+		report, err := newReaper(t, db, reaper.Config{Batch: 2}, broken, l.task()).RunOnce(t.Context())
+		require.ErrorContains(t, err, "broken.task: find: no such table")
+		require.ErrorContains(t, err, "lock stuck of ORDER 1: this one does not move")
+		require.Equal(t, reaper.Report{Expired: 7, Released: 6, Failed: 1}, report)
+		require.Equal(t, "RELEASED", l.status("z-last"), "pages go on behind it")
+	})
+}
+
+// The guarded update decides a race: whoever is second changes nothing and counts nothing.
+func TestALockIsReleasedOnceInARace(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		l := newLocks(t, db)
+		l.hold("seat", "1", 60)
+		task := l.task()
+		find := task.Find
+		task.Find = func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
+			found, err := find(ctx, db, q)
+			l.exec("UPDATE seat SET status = 'COMMITTED'") // the payment was faster
+			return found, err
+		}
+		report, err := newReaper(t, db, reaper.Config{}, task).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, reaper.Report{Expired: 1, Gone: 1}, report)
+		require.Equal(t, "COMMITTED", l.status("seat"))
+	})
+}
+
+// Two instances at once: the job's lease lets one of them run.
+func TestOneRunInTheWholeDeployment(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		l := newLocks(t, db)
+		for i := range 20 {
+			l.hold(fmt.Sprintf("seat-%02d", i), "1", 60)
+		}
+		var released, busy int64
+		results := make(chan int64, 4)
+		var g errgroup.Group
+		for i := range 4 {
+			r := newReaper(t, db, reaper.Config{Instance: fmt.Sprint(i)}, l.task())
+			g.Go(func() error {
+				report, err := r.RunOnce(context.Background())
+				if err != nil {
+					results <- -1
+					return nil
+				}
+				results <- report.Released
+				return nil
+			})
+		}
+		require.NoError(t, g.Wait())
+		close(results)
+		for n := range results {
+			if n < 0 {
+				busy++
+			} else {
+				released += n
+			}
+		}
+		require.Equal(t, int64(20), released, "each once, with %d of 4 turned away", busy)
+	})
+}
+
+func TestMistakesAreReportedAtOnceByName(t *testing.T) {
+	t.Parallel()
+	db := testdb.Open(t, "sqlite")
+	task := newLocks(t, db).task()
+	_, err := reaper.New(db, events{}, reaper.Config{Cron: "TZ=0", Batch: -1, LockTimeout: -time.Second}, reaper.Task{Name: "Bad Name", TTL: -1}, task, task)
+	for _, says := range []string{"Config.Cron", "Config.Batch is -1", "Config.LockTimeout is -1s", `Task.Name "Bad Name"`, "TTL is -1ns", "Find and Release must not be nil", `two tasks have the name "seat.hold"`} {
+		require.ErrorContains(t, err, says)
+	}
+	_, err = reaper.New(nil, nil, reaper.Config{})
+	require.ErrorContains(t, err, "must not be nil")
+}
+
+// A task whose pages do not move on is an error, not an endless loop.
+func TestAPageThatDoesNotMoveOnIsAnError(t *testing.T) {
+	t.Parallel()
+	db := testdb.Open(t, "sqlite")
+	l := newLocks(t, db)
+	task := l.task()
+	task.Find = func(context.Context, bun.IDB, reaper.Query) ([]reaper.Lock, error) {
+		return []reaper.Lock{{ID: "b", AggregateType: "ORDER", AggregateID: "1"}, {ID: "a", AggregateType: "ORDER", AggregateID: "1"}}, nil
+	}
+	_, err := newReaper(t, db, reaper.Config{Batch: 2}, task).RunOnce(t.Context())
+	require.ErrorContains(t, err, "must be in the order of IDs")
+}
