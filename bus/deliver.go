@@ -249,10 +249,13 @@ func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) error {
 		}
 	}
 	there, err := ln.l.bus.log.Marked(ctx, tx, ds[0].storedName(ln.c), ds[0].env.ID)
-	if err == nil && !there {
-		err = &infraError{errors.New("the transaction was ended behind the handler's back")}
+	switch {
+	case err != nil: // PostgreSQL refuses everything after a failed statement
+		return fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
+	case !there:
+		return &infraError{errors.New("the transaction was ended behind the handler's back")}
 	}
-	return err
+	return nil
 }
 
 // readBack decides an unknown COMMIT: whether it happened is in the consume log. If not,

@@ -41,7 +41,8 @@ const (
 	MetaTracestate  = "tracestate"
 )
 
-// Envelope is a stored event: everything about it except its decoded payload.
+// Envelope is a stored event: everything about it except its decoded payload. Data and
+// Metadata are shared by all consumers of the event: do not change what they hold.
 type Envelope struct {
 	OutboxID      int64           // bc_outbox_event.id
 	ID            string          // event_id, unique, stable over every redelivery

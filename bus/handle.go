@@ -22,6 +22,10 @@ var errStuck = errors.New("the handler did not return after its context had ende
 // handle calls the handlers of ds in a goroutine of their own, which contains panics
 // and runtime.Goexit, and does not wait for one that is stuck.
 func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+	own, err := ln.copies(ds)
+	if err != nil {
+		return err
+	}
 	var began atomic.Int64
 	began.Store(time.Now().UnixNano())
 	result := make(chan error, 1)
@@ -33,9 +37,33 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) error {
 			}
 			result <- err
 		}()
-		err = ln.callAll(ctx, tx, ds, &began)
+		err = ln.callAll(ctx, tx, own, &began)
 	}()
-	return ln.watch(ctx, result, &began, ds)
+	err = ln.watch(ctx, result, &began, ds)
+	for i, d := range ds {
+		if err != nil {
+			d.payload = nil // the handler may have changed what it holds: the next run decodes it again
+		}
+		if !errors.Is(err, errStuck) {
+			d.record, d.started = own[i].record, own[i].started
+		}
+	}
+	return err
+}
+
+// copies are what the handlers get, so that one that was abandoned shares nothing with the
+// next run of its delivery.
+func (ln *lane) copies(ds []*delivery) ([]*delivery, error) {
+	own, now := make([]*delivery, len(ds)), time.Now()
+	for i, d := range ds {
+		if err := ln.c.decode(d); err != nil {
+			return nil, err
+		}
+		d.record, d.started = record{}, now
+		c := *d
+		own[i] = &c
+	}
+	return own, nil
 }
 
 // watch waits for the result, names a slow handler while it is slow, and gives up a stuck one.
@@ -71,6 +99,9 @@ func (ln *lane) callAll(ctx context.Context, tx bun.Tx, ds []*delivery, began *a
 		for h.batch && n < len(ds) && ds[n].env.Type == h.eventType {
 			n++
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		began.Store(time.Now().UnixNano())
 		if fault := ln.l.bus.faults.BeforeHandler; fault != nil {
 			if err := fault(ln.c.name, ds[0].env.ID); err != nil {
@@ -97,7 +128,7 @@ func (ln *lane) call(ctx context.Context, h *handler, tx bun.Tx, ds []*delivery)
 		telemetry.End(span, err)
 	}()
 	for _, d := range ds {
-		d.record, d.started = record{}, began
+		d.started = began
 	}
 	if err = h.run(ctx, tx, ds); err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))

@@ -40,7 +40,7 @@ func launch(cmd *exec.Cmd, dir *dataDir, end syscall.Signal, ready func() error)
 		case <-exited: //nolint:errcheck // the server ends as told
 		case <-time.After(stopLimit):
 			_ = cmd.Process.Kill() // as above
-			<-exited //nolint:errcheck // the server ends as told
+			<-exited               //nolint:errcheck // the server ends as told
 		}
 		dir.remove()
 	}
