@@ -42,11 +42,11 @@ func packages(t *testing.T, patterns ...string) map[string]goPackage {
 	found := make(map[string]goPackage)
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p goPackage
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
 			return found
-		} else {
-			require.NoError(t, err)
 		}
+		require.NoError(t, err)
 		found[p.ImportPath] = p
 	}
 }

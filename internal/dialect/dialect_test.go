@@ -133,15 +133,15 @@ type MySQLError struct{ Number uint16 }
 
 func (e *MySQLError) Error() string { return fmt.Sprintf("Error %d", e.Number) }
 
-type sqlState string
+type stateError string
 
-func (e sqlState) Error() string    { return "ERROR " + string(e) }
-func (e sqlState) SQLState() string { return string(e) }
+func (e stateError) Error() string    { return "ERROR " + string(e) }
+func (e stateError) SQLState() string { return string(e) }
 
-type resultCode int
+type codeError int
 
-func (e resultCode) Error() string { return fmt.Sprintf("sqlite %d", int(e)) }
-func (e resultCode) Code() int     { return int(e) }
+func (e codeError) Error() string { return fmt.Sprintf("sqlite %d", int(e)) }
+func (e codeError) Code() int     { return int(e) }
 
 func TestErrorClassesAndWhatPoisons(t *testing.T) {
 	t.Parallel()
@@ -160,17 +160,17 @@ func TestErrorClassesAndWhatPoisons(t *testing.T) {
 		{&MySQLError{1021}, dialect.Unavailable},
 		{&MySQLError{1062}, dialect.Duplicate},
 		{&MySQLError{1406}, dialect.Other},
-		{sqlState("40001"), dialect.TxRetry},
-		{sqlState("40P01"), dialect.TxRetry},
-		{sqlState("57P01"), dialect.Conn},
-		{sqlState("53300"), dialect.Conn},
-		{sqlState("25006"), dialect.Unavailable},
-		{sqlState("53100"), dialect.Unavailable},
-		{sqlState("22001"), dialect.Other},
-		{resultCode(5), dialect.TxRetry},
-		{resultCode(517), dialect.TxRetry}, // SQLITE_BUSY_SNAPSHOT
-		{resultCode(13), dialect.Unavailable},
-		{resultCode(2067), dialect.Duplicate},
+		{stateError("40001"), dialect.TxRetry},
+		{stateError("40P01"), dialect.TxRetry},
+		{stateError("57P01"), dialect.Conn},
+		{stateError("53300"), dialect.Conn},
+		{stateError("25006"), dialect.Unavailable},
+		{stateError("53100"), dialect.Unavailable},
+		{stateError("22001"), dialect.Other},
+		{codeError(5), dialect.TxRetry},
+		{codeError(517), dialect.TxRetry}, // SQLITE_BUSY_SNAPSHOT
+		{codeError(13), dialect.Unavailable},
+		{codeError(2067), dialect.Duplicate},
 		{driver.ErrBadConn, dialect.Conn},
 		{io.ErrUnexpectedEOF, dialect.Conn},
 		{sql.ErrConnDone, dialect.Conn},

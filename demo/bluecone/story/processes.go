@@ -156,8 +156,10 @@ func multiInstance(ctx context.Context, w *world) error {
 	for c := range clients {
 		wg.Go(func() { wanted[c], errs[c] = f.shop(ctx) })
 	}
-	wg.Go(func() { errs = append(errs, f.murder(ctx)) })
+	var murder error
+	wg.Go(func() { murder = f.murder(ctx) })
 	wg.Wait()
+	errs = append(errs, murder)
 	for _, p := range f.nodes {
 		errs = append(errs, p.stop())
 	}
