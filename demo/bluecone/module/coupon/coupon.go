@@ -91,6 +91,9 @@ func (f *Facade) Of(ctx context.Context, idb bun.IDB, userID string) ([]Coupon, 
 // Lock reserves a coupon for an order.
 func (f *Facade) Lock(ctx context.Context, tx bun.Tx, couponID, orderID string) (string, error) {
 	return f.once(ctx, tx, "lock", key(orderID, "checkout"), couponID, orderID, func() (string, error) {
+		if barred, err := f.barred(ctx, tx, orderID); err != nil || barred {
+			return Nothing, err
+		}
 		ok, err := f.move(ctx, tx, couponID, Issued, Locked)
 		if err != nil || !ok {
 			return "", errors.Join(err, taken(couponID, ok))
@@ -123,9 +126,9 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, couponID, orderID string
 // Release frees the coupon that an order has locked. The lock is found by the order.
 func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string, error) {
 	var couponID string
-	err := tx.QueryRowContext(ctx, "SELECT coupon_id FROM demo_coupon_lock WHERE order_id = ?", orderID).Scan(&couponID)
+	err := tx.QueryRowContext(ctx, "SELECT coupon_id FROM demo_coupon_lock WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&couponID)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Nothing, nil
+		return Nothing, f.bar(ctx, tx, orderID)
 	}
 	if err != nil {
 		return "", fmt.Errorf("coupon: release: %w", err)
@@ -141,6 +144,22 @@ func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string
 		}
 		return OK, nil
 	})
+}
+
+// bar notes that an order was canceled whose lock never came, so that an operator who
+// retries the dead lock later reserves nothing for ever.
+func (f *Facade) bar(ctx context.Context, tx bun.Tx, orderID string) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO demo_coupon_lock (order_id, coupon_id, status) VALUES (?, '', 'BARRED')"+f.d.Ignore("order_id"), orderID)
+	if err != nil {
+		return fmt.Errorf("coupon: bar the lock of %s: %w", orderID, err)
+	}
+	return nil
+}
+
+func (f *Facade) barred(ctx context.Context, tx bun.Tx, orderID string) (bool, error) {
+	var n int
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM demo_coupon_lock WHERE order_id = ? AND status = 'BARRED'", orderID).Scan(&n)
+	return n > 0, err
 }
 
 // once runs an operation under the lock of the coupon unless it has happened already.

@@ -136,8 +136,8 @@ func (s *Service) Create(ctx context.Context, key string, req NewOrder) (Order, 
 			return Order{}, err
 		}
 	}
-	if req.UserID == "" {
-		return Order{}, refuse(Invalid, "INVALID", "userId is missing")
+	if req.UserID == "" || req.TotalCents == 0 {
+		return Order{}, refuse(Invalid, "INVALID", "userId and totalCents must be given")
 	}
 	return once(ctx, s, prefixed("order:", key), req, func(ctx context.Context, tx bun.Tx) (Order, error) { return s.create(ctx, tx, req) })
 }

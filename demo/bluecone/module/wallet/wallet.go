@@ -68,6 +68,9 @@ func (f *Facade) Get(ctx context.Context, idb bun.IDB, userID string) (Balance, 
 // Freeze sets money aside for an order.
 func (f *Facade) Freeze(ctx context.Context, tx bun.Tx, orderID, userID string, cents int64) (string, error) {
 	return f.once(ctx, tx, "freeze", key(orderID, "freeze"), orderID, userID, func(available int64) (string, error) {
+		if barred, err := f.barred(ctx, tx, orderID); err != nil || barred {
+			return Nothing, err
+		}
 		if available < cents {
 			return "", fmt.Errorf("%w: %d cents available, %d wanted", ErrInsufficient, available, cents)
 		}
@@ -108,9 +111,9 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, orderID, userID string, 
 func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string, error) {
 	var userID string
 	var cents int64
-	err := tx.QueryRowContext(ctx, "SELECT user_id, cents FROM demo_wallet_freeze WHERE order_id = ?", orderID).Scan(&userID, &cents)
+	err := tx.QueryRowContext(ctx, "SELECT user_id, cents FROM demo_wallet_freeze WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&userID, &cents)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Nothing, nil
+		return Nothing, f.bar(ctx, tx, orderID)
 	}
 	if err != nil {
 		return "", fmt.Errorf("wallet: release: %w", err)
@@ -122,6 +125,22 @@ func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string
 		}
 		return OK, f.book(ctx, tx, key(orderID, "release"), userID, orderID, move{available: cents, frozen: -cents})
 	})
+}
+
+// bar notes that an order was canceled whose freeze never came, so that an operator who
+// retries the dead freeze later sets nothing aside for ever.
+func (f *Facade) bar(ctx context.Context, tx bun.Tx, orderID string) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, '', 0, 'BARRED')"+f.d.Ignore("order_id"), orderID)
+	if err != nil {
+		return fmt.Errorf("wallet: bar the freeze of %s: %w", orderID, err)
+	}
+	return nil
+}
+
+func (f *Facade) barred(ctx context.Context, tx bun.Tx, orderID string) (bool, error) {
+	var n int
+	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM demo_wallet_freeze WHERE order_id = ? AND status = 'BARRED'", orderID).Scan(&n)
+	return n > 0, err
 }
 
 // Revert gives back what an order has spent.
