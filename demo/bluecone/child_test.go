@@ -202,8 +202,13 @@ func (s *server) quiet() {
 // open counts, in an answer of /stats, what the engine still works on.
 func open(stats reply) (n float64) {
 	for _, where := range [][]string{
-		{"outbox", "NEW"}, {"outbox", "SCHEDULED"}, {"outbox", "DISPATCHING"}, {"outbox", "FAILED"},
-		{"deliveries", "PENDING"}, {"deliveries", "PROCESSING"}, {"deliveries", "FAILED"},
+		{"outbox", "NEW"},
+		{"outbox", "SCHEDULED"},
+		{"outbox", "DISPATCHING"},
+		{"outbox", "FAILED"},
+		{"deliveries", "PENDING"},
+		{"deliveries", "PROCESSING"},
+		{"deliveries", "FAILED"},
 	} {
 		v, ok := stats.at(where...).(float64)
 		if !ok {

@@ -1,0 +1,113 @@
+package testdb
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+)
+
+const childEnv = "BLUECONE_TEST_TESTDB_CHILD"
+
+func TestMain(m *testing.M) { Main(m) }
+
+func TestEveryTestHasADatabaseOfItsOwn(t *testing.T) {
+	t.Parallel()
+	Each(t, func(t *testing.T, db *bun.DB) {
+		other := Open(t, map[string]string{"mysql": "mysql", "pg": "postgres", "sqlite": "sqlite"}[db.Dialect().Name().String()])
+		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('x', '[]', '[]')")
+		require.NoError(t, err)
+		var n int
+		require.NoError(t, other.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM bc_consumer").Scan(&n))
+		require.Zero(t, n)
+	})
+}
+
+// The CI must not pass because a server was not there.
+func TestRequiredDialectsAreNotSkipped(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string]bool{"": false, "mysql": true, "postgres,sqlite": false, "postgres, mysql": true, "mysql8": false} {
+		require.Equal(t, want, required(list, "mysql"), list)
+	}
+	for _, c := range []struct{ require, says string }{{"", "--- SKIP"}, {"mysql", "--- FAIL"}} {
+		out := child(t, "TestChildUsesMySQL", "BLUECONE_TEST_MYSQL_DSN=mysql:///", "BLUECONE_TEST_REQUIRE="+c.require)
+		require.Contains(t, out, c.says)
+		require.Contains(t, out, "must read mysql://user:password@host:port/")
+	}
+}
+
+func TestDSNsOfLentServers(t *testing.T) {
+	t.Parallel()
+	u, err := adminURL("postgres", "postgres://me:secret@127.0.0.1:5432")
+	require.NoError(t, err)
+	require.Equal(t, "/postgres", u.Path)
+	for _, dsn := range []string{"me:secret@tcp(127.0.0.1)/x", "mysql://", "postgres://me:secret@127.0.0.1/", "mysql://me:secret@127.0.0.1:port/"} {
+		_, err := adminURL("mysql", dsn)
+		require.ErrorContains(t, err, "BLUECONE_TEST_MYSQL_DSN must read")
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func child(t *testing.T, test string, env ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", "^"+test+"$")
+	cmd.Env = append(append(os.Environ(), childEnv+"=1"), env...)
+	out, _ := cmd.CombinedOutput() // its exit status is what the output says
+	return string(out)
+}
+
+// TestChildUsesMySQL runs in child processes only.
+func TestChildUsesMySQL(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		t.Skip("it is run by other tests")
+	}
+	t.Parallel()
+	db := Open(t, "mysql")
+	var pidFile string
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT @@pid_file").Scan(&pidFile))
+	pid, err := os.ReadFile(pidFile)
+	require.NoError(t, err)
+	_, _ = fmt.Fprintln(os.Stdout, "server", strings.TrimSpace(string(pid)))
+	if os.Getenv(childEnv) == "hang" {
+		select {}
+	}
+}
+
+// A test process that is killed takes its servers with it.
+func TestServersDieWithTheirProcess(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("BLUECONE_TEST_MYSQL_DSN") != "" || testing.Short() {
+		t.Skip("a lent server lives on")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", "^TestChildUsesMySQL$")
+	cmd.Env = append(os.Environ(), childEnv+"=hang")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var pid int
+	for pid == 0 {
+		var word string
+		_, err := fmt.Fscan(out, &word)
+		require.NoError(t, err, "no server was started: %s", word)
+		if word == "server" {
+			_, err = fmt.Fscan(out, &pid)
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, syscall.Kill(pid, 0), "the server lives")
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) }, 20*time.Second, 10*time.Millisecond)
+}
+
+// zombie reports whether nobody has asked for the exit status of a process that has ended.
+func zombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
