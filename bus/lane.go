@@ -31,8 +31,7 @@ type lane struct {
 	perEvent time.Duration // moving average of the time one event takes in a batch
 }
 
-func newLane(l *Lanes, c *Consumer) *lane {
-	limit := c.cfg.Concurrency
+func newLane(l *Lanes, c *Consumer, limit int) *lane {
 	if l.budget != nil {
 		limit = min(limit, cap(l.budget))
 	}

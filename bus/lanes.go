@@ -29,7 +29,7 @@ type Lanes struct {
 	bus    *Bus
 	host   Host
 	lanes  map[string]*lane
-	budget chan struct{}   // one token per transaction that may be open; nil is unlimited
+	budget chan struct{}   // one token per transaction that may be open; nil means the lanes' own limits do
 	work   context.Context //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
 	stop   context.CancelCauseFunc
 	wg     sync.WaitGroup
@@ -45,34 +45,46 @@ func (b *Bus) Open(host Host) *Lanes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.open = true
-	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: b.budget()}
+	limits, budget := b.shares()
+	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range b.consumers {
-		l.lanes[c.name] = newLane(l, c)
+		l.lanes[c.name] = newLane(l, c, limits[c.name])
 	}
 	return l
 }
 
-// budget keeps two connections of a bounded pool free for the publisher and the user.
-// SQLite has one writer: a second transaction would only wait inside the database.
-func (b *Bus) budget() chan struct{} {
+// engineConns is how many connections of a bounded pool stay free for the publisher and the user.
+const engineConns = 2
+
+// shares tells how many transactions each consumer may have open at a time: what it asked for,
+// or its part of a pool that is too small for all, but at least one, so that a slow consumer
+// never holds what another needs. Only if there are fewer connections than consumers do they
+// have to take turns, through a budget of tokens.
+func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
+	limits, wanted := make(map[string]int, len(b.consumers)), 0
+	for _, c := range b.consumers {
+		limits[c.name] = c.cfg.Concurrency
+		wanted += c.cfg.Concurrency
+	}
 	if d, err := dialect.Of(b.db); err == nil && d.Name == "sqlite" {
-		return make(chan struct{}, 1)
+		return limits, make(chan struct{}, 1) // one writer: a second transaction would only wait inside the database
 	}
 	open := b.db.Stats().MaxOpenConnections
-	if open == 0 {
-		return nil
+	free := max(open-engineConns, 1)
+	if open == 0 || wanted <= free {
+		return limits, nil
 	}
-	sum := 0
-	for _, c := range b.consumers {
-		sum += c.cfg.Concurrency
+	for name, n := range limits {
+		limits[name] = max(n*free/wanted, 1)
 	}
-	share := max(open-2, 1)
-	if sum > share {
-		b.logger.Warn("consumers want more connections than the pool has; they share what is there",
-			"wanted", sum, "share", share, "maxOpenConns", open)
+	if len(b.consumers) <= free {
+		b.logger.Info("consumers ask for more connections than the pool has; each gets its share", "wanted", wanted, "free", free, "maxOpenConns", open)
+		return limits, nil
 	}
-	return make(chan struct{}, share)
+	b.logger.Warn("there are more consumers than connections, so a slow consumer delays others: raise MaxOpenConns",
+		"consumers", len(b.consumers), "free", free, "maxOpenConns", open)
+	return limits, make(chan struct{}, free)
 }
 
 // Room tells how many claimed events the lanes can hold altogether, such that one

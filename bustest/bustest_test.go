@@ -81,7 +81,7 @@ func TestEveryFaultEndsInOneEffect(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]bustest.Fault{
 		"failBeforeCommit": bustest.FailBeforeCommit, "failAfterCommit": bustest.FailAfterCommit, "loseLease": bustest.LoseLease,
-		"error": bustest.HandlerError, "panic": bustest.HandlerPanic, "reorder": bustest.Reorder,
+		"error": bustest.HandlerError, "panic": bustest.HandlerPanic, "reorder": bustest.Reorder, "duplicate": bustest.Duplicate,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,6 +25,9 @@ const (
 	HandlerError
 	// HandlerPanic makes it panic.
 	HandlerPanic
+	// Duplicate hands the event out again when its delivery has just committed and nobody
+	// has noted it yet, as a crash in that moment would.
+	Duplicate
 	// Reorder delivers different aggregates in the reverse order.
 	Reorder
 )
@@ -48,6 +51,8 @@ func (h *Harness) Break(faults ...Fault) {
 			h.faults.BeforeHandler = single(firstTime(func(string) error { return ErrInjected }))
 		case HandlerPanic:
 			h.faults.BeforeHandler = single(firstTime(func(string) error { panic(ErrInjected) }))
+		case Duplicate:
+			h.faults.AfterCommit = firstTime(h.handOutAgain)
 		case Reorder:
 			h.faults.Reorder = true
 		}
@@ -62,6 +67,12 @@ func (h *Harness) steal(eventID string) error {
 		return err
 	}
 	_, err = h.db.ExecContext(ctx, "UPDATE bc_event_consume_log SET locked_by = 'thief', lock_version = lock_version + 1, attempts = attempts - 1 WHERE event_id = ? AND status = 'PROCESSING'", eventID)
+	return err
+}
+
+// handOutAgain makes a claimed event NEW.
+func (h *Harness) handOutAgain(eventID string) error {
+	_, err := h.db.ExecContext(context.Background(), "UPDATE bc_outbox_event SET status = 'NEW', locked_by = NULL, lock_version = lock_version + 1 WHERE event_id = ? AND status = 'DISPATCHING'", eventID)
 	return err
 }
 
