@@ -7,7 +7,7 @@ SHELL := /bin/bash
 RACE = $$(command -v gcc >/dev/null && echo -race || echo 'make: no gcc: running without -race' >&2)
 LINT = go tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: help demo test test-short lint fmt tidy cover packages
+.PHONY: help demo test test-short soak lint fmt tidy cover packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ test: packages ## all tests on MariaDB, PostgreSQL and SQLite, with the race det
 
 test-short: ## the same on SQLite only, without the long ones
 	go test -short ./...
+
+soak: packages ## three instances on MariaDB, one killed every 3 s, for SOAK=1m
+	BLUECONE_TEST_REQUIRE=mysql BLUECONE_TEST_SOAK=$(or $(SOAK),1m) go test -count=1 -v -timeout 2h -run TestSoak_ThreeInstances ./demo/bluecone
 
 lint: ## formatting, golangci-lint, and go.mod being tidy
 	$(LINT) fmt --diff

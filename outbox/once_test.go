@@ -171,15 +171,18 @@ func TestFrozenInstanceIsFenced(t *testing.T) {
 				f.counting("A", bus.ConsumerConfig{})
 			}
 			var once sync.Once
+			taken := 0
 			frozen.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 				once.Do(func() { // the lease expires meanwhile, and the other instance does the work
 					healthy.hurry()
 					healthy.once()
+					taken = healthy.count("SELECT COUNT(*) FROM effect")
 				})
 				return nil
 			}})
 			frozen.save(orderPaid{OrderID: "1"})
 			frozen.once()
+			require.Equal(t, 1, taken, "the other one took over while it was frozen")
 			require.Equal(t, 1, frozen.count("SELECT COUNT(*) FROM effect"))
 			require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, frozen.statuses())
 			require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1}, frozen.deliveries())

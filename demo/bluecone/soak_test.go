@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -159,5 +160,11 @@ func TestSoak_ThreeInstances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes 20 s")
 	}
-	soak(t, testdb.DSN(t, "mysql"), 20*time.Second)
+	length := 20 * time.Second
+	if text := os.Getenv("BLUECONE_TEST_SOAK"); text != "" {
+		var err error
+		length, err = time.ParseDuration(text)
+		require.NoError(t, err, "BLUECONE_TEST_SOAK must be a duration such as 5m")
+	}
+	soak(t, testdb.DSN(t, "mysql"), length)
 }
