@@ -2,9 +2,7 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -350,39 +348,4 @@ func (s *session) close() error {
 		return fmt.Errorf("outbox: handlers were still running %v after the end: %w", s.p.cfg.DrainTimeout, err)
 	}
 	return nil
-}
-
-// outage remembers whether the database is known to be away, so that it is said once.
-type outage struct{ since time.Time }
-
-// wait says that err happened and waits, longer with every try. It reports false if ctx ended.
-func (g *outage) wait(ctx context.Context, logger interface {
-	WarnContext(ctx context.Context, msg string, args ...any)
-}, err error, try int,
-) bool {
-	if ctx.Err() != nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return false
-	}
-	if g.since.IsZero() {
-		g.since = time.Now()
-		logger.WarnContext(ctx, "the database does not answer as it should; the publisher keeps trying", telemetry.Err, err)
-	}
-	whole := min(100*time.Millisecond<<min(try, 6), 5*time.Second)
-	select {
-	case <-time.After(whole/2 + rand.N(whole/2)):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// over says that the database is back, if it was away.
-func (g *outage) over(ctx context.Context, logger interface {
-	InfoContext(ctx context.Context, msg string, args ...any)
-},
-) {
-	if !g.since.IsZero() {
-		logger.InfoContext(ctx, "the database answers again", telemetry.Took, time.Since(g.since))
-		g.since = time.Time{}
-	}
 }

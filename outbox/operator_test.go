@@ -1,0 +1,118 @@
+package outbox_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+var ops = outbox.Operation{Actor: "ops", Reason: "ticket 4711"}
+
+// onlyEvent is the id of the only event there is.
+func (f *fixture) onlyEvent() (id string) {
+	f.t.Helper()
+	require.NoError(f.t, f.db.QueryRowContext(f.t.Context(), "SELECT event_id FROM bc_outbox_event").Scan(&id))
+	return id
+}
+
+func TestOperatorMarksAFailingDeliveryDead(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		a := answer(errHandler)
+		runs := f.failing("A", bus.ConsumerConfig{}, a)
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		id := f.onlyEvent()
+		require.NoError(t, f.ob.MarkDead(t.Context(), ops, id, "A"))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusDead: 1}, f.statuses())
+		f.hurry()
+		f.once()
+		require.EqualValues(t, 1, runs.Load(), "the engine leaves it alone")
+		require.ErrorIs(t, f.ob.MarkDead(t.Context(), ops, id, "A"), outbox.ErrNotFound, "it is DEAD already")
+		a.Store(nil)
+		require.NoError(t, f.ob.Retry(t.Context(), ops, id, "A"))
+		f.once()
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
+		require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_audit_log WHERE target = ? AND reason = 'ticket 4711'", id))
+	})
+}
+
+func TestOperatorActionsNeedAnActorAndAReason(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testdb.Open(t, "sqlite"))
+	for _, op := range []outbox.Operation{{}, {Actor: "me"}, {Reason: "why"}, {Actor: " me", Reason: "why"}} {
+		require.ErrorContains(t, f.ob.Retry(t.Context(), op, "x"), "operation: ")
+		require.ErrorContains(t, f.ob.Skip(t.Context(), op, "x", "A"), "operation: ")
+		require.ErrorContains(t, f.ob.MarkDead(t.Context(), op, "x", "A"), "operation: ")
+		require.ErrorContains(t, f.ob.Pause(t.Context(), op, "A", 0), "operation: ")
+	}
+	require.ErrorIs(t, f.ob.Retry(t.Context(), ops, "no-such-event"), outbox.ErrNotFound)
+	require.ErrorContains(t, f.ob.Pause(t.Context(), ops, "A", -1), "must not be negative")
+	require.Zero(t, f.count("SELECT COUNT(*) FROM bc_audit_log"))
+}
+
+// A consumer with a slow cadence goes on when its attempts are used up, instead of becoming DEAD.
+func TestSlowCadenceGoesOnForEver(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		runs := f.failing("A", bus.ConsumerConfig{MaxAttempts: 2, SlowCadence: 6 * time.Hour}, answer(errHandler))
+		f.save(orderPaid{OrderID: "1"})
+		for range 5 {
+			f.once()
+			f.hurry()
+		}
+		require.EqualValues(t, 5, runs.Load())
+		require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1}, f.deliveries())
+		f.once()
+		log, err := f.log.ByEvents(t.Context(), f.onlyEvent())
+		require.NoError(t, err)
+		require.Equal(t, 6, log[0].Attempts)
+		require.WithinDuration(t, time.Now().Add(6*time.Hour), log[0].NextRetryAt, time.Minute)
+	})
+}
+
+func TestEventsAreListedByAnIndexInPages(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		for i := range 5 {
+			f.save(orderPaid{OrderID: "1", Seq: i}, orderPaid{OrderID: "2", Seq: i})
+		}
+		var seqs []string
+		filter := outbox.Filter{AggregateType: "ORDER", AggregateID: "1", Limit: 2}
+		for {
+			page, err := f.ob.Events(t.Context(), filter)
+			require.NoError(t, err)
+			for _, r := range page {
+				seqs = append(seqs, string(r.Payload))
+				filter.After = r.OutboxID
+				require.Equal(t, outbox.StatusNew, r.Status)
+				require.WithinDuration(t, time.Now(), r.CreatedAt, time.Minute)
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		require.Len(t, seqs, 5)
+		require.JSONEq(t, `{"orderId":"1","seq":4}`, seqs[4])
+		_, err := f.ob.Events(t.Context(), outbox.Filter{EventType: "order.paid"})
+		require.ErrorContains(t, err, "anything else would read the whole table")
+		waiting, dead, err := f.ob.OpenEvents(t.Context(), db, "ORDER", "1")
+		require.NoError(t, err)
+		require.Equal(t, []int{5, 0}, []int{waiting, dead})
+		backlog, err := f.ob.Backlog(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(10), backlog.Pending)
+	})
+}
