@@ -1,31 +1,25 @@
 package testdb
 
 import (
-	"context"
-	"database/sql"
-	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/bluecone-go/bluecone/internal/dbserver"
 )
 
 // instance is a server that this test process uses.
 type instance struct {
-	admin *url.URL // a database that exists, for CREATE and DROP DATABASE
-	stop  func()   // nil for a server that is not ours
-	err   error
-	once  sync.Once
+	admin   *url.URL         // a database that exists, for CREATE and DROP DATABASE
+	private *dbserver.Server // nil for a server that is not ours
+	err     error
+	once    sync.Once
 }
 
 var servers = map[string]*instance{"mysql": {}, "postgres": {}} //nolint:gochecknoglobals // one of each per process
@@ -42,8 +36,8 @@ func (s *instance) url(database string) string {
 func Main(m *testing.M) {
 	code := m.Run()
 	for _, s := range servers {
-		if s.stop != nil {
-			s.stop()
+		if s.private != nil {
+			s.private.Stop()
 		}
 	}
 	if code == 0 {
@@ -67,7 +61,9 @@ func server(t testing.TB, dialect string) *instance {
 			s.admin, s.err = adminURL(dialect, dsn)
 			return
 		}
-		s.admin, s.stop, s.err = map[string]func() (*url.URL, func(), error){"mysql": startMySQL, "postgres": startPostgres}[dialect]()
+		if s.private, s.err = dbserver.Start(dialect, dbserver.Fast); s.err == nil {
+			s.admin = s.private.URL
+		}
 	})
 	if s.err != nil {
 		unavailable(t, dialect, s.err)
@@ -101,81 +97,4 @@ func unavailable(t testing.TB, dialect string, err error) {
 // required reports whether a comma-separated list names the dialect.
 func required(list, dialect string) bool {
 	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == dialect })
-}
-
-// onFreePort calls start with a free port, and again with another if somebody else was faster to take it.
-func onFreePort(start func(port string) (*url.URL, func(), error)) (*url.URL, func(), error) {
-	var failed error
-	for range 3 {
-		port, err := freePort()
-		if err != nil {
-			return nil, nil, err
-		}
-		u, stop, err := start(port)
-		if err == nil {
-			return u, stop, nil
-		}
-		failed = err
-	}
-	return nil, nil, failed
-}
-
-func freePort() (string, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
-}
-
-// answers makes sure that the server behind the DSN is up and is the one in the directory data,
-// not a stranger who took the port first.
-func answers(driver, dsn, askDirectory, data string) error {
-	pool, err := sql.Open(driver, dsn)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	var dir string
-	if err := pool.QueryRowContext(ctx, askDirectory).Scan(&dir); err != nil {
-		return err
-	}
-	if !sameFile(dir, data) {
-		return errors.New("another server has taken the port")
-	}
-	return nil
-}
-
-func sameFile(a, b string) bool {
-	one, err1 := os.Stat(a)
-	two, err2 := os.Stat(b)
-	return err1 == nil && err2 == nil && os.SameFile(one, two)
-}
-
-// find looks for a program in PATH and where Debian keeps servers. Of several PostgreSQL
-// versions it takes the newest.
-func find(names ...string) (string, error) {
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return filepath.EvalSymlinks(path)
-		}
-		versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name) // only a bad pattern fails
-		slices.SortFunc(versions, func(a, b string) int { return postgresVersion(b) - postgresVersion(a) })
-		for _, path := range append([]string{"/usr/sbin/" + name}, versions...) {
-			if st, err := os.Stat(path); err == nil && !st.IsDir() {
-				return filepath.EvalSymlinks(path)
-			}
-		}
-	}
-	return "", fmt.Errorf("%s is not installed", strings.Join(names, " or "))
-}
-
-func postgresVersion(path string) int {
-	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // 0 sorts last
-	return n
 }

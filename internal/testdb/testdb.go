@@ -25,11 +25,9 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/mysqldialect"
@@ -37,6 +35,7 @@ import (
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/bluecone-go/bluecone/internal/dbserver"
 	"github.com/bluecone-go/bluecone/migrations"
 )
 
@@ -129,7 +128,7 @@ func openURL(t testing.TB, dsn string) *bun.DB {
 		pool.SetMaxOpenConns(filePoolSize)
 		return bun.NewDB(pool, sqlitedialect.New())
 	case "mysql":
-		pool := mustOpen(t, "mysql", mysqlConfig(u).FormatDSN())
+		pool := mustOpen(t, "mysql", dbserver.MySQLConfig(u).FormatDSN())
 		pool.SetMaxOpenConns(poolSize)
 		pool.SetMaxIdleConns(poolSize)
 		return bun.NewDB(pool, mysqldialect.New())
@@ -139,15 +138,6 @@ func openURL(t testing.TB, dsn string) *bun.DB {
 		pool.SetMaxIdleConns(poolSize)
 		return bun.NewDB(pool, pgdialect.New())
 	}
-}
-
-func mysqlConfig(u *url.URL) *mysql.Config {
-	cfg := mysql.NewConfig()
-	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
-	cfg.User = u.User.Username()
-	cfg.Passwd, _ = u.User.Password()
-	cfg.ParseTime, cfg.InterpolateParams, cfg.Loc = true, true, time.UTC
-	return cfg
 }
 
 func mustOpen(t testing.TB, driver, dsn string) *sql.DB {

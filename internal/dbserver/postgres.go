@@ -1,4 +1,4 @@
-package testdb
+package dbserver
 
 import (
 	"errors"
@@ -11,7 +11,12 @@ import (
 	"syscall"
 )
 
-func startPostgres() (*url.URL, func(), error) {
+var postgresSettings = map[Settings][]string{ //nolint:gochecknoglobals // a constant table
+	Fast:    {"fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"},
+	Durable: {"fsync=on", "synchronous_commit=on", "shared_buffers=2GB", "max_wal_size=4GB"},
+}
+
+func startPostgres(settings Settings) (*url.URL, func(), error) {
 	initdb, err := find("initdb")
 	if err != nil {
 		return nil, nil, err
@@ -22,21 +27,17 @@ func startPostgres() (*url.URL, func(), error) {
 		return nil, nil, err
 	}
 	return onFreePort(func(port string) (*url.URL, func(), error) {
-		dir, err := newDataDir("postgres", daemon, cred, func(data string) error {
+		dir, err := newDataDir("postgres", daemon, "", cred, func(data string) error {
 			return output(as(cred, exec.Command(initdb, "-D", data, "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--no-locale")))
 		})
 		if err != nil {
 			return nil, nil, err
 		}
-		cmd := as(cred, exec.Command(daemon, "-D", dir.data, "-p", port,
-			"-c", "listen_addresses=127.0.0.1",
-			"-c", "unix_socket_directories="+dir.data,
-			"-c", "fsync=off",
-			"-c", "synchronous_commit=off",
-			"-c", "full_page_writes=off",
-			"-c", "max_connections=500",
-			"-c", "shared_buffers=64MB",
-		))
+		args := []string{"-D", dir.data, "-p", port}
+		for _, setting := range append(postgresSettings[settings], "listen_addresses=127.0.0.1", "unix_socket_directories="+dir.data, "max_connections=500") {
+			args = append(args, "-c", setting)
+		}
+		cmd := as(cred, exec.Command(daemon, args...))
 		u := &url.URL{Scheme: "postgres", User: url.User("postgres"), Host: "127.0.0.1:" + port, Path: "/postgres", RawQuery: "sslmode=disable"}
 		// SIGQUIT ends it at once, too, but lets it remove its System V memory; after SIGKILL that stays until a reboot.
 		stop, err := launch(cmd, dir, syscall.SIGQUIT, func() error {

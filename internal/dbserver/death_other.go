@@ -1,6 +1,6 @@
 //go:build !linux
 
-package testdb
+package dbserver
 
 import "syscall"
 

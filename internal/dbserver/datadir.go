@@ -1,4 +1,4 @@
-package testdb
+package dbserver
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // prefix begins the name of every directory that this package makes in the temporary directory.
-const prefix = "bluecone-testdb-"
+const prefix = "bluecone-dbserver-"
 
 // dataDir is where a private server keeps its files: root/data.
 type dataDir struct {
@@ -30,20 +30,20 @@ func (d *dataDir) remove() {
 
 // newDataDir makes an initialised data directory. Initialising takes seconds, copying a fraction
 // of one, so the result is kept in the user's cache, one template per server version.
-func newDataDir(kind, daemon string, owner *syscall.Credential, initialise func(data string) error) (*dataDir, error) {
+func newDataDir(kind, daemon, variant string, owner *syscall.Credential, initialise func(data string) error) (*dataDir, error) {
 	sweep()
 	dir, err := lockedTempDir(kind)
 	if err != nil {
 		return nil, err
 	}
-	if err := fill(dir, kind, daemon, owner, initialise); err != nil {
+	if err := fill(dir, kind, daemon, variant, owner, initialise); err != nil {
 		dir.remove()
 		return nil, fmt.Errorf("prepare a data directory for %s: %w", kind, err)
 	}
 	return dir, nil
 }
 
-func fill(dir *dataDir, kind, daemon string, owner *syscall.Credential, initialise func(data string) error) error {
+func fill(dir *dataDir, kind, daemon, variant string, owner *syscall.Credential, initialise func(data string) error) error {
 	fresh := func() error {
 		if err := os.Mkdir(dir.data, 0o700); err != nil {
 			return err
@@ -55,7 +55,7 @@ func fill(dir *dataDir, kind, daemon string, owner *syscall.Credential, initiali
 		}
 		return initialise(dir.data)
 	}
-	template, err := templatePath(kind, daemon, owner)
+	template, err := templatePath(kind, daemon, variant, owner)
 	if err != nil {
 		return fresh() // no cache directory, no cache
 	}
@@ -91,7 +91,7 @@ func keep(data, template string) error {
 }
 
 // templatePath is a name that changes with the server's version, its user and the way we initialise it.
-func templatePath(kind, daemon string, owner *syscall.Credential) (string, error) {
+func templatePath(kind, daemon, variant string, owner *syscall.Credential) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -100,12 +100,12 @@ func templatePath(kind, daemon string, owner *syscall.Credential) (string, error
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "bluecone-testdb")
+	dir := filepath.Join(cache, "bluecone-dbserver")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
 	const recipe = 1 // raise it when the options of the initialisation change
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %v %s", recipe, version, owner, logFile))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %v %s", recipe, version, owner, variant))
 	return filepath.Join(dir, kind+"-"+hex.EncodeToString(sum[:6])), nil
 }
 
