@@ -101,6 +101,9 @@ type Consumer struct {
 // Name is the durable name of the consumer.
 func (c *Consumer) Name() string { return c.name }
 
+// Queue is how many of its deliveries may wait in memory.
+func (c *Consumer) Queue() int { return c.cfg.Queue }
+
 // Aliases are the consumer's former names.
 func (c *Consumer) Aliases() []string { return c.cfg.Aliases }
 

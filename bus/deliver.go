@@ -96,13 +96,19 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 
 // sortOut sets deliveries aside and returns the others, in order.
 func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery]consumelog.Answer) []*delivery {
-	var rest []*delivery
+	var rest, blocked []*delivery
 	for _, d := range ds {
-		if answer, ok := aside[d]; ok {
-			ln.setAside(ctx, d, answer)
-		} else {
+		switch answer, ok := aside[d]; {
+		case !ok:
 			rest = append(rest, d)
+		case answer == consumelog.Blocked && d.direct():
+			blocked = append(blocked, d)
+		default:
+			ln.setAside(ctx, d, answer)
 		}
+	}
+	if len(blocked) > 0 {
+		ln.deferDirect(ctx, time.Second, blocked...)
 	}
 	return rest
 }

@@ -11,6 +11,10 @@ import (
 // Claimed is an event that a publisher has leased and hands to the lanes.
 type Claimed struct {
 	Envelope *Envelope
+	// Lease ends when the event's lease is lost.
+	Lease context.Context //nolint:containedctx // it is the lease
+	// Done is told how the delivery ended, once.
+	Done func(Outcome)
 	// LockVersion is the token of the outbox lease.
 	LockVersion int64
 	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.

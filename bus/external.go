@@ -98,6 +98,7 @@ func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
 		ids[i] = c.EventID
 	}
 	envs, err := ln.l.bus.envelopes(ctx, ids)
+	var ready []*delivery
 	for i := range claimed {
 		lease := claimed[i]
 		d := &delivery{lease: &lease, attempt: lease.Attempts, env: envs[lease.EventID]}
@@ -110,7 +111,12 @@ func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
 			ln.postpone(ctx, d, err)
 		case envs[lease.EventID] == nil:
 			ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
-		case !ln.push(true, d):
+		default:
+			ready = append(ready, d)
+		}
+	}
+	if !ln.readmit(ready) {
+		for _, d := range ready {
 			ln.giveBack(ctx, d)
 		}
 	}

@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ type lane struct {
 	closed   bool
 	claiming bool
 	again    bool
+	held     time.Time     // since when others have been dry because this one is full
+	behind   bool          // its deliveries go to the consume log until it has caught up
 	perEvent time.Duration // moving average of the time one event takes in a batch
 }
 
@@ -38,23 +41,39 @@ func newLane(l *Lanes, c *Consumer, limit int) *lane {
 	return &lane{l: l, c: c, limit: limit, busy: make(map[[2]string]struct{}), inHand: make(map[*delivery]struct{}), perEvent: time.Millisecond}
 }
 
-// push queues deliveries. It reports false, and queues nothing, if they do not fit.
-func (ln *lane) push(force bool, ds ...*delivery) bool {
+// push queues direct deliveries, and tells how many of them, from the first, it has taken.
+func (ln *lane) push(ds []*delivery) int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if ln.closed || (!force && len(ln.queue)+len(ds) > ln.c.cfg.Queue) {
+	if ln.closed || ln.behind {
+		return 0
+	}
+	n := min(len(ds), max(ln.c.cfg.Queue-len(ln.queue), 0))
+	ln.enqueue(ds[:n])
+	return n
+}
+
+// readmit queues deliveries from the retry queue, for which there was room. It reports false if
+// the lane has closed meanwhile.
+func (ln *lane) readmit(ds []*delivery) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.closed {
 		return false
 	}
+	for _, d := range ds {
+		ln.inHand[d] = struct{}{}
+	}
+	ln.enqueue(ds)
+	return true
+}
+
+// enqueue needs ln.mu.
+func (ln *lane) enqueue(ds []*delivery) {
 	if ln.queue = append(ln.queue, ds...); ln.l.bus.faults.Reorder {
 		ln.reverse()
 	}
-	for _, d := range ds {
-		if d.lease != nil {
-			ln.inHand[d] = struct{}{}
-		}
-	}
 	ln.start()
-	return true
 }
 
 // reverse turns the queue round, but for the order within each aggregate. It needs ln.mu.
@@ -74,7 +93,42 @@ func (ln *lane) start() {
 		ln.running++
 		ln.l.wg.Add(1)
 		go ln.work(batch)
+		select {
+		case ln.l.freed <- struct{}{}:
+		default:
+		}
 	}
+}
+
+// patience is how long lanes that have run dry wait for one that is full.
+const patience = 100 * time.Millisecond
+
+// dry reports whether the lane works directly and has nothing queued.
+func (ln *lane) dry() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return !ln.behind && len(ln.queue) == 0 && !ln.l.host.Paused(ln.c.name)
+}
+
+// room tells how many more deliveries the lane takes. If others have been dry for too long
+// because this one is full, it falls behind. A lane that does not work directly puts no limit
+// on the others.
+func (ln *lane) room(othersDry bool) int {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	free := ln.c.cfg.Queue - len(ln.queue)
+	switch {
+	case !othersDry || free > ln.c.cfg.Queue/2:
+		ln.held = time.Time{}
+	case ln.held.IsZero():
+		ln.held = time.Now()
+	case time.Since(ln.held) > patience && !ln.closed:
+		ln.behind = true
+	}
+	if ln.behind || ln.l.host.Paused(ln.c.name) {
+		return math.MaxInt
+	}
+	return free
 }
 
 func (ln *lane) work(batch []*delivery) {
@@ -97,6 +151,9 @@ func (ln *lane) work(batch []*delivery) {
 		delete(ln.inHand, d)
 	}
 	ln.start()
+	if ln.behind && len(ln.queue) < ln.c.cfg.Queue/2 {
+		ln.refillLocked()
+	}
 }
 
 // take removes the next batch from the queue and marks its aggregates busy. It needs ln.mu.
@@ -182,6 +239,10 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 func (ln *lane) refill() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
+	ln.refillLocked()
+}
+
+func (ln *lane) refillLocked() {
 	if ln.closed || ln.claiming {
 		ln.again = ln.claiming
 		return
@@ -208,6 +269,9 @@ func (ln *lane) claimDue(ctx context.Context) bool {
 		}
 		ln.admit(ctx, claimed)
 		more = len(claimed) == room
+		if err == nil && len(claimed) == 0 {
+			ln.catchUp()
+		}
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -216,6 +280,13 @@ func (ln *lane) claimDue(ctx context.Context) bool {
 	}
 	ln.claiming = false
 	return false
+}
+
+// catchUp ends a time behind: nothing waits in the consume log any more that is due.
+func (ln *lane) catchUp() {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.behind = ln.behind && len(ln.queue) > 0
 }
 
 func (ln *lane) idle() bool {

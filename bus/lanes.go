@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type Lanes struct {
 	budget chan struct{}   // one token per transaction that may be open; nil means the lanes' own limits do
 	work   context.Context //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
 	stop   context.CancelCauseFunc
+	freed  chan struct{}
 	wg     sync.WaitGroup
 }
 
@@ -46,7 +48,7 @@ func (b *Bus) Open(host Host) *Lanes {
 	defer b.mu.Unlock()
 	b.open = true
 	limits, budget := b.shares()
-	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget}
+	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, freed: make(chan struct{}, 1)}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range b.consumers {
 		l.lanes[c.name] = newLane(l, c, limits[c.name])
@@ -87,24 +89,46 @@ func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 	return limits, make(chan struct{}, free)
 }
 
-// Room tells how many claimed events the lanes can hold altogether, such that one
-// consumer that has come to a halt never takes all of it.
+// Room tells how many more events may be offered now: as many as every flowing lane takes.
+//
+// A lane that has run dry must not wait for one that is full and slow. So in that case the slow
+// one falls behind: until it has caught up, its deliveries go to the consume log, and it works
+// from there.
 func (l *Lanes) Room() int {
-	room := 0
+	room, dry := math.MaxInt, false
 	for _, ln := range l.lanes {
-		room = max(room, ln.c.cfg.Queue)
+		dry = dry || ln.dry()
 	}
-	return max(room, 1) * (len(l.lanes) + 1)
+	for _, ln := range l.lanes {
+		room = min(room, ln.room(dry))
+	}
+	return room
 }
 
-// Offer hands a leased event to the lane of one consumer. ctx ends when the lease is lost.
-// It reports false if the lane is full or paused: then the delivery has to wait in the log.
-func (l *Lanes) Offer(ctx context.Context, c *Consumer, ev Claimed, done func(Outcome)) bool {
-	ln := l.lanes[c.name]
-	if l.host.Paused(c.name) {
-		return false
+// Most is the most events that the lanes can have in memory.
+func (l *Lanes) Most() int {
+	most := 1
+	for _, ln := range l.lanes {
+		most += ln.c.cfg.Queue + ln.limit*ln.c.cfg.Batch
 	}
-	return ln.push(false, &delivery{ctx: ctx, env: ev.Envelope, attempt: 1, version: ev.LockVersion, fresh: ev.Fresh, done: done})
+	return most
+}
+
+// Freed is signaled when a lane has taken deliveries out of its queue.
+func (l *Lanes) Freed() <-chan struct{} { return l.freed }
+
+// Offer hands leased events, in id order, to the lane of one consumer. It tells how many of
+// them, from the first, the lane has taken: if it is full, behind or paused, the rest have to
+// wait in the consume log.
+func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
+	if l.host.Paused(c.name) {
+		return 0
+	}
+	ds := make([]*delivery, len(events))
+	for i, ev := range events {
+		ds[i] = &delivery{ctx: ev.Lease, env: ev.Envelope, attempt: 1, version: ev.LockVersion, fresh: ev.Fresh, done: ev.Done}
+	}
+	return l.lanes[c.name].push(ds)
 }
 
 // Retry lets every lane that has waiting deliveries due claim and run them.

@@ -55,7 +55,7 @@ func (ln *lane) setAside(ctx context.Context, d *delivery, answer consumelog.Ans
 	case answer == consumelog.Gone && d.lease != nil:
 		ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
 	case answer == consumelog.Blocked && d.direct():
-		ln.deferDirect(ctx, d, time.Second)
+		ln.deferDirect(ctx, time.Second, d)
 	case d.direct():
 		ln.abandon(ctx, d)
 	default:
@@ -81,15 +81,21 @@ func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
 	}
 }
 
-// deferDirect leaves a direct delivery to the retry queue of its consumer.
-func (ln *lane) deferDirect(ctx context.Context, d *delivery, delay time.Duration) {
-	if err := ln.l.bus.log.Defer(ctx, ln.l.bus.db, []consumelog.Delivery{d.row(ln.c)}, delay); err != nil {
-		ln.warn(ctx, d, "delivery could not be queued; its event will be claimed again", err)
-		ln.report(ctx, Abandoned, d)
+// deferDirect leaves direct deliveries to the retry queue of their consumer.
+func (ln *lane) deferDirect(ctx context.Context, delay time.Duration, ds ...*delivery) {
+	rows := make([]consumelog.Delivery, len(ds))
+	for i, d := range ds {
+		rows[i] = d.row(ln.c)
+	}
+	if err := ln.l.bus.log.Defer(ctx, ln.l.bus.db, rows, delay); err != nil {
+		ln.warn(ctx, ds[0], "deliveries could not be queued; their events will be claimed again", err)
+		ln.report(ctx, Abandoned, ds...)
 		return
 	}
-	ln.line(ctx, slog.LevelDebug, d, "delivery waits")
-	ln.report(ctx, Recorded, d)
+	for _, d := range ds {
+		ln.line(ctx, slog.LevelDebug, d, "delivery waits")
+	}
+	ln.report(ctx, Recorded, ds...)
 }
 
 // postpone puts a delivery off because the database is in trouble, uncounted.
@@ -99,7 +105,7 @@ func (ln *lane) postpone(ctx context.Context, d *delivery, err error) {
 	defer cancel()
 	delay := time.Second + rand.N(4*time.Second)
 	if d.direct() {
-		ln.deferDirect(ctx, d, delay)
+		ln.deferDirect(ctx, delay, d)
 		return
 	}
 	ln.putBack(ctx, d, delay)
@@ -174,21 +180,25 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 // report tells whoever waits for the deliveries how they ended: the publisher of a
 // direct one, the roll-up of their events and the queue behind them for retried ones.
 func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
-	var ended []string
+	var ids []string
+	var ended []consumelog.Delivery
 	for _, d := range ds {
 		if d.done != nil {
 			d.done(outcome)
 			continue
 		}
-		ended = append(ended, d.env.ID)
 		d.cancel(nil)
-		if err := ln.l.bus.log.WakeNext(context.WithoutCancel(ctx), ln.l.bus.db, ln.c.names(), d.row(ln.c)); err != nil {
-			ln.warn(ctx, d, "deliveries behind this one were not woken; they look again by themselves", err)
-		}
+		ids = append(ids, d.env.ID)
+		ended = append(ended, d.row(ln.c))
 	}
-	if len(ended) > 0 {
-		ln.l.host.Ended(context.WithoutCancel(ctx), ended)
+	if len(ended) == 0 {
+		return
 	}
+	ctx = context.WithoutCancel(ctx)
+	if err := ln.l.bus.log.WakeNext(ctx, ln.l.bus.db, ln.c.names(), ended...); err != nil {
+		ln.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
+	}
+	ln.l.host.Ended(ctx, ids)
 }
 
 func (ln *lane) warn(ctx context.Context, d *delivery, msg string, err error) {

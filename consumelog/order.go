@@ -89,18 +89,33 @@ func (l *Log) Ask(ctx context.Context, idb bun.IDB, g Gate, pairs []dialect.Pair
 	return answers, rows.Err()
 }
 
-// WakeNext makes the waiting deliveries of later events of the aggregate due at
-// once, after the event with the given outbox id has got out of their way.
-func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, d Delivery) error {
-	ids, err := l.column(ctx, idb, "SELECT event_id FROM "+eventTable+" WHERE aggregate_type = ? AND aggregate_id = ? AND id > ? AND status <> 'SENT' ORDER BY id LIMIT 200",
-		d.AggregateType, d.AggregateID, d.OutboxID)
-	if err != nil || len(ids) == 0 {
+// WakeNext makes the waiting deliveries of later events of the same aggregates due at once,
+// after the given ones have got out of their way.
+func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, ended ...Delivery) error {
+	pairs := make([]dialect.Pair, len(ended))
+	for i, d := range ended {
+		pairs[i] = dialect.Pair{ID: d.OutboxID}
+	}
+	rows, err := idb.QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Pairs(pairs)+" JOIN "+eventTable+" e ON e.id = t.id "+
+		"JOIN "+eventTable+" n ON n.aggregate_type = e.aggregate_type AND n.aggregate_id = e.aggregate_id AND n.id > e.id AND n.status <> 'SENT' "+
+		"JOIN "+table+" l ON l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now+" ORDER BY l.id LIMIT 500", bun.List(names))
+	if err != nil {
+		return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
+	}
+	defer rows.Close()
+	var waiting []dialect.Pair
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
+		}
+		waiting = append(waiting, dialect.Pair{ID: id})
+	}
+	if err := rows.Err(); err != nil || len(waiting) == 0 {
 		return err
 	}
-	_, err = idb.ExecContext(ctx, "UPDATE "+table+" SET next_retry_at = "+l.d.Now+" WHERE consumer_name IN (?) AND event_id IN (?) AND status = 'PENDING'",
-		bun.List(names), bun.List(ids))
-	if err != nil {
-		return fmt.Errorf("consume log: wake the deliveries behind event %s: %w", d.EventID, err)
+	if _, err := idb.ExecContext(ctx, l.d.UpdatePairs(table, waiting, "next_retry_at = "+l.d.Now, "e.status = 'PENDING'")); err != nil {
+		return fmt.Errorf("consume log: wake waiting deliveries: %w", err)
 	}
 	return nil
 }

@@ -57,10 +57,11 @@ func TestEventWithoutAConsumerIsParkedAndKeepsItsPlace(t *testing.T) {
 		require.Equal(t, 0, old.count("SELECT COUNT(*) FROM effect WHERE aggregate = '1'"))
 
 		fresh := newFixture(t, db)
-		fresh.counting("Counter", bus.ConsumerConfig{})
-		bus.On(fresh.bus.Consumer("Renamer", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[renamed]) error {
-			return effect(ctx, tx, m, 1)
+		c := fresh.bus.Consumer("Counter", bus.ConsumerConfig{}) // which now knows both types
+		bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+			return effect(ctx, tx, m, m.Payload.Seq)
 		})
+		bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[renamed]) error { return effect(ctx, tx, m, 1) })
 		fresh.hurry()
 		fresh.once()
 		fresh.once()

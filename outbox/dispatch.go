@@ -18,56 +18,77 @@ const (
 	maxExpired = 3
 )
 
-// dispatch hands claimed events, in id order, to the lanes of their consumers.
+// dispatch hands claimed events, in id order, to the lanes of their consumers. What a lane does
+// not take, and what belongs to consumers of other instances, waits in the consume log.
 func (s *session) dispatch(ctx context.Context, c claim) error {
 	s.setPaused(c.consumers)
 	rows, err := s.park(ctx, c)
-	if err != nil {
+	if err != nil || len(rows) == 0 {
 		return err
 	}
+	flights := make([]*flight, len(rows))
 	var waiting []consumelog.Delivery
-	var held []*flight
-	for _, row := range rows {
-		f := s.launch(row)
-		later := s.offer(f, c.consumers)
-		if len(later) == 0 {
-			f.done(bus.Succeeded) // the dispatch itself
-			continue
-		}
-		waiting = append(waiting, later...)
-		held = append(held, f)
+	for i, row := range rows {
+		flights[i] = s.launch(row)
+		waiting = append(waiting, s.route(flights[i], c.consumers)...)
+	}
+	for _, consumer := range s.consumers {
+		waiting = append(waiting, s.offer(consumer, flights)...)
 	}
 	err = s.p.ob.log.Defer(ctx, s.p.ob.db, waiting, 0)
-	for _, f := range held {
-		f.done(bus.Recorded)
+	for _, f := range flights {
+		f.done(bus.Succeeded) // the dispatch itself
 	}
 	return err
 }
 
-// offer hands one event to the lanes and returns the deliveries that have to wait in the log.
-func (s *session) offer(f *flight, all []registration) []consumelog.Delivery {
-	var local []*bus.Consumer
+// route notes who must get the event, and returns the deliveries to consumers that live in other
+// instances only.
+func (s *session) route(f *flight, all []registration) []consumelog.Delivery {
+	local := int32(0)
 	for _, c := range s.consumers {
 		if c.Handles(f.row.Type) {
-			local = append(local, c)
 			f.needed = append(f.needed, c.Name())
+			local++
 		}
 	}
+	f.open.Store(local + 1)
 	others := foreign(all, s.consumers, f.row.Type)
-	f.needed = append(f.needed, others...)
-	f.open.Store(int32(len(local)) + 1)
-	var waiting []consumelog.Delivery
-	for _, name := range others {
-		waiting = append(waiting, deliveryOf(f, name))
+	waiting := make([]consumelog.Delivery, len(others))
+	for i, name := range others {
+		waiting[i] = deliveryOf(f, name)
 	}
-	alone := f.row.RetryCount >= maxExpired
-	for _, c := range local {
-		ev := bus.Claimed{Envelope: f.env, LockVersion: f.row.LockVersion, Fresh: f.fresh}
-		if alone || !s.lanes.Offer(f.ctx, c, ev, f.done) {
-			waiting = append(waiting, deliveryOf(f, c.Name()))
-			f.open.Add(-1) // never the last one: the dispatch itself is still open
-			f.clean.Store(false)
+	if f.needed = append(f.needed, others...); len(others) > 0 {
+		f.clean.Store(false)
+	}
+	return waiting
+}
+
+// offer hands the events that a consumer handles to its lane, all at once, and returns the
+// deliveries that have to wait in the log.
+func (s *session) offer(c *bus.Consumer, flights []*flight) []consumelog.Delivery {
+	var wanted, alone []*flight
+	var events []bus.Claimed
+	for _, f := range flights {
+		switch {
+		case !c.Handles(f.row.Type):
+		case f.row.RetryCount >= maxExpired:
+			alone = append(alone, f)
+		default:
+			wanted = append(wanted, f)
+			events = append(events, bus.Claimed{Envelope: f.env, Lease: f.ctx, Done: f.done, LockVersion: f.row.LockVersion, Fresh: f.fresh})
 		}
+	}
+	taken := 0
+	if len(events) > 0 {
+		taken = s.lanes.Offer(c, events)
+	}
+	refused := append(alone, wanted[taken:]...)
+	waiting := make([]consumelog.Delivery, len(refused))
+	for i, f := range refused {
+		waiting[i] = deliveryOf(f, c.Name())
+		f.clean.Store(false)
+		f.open.Add(-1) // never the last one: the dispatch itself is still open
 	}
 	return waiting
 }

@@ -63,7 +63,7 @@ func (o *Outbox) intervene(ctx context.Context, op Operation, action, eventID, s
 		return fmt.Errorf("outbox: %s %s: %w", action, eventID, err)
 	}
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		e, err := o.lockEvent(ctx, tx, eventID)
+		events, err := o.lockEvents(ctx, tx, []string{eventID})
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (o *Outbox) intervene(ctx context.Context, op Operation, action, eventID, s
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
 			return errors.Join(err, fmt.Errorf("outbox: %s %s: %w", action, eventID, ErrNotFound))
 		}
-		if err := o.rollUpIn(ctx, tx, e); err != nil {
+		if err := o.rollUpIn(ctx, tx, events); err != nil {
 			return err
 		}
 		return o.audit(ctx, tx, op, action, eventID, fmt.Sprint(whereArgs...))

@@ -2,92 +2,123 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 const sweepEvery = time.Minute
 
+// rollUpBatch is how many events one roll-up locks.
+const rollUpBatch = 100
+
 // rollUp brings events up to date after one of their retried deliveries has ended.
 func (s *session) rollUp(ctx context.Context, eventIDs []string) {
 	s.retried.Add(int64(len(eventIDs)))
-	for _, id := range eventIDs {
-		if err := s.p.ob.rollUp(ctx, id); err != nil {
-			s.p.ob.logger.WarnContext(ctx, "the status of an event could not be brought up to date; the sweep does it", telemetry.EventID, id, telemetry.Err, err)
+	for ids := range slices.Chunk(eventIDs, rollUpBatch) {
+		if err := s.p.ob.rollUp(ctx, ids); err != nil {
+			s.p.ob.logger.WarnContext(ctx, "the status of events could not be brought up to date; the sweep does it", telemetry.EventID, ids[0], telemetry.Count, len(ids), telemetry.Err, err)
 		}
 	}
 }
 
-// rollUp computes the status of a FAILED or DEAD event from its deliveries, in one
+// rollUp computes the status of FAILED and DEAD events from their deliveries, in one
 // short transaction of its own.
-func (o *Outbox) rollUp(ctx context.Context, eventID string) error {
+func (o *Outbox) rollUp(ctx context.Context, eventIDs []string) error {
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		e, err := o.lockEvent(ctx, tx, eventID)
+		events, err := o.lockEvents(ctx, tx, eventIDs)
 		if err != nil {
 			return err
 		}
-		return o.rollUpIn(ctx, tx, e)
+		return o.rollUpIn(ctx, tx, events)
 	})
 }
 
 // locked is what the outbox says of an event whose row is locked by the transaction.
 type locked struct {
+	outboxID           int64
 	eventID, eventType string
-	status             Status // "" if there is no such event
+	status             Status
 }
 
-func (o *Outbox) lockEvent(ctx context.Context, tx bun.Tx, eventID string) (locked, error) {
-	e := locked{eventID: eventID}
-	err := tx.QueryRowContext(ctx, "SELECT event_type, status FROM "+table+" WHERE event_id = ?"+o.d.ForUpdate, eventID).Scan(&e.eventType, &e.status)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return e, fmt.Errorf("outbox: lock event %s: %w", eventID, err)
+// lockEvents locks the rows of the events that exist, in id order.
+func (o *Outbox) lockEvents(ctx context.Context, tx bun.Tx, eventIDs []string) ([]locked, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id, event_id, event_type, status FROM "+table+" WHERE event_id IN (?) ORDER BY id"+o.d.ForUpdate, bun.List(eventIDs))
+	if err != nil {
+		return nil, fmt.Errorf("outbox: lock events: %w", err)
 	}
-	return e, nil
+	defer rows.Close()
+	var events []locked
+	for rows.Next() {
+		var e locked
+		if err := rows.Scan(&e.outboxID, &e.eventID, &e.eventType, &e.status); err != nil {
+			return nil, fmt.Errorf("outbox: lock events: %w", err)
+		}
+		events = append(events, e)
+	}
+	return events, rows.Err()
 }
 
-// rollUpIn writes the status that the deliveries of a locked event amount to. Events in
+// rollUpIn writes the status that the deliveries of locked events amount to. Events in
 // the hands of a publisher are left to its settling, which looks under the same lock.
-func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, e locked) error {
-	if e.status != StatusFailed && e.status != StatusDead && e.status != StatusSent {
+func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, events []locked) error {
+	events = slices.DeleteFunc(events, func(e locked) bool {
+		return e.status != StatusFailed && e.status != StatusDead && e.status != StatusSent
+	})
+	if len(events) == 0 {
 		return nil
 	}
-	states, err := o.log.States(ctx, tx, []string{e.eventID})
+	ids := make([]string, len(events))
+	for i, e := range events {
+		ids[i] = e.eventID
+	}
+	states, err := o.log.States(ctx, tx, ids)
 	if err != nil {
 		return err
 	}
-	now := statusOf(states[e.eventID], false)
-	if len(states[e.eventID]) == 0 { // set to FAILED by hand, say: nobody has been called yet
-		if now = e.status; e.status == StatusFailed {
-			now = StatusNew
+	changed := make(map[Status][]locked)
+	for _, e := range events {
+		now := statusOf(states[e.eventID], false)
+		if len(states[e.eventID]) == 0 { // set to FAILED by hand, say: nobody has been called yet
+			if now = e.status; e.status == StatusFailed {
+				now = StatusNew
+			}
+		}
+		if now != e.status {
+			changed[now] = append(changed[now], e)
 		}
 	}
-	if now == e.status {
-		return nil
+	for now, events := range changed {
+		if err := o.writeStatus(ctx, tx, now, events); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// writeStatus gives locked events a status that follows from their deliveries.
+func (o *Outbox) writeStatus(ctx context.Context, tx bun.Tx, now Status, events []locked) error {
 	set := "last_error = (" + lastError + "), sent_at = NULL"
 	if now == StatusSent {
 		set = "last_error = NULL, sent_at = " + o.d.Now
 	}
-	_, err = tx.ExecContext(ctx, o.aliased("status = ?, "+set+", next_retry_at = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now), string(now), e.eventID)
+	pairs := make([]dialect.Pair, len(events))
+	for i, e := range events {
+		pairs[i] = dialect.Pair{ID: e.outboxID}
+	}
+	_, err := tx.ExecContext(ctx, o.d.UpdatePairs(table, pairs, "status = ?, "+set+", next_retry_at = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now, "1 = 1"), string(now))
 	if err != nil {
-		return fmt.Errorf("outbox: roll up event %s: %w", e.eventID, err)
+		return fmt.Errorf("outbox: roll up events: %w", err)
 	}
-	o.countStatus(ctx, now, e.eventID, e.eventType)
+	for _, e := range events {
+		o.countStatus(ctx, now, e.eventID, e.eventType)
+	}
 	return nil
-}
-
-// aliased is an UPDATE of one event, by event_id, whose SET may call the table e.
-func (o *Outbox) aliased(set string) string {
-	if o.d.Name == "mysql" {
-		return "UPDATE " + table + " e SET " + set + " WHERE e.event_id = ?"
-	}
-	return "UPDATE " + table + " AS e SET " + set + " WHERE e.event_id = ?"
 }
 
 // countStatus counts an event that has got a new status.
@@ -126,8 +157,8 @@ func (o *Outbox) Sweep(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("outbox: sweep: %w", err)
 		}
-		for _, id := range ids {
-			if err := o.rollUp(ctx, id); err != nil {
+		for chunk := range slices.Chunk(ids, rollUpBatch) {
+			if err := o.rollUp(ctx, chunk); err != nil {
 				return err
 			}
 		}

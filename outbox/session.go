@@ -18,7 +18,8 @@ type session struct {
 	lanes     *bus.Lanes
 	consumers []*bus.Consumer
 	aliases   map[string][]string
-	room      int
+	least     int // events that are worth a claim while there are more
+	most      int // flights there may be: what is in the lanes, and what waits to be settled
 
 	mu      sync.Mutex
 	flights map[int64]*flight // by outbox id
@@ -46,7 +47,11 @@ func (p *Publisher) open() *session {
 		s.aliases[c.Name()] = c.Aliases()
 	}
 	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Refresh: s.refresh, Paused: s.isPaused})
-	s.room = s.lanes.Room()
+	s.most, s.least = s.lanes.Most()+settleBatch, p.cfg.BatchSize
+	for _, c := range s.consumers {
+		s.least = min(s.least, c.Queue())
+	}
+	s.least = s.least/2 + 1
 	s.background.Go(s.settleLoop)
 	s.background.Go(s.renewLoop)
 	return s
@@ -83,7 +88,7 @@ func (s *session) inFlight() []*flight {
 func (s *session) free() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.room - len(s.flights)
+	return s.most - len(s.flights)
 }
 
 func (s *session) isPaused(consumer string) bool {
@@ -276,16 +281,18 @@ func (s *session) cycle(ctx context.Context, beat, full bool) error {
 // claimAll claims until nothing more is due, as far as there is room.
 func (s *session) claimAll(ctx context.Context, where string) error {
 	for ctx.Err() == nil {
-		free := s.free()
-		if free < min(s.p.cfg.BatchSize, s.room)/2+1 {
+		size := min(s.free(), s.lanes.Room(), s.p.cfg.BatchSize)
+		if size < s.least {
 			select {
 			case <-s.settled:
-				continue
+			case <-s.lanes.Freed():
+			case <-time.After(20 * time.Millisecond): // a lane may have to fall behind
 			case <-ctx.Done():
 				return nil
 			}
+			continue
 		}
-		c, err := s.claim(ctx, where, min(free, s.p.cfg.BatchSize))
+		c, err := s.claim(ctx, where, size)
 		if err != nil {
 			return err
 		}
@@ -325,7 +332,7 @@ func (s *session) once(ctx context.Context) error {
 	if err := s.cycle(ctx, true, true); err != nil {
 		return err
 	}
-	for ctx.Err() == nil && (s.free() < s.room || !s.lanes.Idle()) {
+	for ctx.Err() == nil && (s.free() < s.most || !s.lanes.Idle()) {
 		select {
 		case <-s.settled:
 		case <-time.After(2 * time.Millisecond): // lanes have no signal of their own

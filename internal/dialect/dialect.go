@@ -114,21 +114,17 @@ func (d Dialect) Pairs(pairs []Pair) string {
 	var b strings.Builder
 	switch d.Name {
 	case "mysql":
-		b.WriteString("(")
-		for i, p := range pairs {
-			if i > 0 {
-				b.WriteString(" UNION ALL ")
-			}
-			b.WriteString("SELECT " + num(p.ID) + " AS id, " + num(p.Version) + " AS v")
-		}
-		b.WriteString(") AS t")
+		// A UNION ALL of as many SELECTs costs the parser of MariaDB ten times as much.
+		b.WriteString("(SELECT j.id, j.v FROM JSON_TABLE('[")
+		writeTuples(&b, pairs, "[", "]")
+		b.WriteString("]', '$[*]' COLUMNS (id BIGINT PATH '$[0]', v BIGINT PATH '$[1]')) AS j) AS t")
 	case "sqlite":
 		b.WriteString("(SELECT column1 AS id, column2 AS v FROM (VALUES ")
-		writeTuples(&b, pairs)
+		writeTuples(&b, pairs, "(", ")")
 		b.WriteString(")) AS t")
 	default:
 		b.WriteString("(VALUES ")
-		writeTuples(&b, pairs)
+		writeTuples(&b, pairs, "(", ")")
 		b.WriteString(") AS t(id, v)")
 	}
 	return b.String()
@@ -146,12 +142,12 @@ func (d Dialect) UpdatePairs(table string, pairs []Pair, set, where string) stri
 // Micro is a duration in whole microseconds, as After wants it.
 func Micro(d time.Duration) int64 { return d.Microseconds() }
 
-func writeTuples(b *strings.Builder, pairs []Pair) {
+func writeTuples(b *strings.Builder, pairs []Pair, begin, end string) {
 	for i, p := range pairs {
 		if i > 0 {
-			b.WriteString(", ")
+			b.WriteByte(',')
 		}
-		b.WriteString("(" + num(p.ID) + ", " + num(p.Version) + ")")
+		b.WriteString(begin + num(p.ID) + "," + num(p.Version) + end)
 	}
 }
 

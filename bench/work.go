@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// paid is the event of all workloads, about 300 bytes of JSON.
+type paid struct {
+	OrderID string `json:"orderId"`
+	Seq     int    `json:"seq"`
+	Filler  string `json:"filler"`
+}
+
+var filler = strings.Repeat("x", 250)
+
+func (paid) EventType() string              { return "order.paid" }
+func (e paid) Aggregate() (kind, id string) { return "ORDER", e.OrderID }
+
+const (
+	consumers    = 3
+	perAggregate = 10
+)
+
+// event number i of n: ten events per aggregate, as far from each other as can be.
+func event(i, n int) paid {
+	aggregates := max(n/perAggregate, 1)
+	return paid{OrderID: strconv.Itoa(i % aggregates), Seq: i / aggregates, Filler: filler}
+}
+
+// effects makes the table that every handler writes one row to. It has no key that could hide a
+// doubled effect.
+func (d *database) effects(ctx context.Context) error {
+	return d.exec(ctx, d.pick(
+		"CREATE TABLE effect (id BIGINT AUTO_INCREMENT PRIMARY KEY, consumer SMALLINT NOT NULL, agg VARCHAR(32) NOT NULL, seq INT NOT NULL)",
+		"CREATE TABLE effect (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer SMALLINT NOT NULL, agg VARCHAR(32) NOT NULL, seq INT NOT NULL)",
+		"CREATE TABLE effect (id INTEGER PRIMARY KEY, consumer INTEGER NOT NULL, agg TEXT NOT NULL, seq INTEGER NOT NULL)"))
+}
+
+// check makes sure that nothing was lost or doubled and, if ordered, that nothing came out of order.
+func (d *database) check(ctx context.Context, want int, ordered bool) error {
+	got, err := d.number(ctx, "SELECT COUNT(*) FROM effect")
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("%d effects, want %d", got, want)
+	}
+	distinct, err := d.number(ctx, "SELECT COUNT(*) FROM (SELECT DISTINCT consumer, agg, seq FROM effect) t")
+	if err != nil {
+		return err
+	}
+	if distinct != want {
+		return fmt.Errorf("%d effects of which %d are different", got, distinct)
+	}
+	if !ordered {
+		return nil
+	}
+	wrong, err := d.number(ctx, "SELECT COUNT(*) FROM (SELECT seq, LAG(seq) OVER (PARTITION BY consumer, agg ORDER BY id) AS before_it FROM effect) t WHERE before_it > seq")
+	if err == nil && wrong > 0 {
+		err = errors.New(strconv.Itoa(wrong) + " effects out of order")
+	}
+	return err
+}
+
+// tuples writes n groups of placeholders, such as (?,?),(?,?) or ($1,$2),($3,$4).
+func (d *database) tuples(n, width int) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('(')
+		for j := range width {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(d.mark(i*width + j + 1))
+		}
+		b.WriteByte(')')
+	}
+	return b.String()
+}
+
+func (d *database) mark(n int) string {
+	if d.dialect == "postgres" {
+		return "$" + strconv.Itoa(n)
+	}
+	return "?"
+}
