@@ -64,8 +64,7 @@ func (l *Log) Ask(ctx context.Context, idb bun.IDB, g Gate, pairs []dialect.Pair
 			args = append(args, g.Owner)
 		}
 		blocked = `WHEN EXISTS (SELECT 1 FROM ` + eventTable + ` p
-			WHERE p.aggregate_type = e.aggregate_type AND p.aggregate_id = e.aggregate_id AND p.id < e.id
-			AND p.status <> 'SENT' AND p.event_type IN (?)
+			WHERE ` + l.d.Siblings("p", "e") + ` AND p.id < e.id AND p.event_type IN (?)
 			AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > ` + l.d.Now + `)
 			AND NOT EXISTS (SELECT 1 FROM ` + table + ` l WHERE l.event_id = p.event_id AND l.consumer_name IN (?)
 				AND (l.status IN (?)` + mine + `))) THEN 'blocked'`
@@ -96,8 +95,8 @@ func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, ended .
 	for i, d := range ended {
 		pairs[i] = dialect.Pair{ID: d.OutboxID}
 	}
-	rows, err := idb.QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Pairs(pairs)+" JOIN "+eventTable+" e ON e.id = t.id "+
-		"JOIN "+eventTable+" n ON n.aggregate_type = e.aggregate_type AND n.aggregate_id = e.aggregate_id AND n.id > e.id AND n.status <> 'SENT' "+
+	rows, err := idb.QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.FromPairs(eventTable, pairs)+" "+
+		"JOIN "+eventTable+" n ON "+l.d.Siblings("n", "e")+" AND n.id > e.id "+
 		"JOIN "+table+" l ON l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now+" ORDER BY l.id LIMIT 500", bun.List(names))
 	if err != nil {
 		return fmt.Errorf("consume log: look behind finished deliveries: %w", err)

@@ -96,8 +96,29 @@ func inTransaction(ctx context.Context, conn bun.Conn, begin, lock string, fn fu
 
 // beginRetrying waits for another writer of a SQLite file that has no busy timeout set.
 func beginRetrying(ctx context.Context, conn bun.Conn, begin string) error {
-	for deadline := time.Now().Add(lockLimit); ; {
+	return patiently(ctx, func() error {
 		_, err := conn.ExecContext(ctx, begin)
+		return err
+	})
+}
+
+// connect waits for another process that is switching the same new SQLite file to WAL: for that
+// no busy timeout helps.
+func connect(ctx context.Context, db *bun.DB) (conn bun.Conn, err error) {
+	err = patiently(ctx, func() error {
+		conn, err = db.Conn(ctx)
+		return err
+	})
+	if err != nil {
+		return conn, fmt.Errorf("migrations: connect: %w", err)
+	}
+	return conn, nil
+}
+
+// patiently repeats try while the database is locked by somebody else.
+func patiently(ctx context.Context, try func() error) error {
+	for deadline := time.Now().Add(lockLimit); ; {
+		err := try()
 		if err == nil || dialect.Classify(err) != dialect.TxRetry || time.Now().After(deadline) {
 			return err
 		}

@@ -66,9 +66,9 @@ func Up(ctx context.Context, db *bun.DB) error {
 	if err != nil {
 		return err
 	}
-	conn, err := db.Conn(ctx)
+	conn, err := connect(ctx, db)
 	if err != nil {
-		return fmt.Errorf("migrations: connect: %w", err)
+		return err
 	}
 	defer conn.Close()
 	return locked(ctx, conn, d, func() error { return apply(ctx, conn, d, wanted) })

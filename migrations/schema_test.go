@@ -40,6 +40,7 @@ var (
 		{"created_at", "time"},
 		{"updated_at", "time"},
 		{"sent_at", "time?"},
+		{"open_aggregate", "mysql char(193)?"},
 	}
 	consumeLog = []column{
 		{"id", "id"},
@@ -63,7 +64,7 @@ var (
 		{"updated_at", "time"},
 	}
 	keys = map[string][]string{
-		"bc_outbox_event":      {"u event_id", "aggregate_type,aggregate_id,id", "status,next_retry_at,id"},
+		"bc_outbox_event":      {"u event_id", "aggregate_type,aggregate_id,id", "status,next_retry_at,id", "open"},
 		"bc_event_consume_log": {"u consumer_name,event_id", "consumer_name,status,next_retry_at,id", "event_id", "idempotency_key"},
 	}
 )
@@ -77,6 +78,11 @@ func wanted(dialect string, columns []column) []string {
 	}[dialect]
 	var out []string
 	for _, c := range columns {
+		if only, found := strings.CutPrefix(c.kind, "mysql "); found { // the others have partial indexes
+			if c.kind = only; dialect != "mysql" {
+				continue
+			}
+		}
 		kind, nullable := strings.CutSuffix(c.kind, "?")
 		spelled, ok := kinds[kind]
 		switch {
@@ -139,7 +145,11 @@ func TestTablesAreWhatTheCodeExpects(t *testing.T) {
 				require.Equal(t, wanted(dialect, columns), got, table)
 				found := column1(t, db, indexes[dialect], table)
 				slices.Sort(found)
-				expected := slices.Sorted(slices.Values(keys[table]))
+				expected := slices.Clone(keys[table])
+				if i := slices.Index(expected, "open"); i >= 0 {
+					expected[i] = map[bool]string{true: "open_aggregate,id", false: "aggregate_type,aggregate_id,id"}[dialect == "mysql"]
+				}
+				slices.Sort(expected)
 				require.Equal(t, expected, found, "indexes of %s", table)
 			}
 		})
@@ -154,7 +164,7 @@ func TestArchivesHaveTheColumnsOfTheirTables(t *testing.T) {
 			t.Parallel()
 			db := testdb.Open(t, dialect)
 			for _, table := range []string{"bc_outbox_event", "bc_event_consume_log"} {
-				live := column1(t, db, describe[dialect], table)
+				live := slices.DeleteFunc(column1(t, db, describe[dialect], table), func(c string) bool { return strings.HasPrefix(c, "open_aggregate ") }) // it is computed
 				archive := column1(t, db, describe[dialect], table+"_archive")
 				require.Equal(t, live, archive[:len(live)])
 				require.Contains(t, archive[len(live)], "archived_at")

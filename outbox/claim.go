@@ -76,7 +76,7 @@ func (s *session) heads(ctx context.Context, tx bun.Tx, rows []eventrow.Row) ([]
 	for i, r := range rows {
 		pairs[i] = dialect.Pair{ID: r.OutboxID}
 	}
-	query := "SELECT e.id, p.id FROM " + o.d.Pairs(pairs) + " JOIN " + table + " e ON e.id = t.id JOIN " + table + " p ON p.aggregate_type = e.aggregate_type AND p.aggregate_id = e.aggregate_id AND p.id < e.id " +
+	query := "SELECT e.id, p.id FROM " + o.d.FromPairs(table, pairs) + " JOIN " + table + " p ON " + o.d.Siblings("p", "e") + " AND p.id < e.id " +
 		"WHERE p.status IN ('NEW', 'DISPATCHING', 'SCHEDULED') AND NOT (p.status = 'DISPATCHING' AND p.locked_by = ? AND p.next_retry_at > " + o.d.Now + ") " +
 		"AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > " + o.d.Now + ")"
 	found, err := tx.QueryContext(ctx, query, s.p.owner)

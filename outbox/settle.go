@@ -121,7 +121,7 @@ func (s *session) lockMine(ctx context.Context, tx bun.Tx, flights []*flight) ([
 	if o.d.Name == "postgres" {
 		lock += " OF e" // the derived table has no rows to lock
 	}
-	rows, err := tx.QueryContext(ctx, "SELECT e.id FROM "+o.d.Pairs(pairsOf(flights))+" JOIN "+table+" e ON e.id = t.id WHERE "+heldBy+" ORDER BY e.id"+lock, s.p.owner)
+	rows, err := tx.QueryContext(ctx, "SELECT e.id FROM "+o.d.FromPairs(table, pairsOf(flights))+" WHERE "+heldBy+" ORDER BY e.id"+lock, s.p.owner)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
@@ -219,7 +219,7 @@ func (s *session) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
-	rows, err := o.db.QueryContext(ctx, "SELECT e.id FROM "+o.d.Pairs(pairsOf(flights))+" JOIN "+table+" e ON e.id = t.id WHERE "+heldBy, s.p.owner)
+	rows, err := o.db.QueryContext(ctx, "SELECT e.id FROM "+o.d.FromPairs(table, pairsOf(flights))+" WHERE "+heldBy, s.p.owner)
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}

@@ -134,9 +134,28 @@ func (d Dialect) Pairs(pairs []Pair) string {
 // set and where refer to the table as e and to the pairs as t; columns in set stand unqualified.
 func (d Dialect) UpdatePairs(table string, pairs []Pair, set, where string) string {
 	if d.Name == "mysql" {
-		return "UPDATE " + d.Pairs(pairs) + " STRAIGHT_JOIN " + table + " AS e ON e.id = t.id SET " + set + " WHERE " + where
+		return "UPDATE " + d.FromPairs(table, pairs) + " SET " + set + " WHERE " + where
 	}
 	return "UPDATE " + table + " AS e SET " + set + " FROM " + d.Pairs(pairs) + " WHERE e.id = t.id AND " + where
+}
+
+// FromPairs joins the table, as e, to the pairs by primary key. MySQL must be told to: on a
+// small table it would rather scan, and a scan that locks waits for everybody.
+func (d Dialect) FromPairs(table string, pairs []Pair) string {
+	if d.Name == "mysql" {
+		return d.Pairs(pairs) + " STRAIGHT_JOIN " + table + " AS e FORCE INDEX (PRIMARY) ON e.id = t.id"
+	}
+	return d.Pairs(pairs) + " JOIN " + table + " AS e ON e.id = t.id"
+}
+
+// Siblings is a condition on an event p of the same aggregate as the event e that is not SENT,
+// served by an index that holds only such events: however long the history of the aggregate is.
+func (d Dialect) Siblings(p, e string) string {
+	same := p + ".aggregate_type = " + e + ".aggregate_type AND " + p + ".aggregate_id = " + e + ".aggregate_id AND " + p + ".status <> 'SENT'"
+	if d.Name == "mysql" {
+		same += " AND " + p + ".open_aggregate = CONCAT(" + e + ".aggregate_type, '/', " + e + ".aggregate_id)"
+	}
+	return same
 }
 
 // Micro is a duration in whole microseconds, as After wants it.

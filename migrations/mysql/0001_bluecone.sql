@@ -24,9 +24,11 @@ CREATE TABLE IF NOT EXISTS bc_outbox_event (
     created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     sent_at DATETIME(6) NULL,
+    open_aggregate VARCHAR(193) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin AS (CASE WHEN status = 'SENT' THEN NULL ELSE CONCAT(aggregate_type, '/', aggregate_id) END) STORED,
     UNIQUE KEY uk_event_id (event_id),
     KEY idx_status_next_retry (status, next_retry_at, id),
-    KEY idx_aggregate (aggregate_type, aggregate_id, id)
+    KEY idx_aggregate (aggregate_type, aggregate_id, id),
+    KEY idx_open_aggregate (open_aggregate, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 
 -- One row per (consumer, event): what makes an effect happen once.

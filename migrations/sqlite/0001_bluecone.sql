@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS bc_outbox_event (
 CREATE UNIQUE INDEX IF NOT EXISTS bc_outbox_event_uk_event_id ON bc_outbox_event (event_id);
 CREATE INDEX IF NOT EXISTS bc_outbox_event_idx_status_next_retry ON bc_outbox_event (status, next_retry_at, id);
 CREATE INDEX IF NOT EXISTS bc_outbox_event_idx_aggregate ON bc_outbox_event (aggregate_type, aggregate_id, id);
+CREATE INDEX IF NOT EXISTS bc_outbox_event_idx_open_aggregate ON bc_outbox_event (aggregate_type, aggregate_id, id) WHERE status <> 'SENT';
 
 -- One row per (consumer, event): what makes an effect happen once.
 CREATE TABLE IF NOT EXISTS bc_event_consume_log (

@@ -18,6 +18,8 @@ import (
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // ErrDSN means that the DSN itself is wrong, not the server behind it.
@@ -49,11 +51,26 @@ func Open(ctx context.Context, dsn string) (*bun.DB, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := db.PingContext(ctx); err != nil {
+	if err := ping(ctx, db); err != nil {
 		_ = db.Close() // the first error is the one to tell
 		return nil, fmt.Errorf("cannot reach %s: %s", u.Redacted(), oneLine(err))
 	}
 	return db, nil
+}
+
+// ping waits while another instance is making the same new SQLite file.
+func ping(ctx context.Context, db *bun.DB) error {
+	for {
+		err := db.PingContext(ctx)
+		if err == nil || dialect.Classify(err) != dialect.TxRetry {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
