@@ -7,27 +7,68 @@ SHELL := /bin/bash
 RACE = $$(command -v gcc >/dev/null && echo -race || echo 'make: no gcc: running without -race' >&2)
 LINT = go tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: help demo test test-short soak lint fmt tidy cover packages
+.PHONY: help demo test test-short test-crash test-teeth fuzz soak bench bench-quick lint vuln fmt tidy cover packages
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## the demo: ten scenarios on an embedded database (go run ./demo/bluecone)
 	go run ./demo/bluecone
 
 test: packages ## all tests on MariaDB, PostgreSQL and SQLite, with the race detector
-	go test $(RACE) -count=1 -timeout 20m ./...
+	go test $(RACE) -count=1 -parallel 4 -timeout 20m ./... # tests wait for servers more than they compute
+	go test -count=1 -run 'Simulated|Rule' ./internal/simulation ./internal/model # one goroutine each, and much to compute: without -race
+	cd console/browser && go test -count=1 -timeout 20m ./...
+	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 20m ./... # it mostly waits for processes
 
 test-short: ## the same on SQLite only, without the long ones
 	go test -short ./...
+	cd cmd/bluecone && go test -short ./...
 
-soak: packages ## three instances on MariaDB, one killed every 3 s, for SOAK=1m
-	BLUECONE_TEST_REQUIRE=mysql BLUECONE_TEST_SOAK=$(or $(SOAK),1m) go test -count=1 -v -timeout 2h -run TestSoak_ThreeInstances ./demo/bluecone
+soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED
+	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_SOAK=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) BLUECONE_TEST_SEED=$(SEED) \
+	BLUECONE_TEST_FREEZE=1m BLUECONE_TEST_SOAK_WRITE=$(CURDIR)/docs/reliability.md \
+	go test -count=1 -v -timeout 4h -run '^TestSoak_ThreeInstances$$|^TestInstancesOutliveTheirDatabase$$' ./demo/bluecone
+
+test-crash: packages ## kill, freeze and cut off a process at every point of its life, on MariaDB and PostgreSQL
+	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_CRASH=all BLUECONE_TEST_REPORT=$(CURDIR)/docs/reliability.md go test -count=1 -v -parallel 8 -timeout 1h -run TestEveryPointSurvives ./internal/crash
+
+test-teeth: packages ## break every promise on purpose, and see which test notices
+	go run ./internal/teeth -write docs/reliability.md
+
+fuzz: ## every fuzz target, FUZZ=30s each
+	@for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' $$file); do \
+			echo "$$target in $$(dirname $$file)"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZ),30s) $$(dirname $$file); \
+		done; \
+	done
+
+bench: packages ## W1 to W6 beside the limit and the peers, hours; writes docs/performance.md
+	cd bench && go run . -write ../docs/performance.md $(BENCH)
+
+bench-quick: packages ## the same in three minutes, to see the direction; BENCH="-w W1 -db mysql" chooses
+	cd bench && go run . -quick $(BENCH)
+
+bench-console: packages ## every page of the console on a million events: time and connections
+	BLUECONE_BENCH_CONSOLE=1 go test -count=1 -v -timeout 60m -run TestConsoleOnAMillionEvents ./console
+
+screenshots: packages ## the pictures of docs/console.md, of the demo's own data
+	cd console/browser && go run ./screenshots -out ../../docs/console
 
 lint: ## formatting, golangci-lint, and go.mod being tidy
 	$(LINT) fmt --diff
 	$(LINT) run ./...
+	cd console/browser && go tool -modfile=../../tools/go.mod golangci-lint run ./...
+	cd cmd/bluecone && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	go mod tidy -diff
+	cd console/browser && go mod tidy -diff
+	cd cmd/bluecone && go mod tidy -diff
+	cd bench && go mod tidy -diff
+
+vuln: ## known vulnerabilities of what we depend on, where their database can be reached
+	@code=0; out=$$(go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./... 2>&1) || code=$$?; \
+	if [[ $$out == *"fetching vulnerabilities"* ]]; then echo "vuln: the vulnerability database cannot be reached from here, so nothing was checked"; \
+	else echo "$$out"; exit $$code; fi
 
 fmt: ## format everything
 	$(LINT) fmt
@@ -35,6 +76,9 @@ fmt: ## format everything
 tidy: ## bring go.mod and go.sum up to date
 	go mod tidy
 	cd tools && go mod tidy
+	cd bench && go mod tidy
+	cd console/browser && go mod tidy
+	cd cmd/bluecone && go mod tidy
 
 cover: packages ## test coverage over all packages, as coverage.html
 	go test -count=1 -coverpkg=./... -coverprofile=coverage.out ./...

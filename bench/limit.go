@@ -17,6 +17,8 @@ type limit struct {
 	workers  int
 	batch    int
 	multiRow bool // the handler takes the whole batch
+
+	committed func(rows []claimed) // told after each delivery's commit, unless nil
 }
 
 func (l *limit) prepare(ctx context.Context, n int) error {
@@ -74,6 +76,7 @@ func (l *limit) drain(ctx context.Context) error {
 type claimed struct {
 	id      int64
 	payload string
+	event   paid
 }
 
 // cycle claims a batch, delivers it to each consumer, and marks it.
@@ -128,24 +131,11 @@ func (l *limit) claim(ctx context.Context) ([]claimed, error) {
 
 // mark is a bulk UPDATE by primary key.
 func (l *limit) mark(rows []claimed, set string) string {
-	var ids strings.Builder
-	between, before := ",", "("
-	if l.db.dialect == "mysql" {
-		between, before = " UNION ALL SELECT ", ""
-	}
+	ids := make([]string, len(rows))
 	for i, r := range rows {
-		if i > 0 {
-			ids.WriteString(between)
-		}
-		ids.WriteString(before + strconv.FormatInt(r.id, 10))
-		if before != "" {
-			ids.WriteByte(')')
-		}
+		ids[i] = strconv.FormatInt(r.id, 10)
 	}
-	return l.db.pick(
-		"UPDATE (SELECT 0 AS id UNION ALL SELECT "+ids.String()+") t STRAIGHT_JOIN lim_event e ON e.id = t.id SET e."+set,
-		"UPDATE lim_event e SET "+set+" FROM (VALUES "+ids.String()+") AS t(id) WHERE e.id = t.id",
-		"UPDATE lim_event SET "+set+" WHERE id IN (SELECT column1 FROM (VALUES "+ids.String()+"))")
+	return "UPDATE lim_event" + l.db.pick(" FORCE INDEX (PRIMARY)", "", "") + " SET " + set + " WHERE id IN (" + strings.Join(ids, ",") + ")"
 }
 
 func (l *limit) deliver(ctx context.Context, consumer int, rows []claimed) error {
@@ -170,9 +160,9 @@ func (l *limit) deliver(ctx context.Context, consumer int, rows []claimed) error
 	}
 	for i := 0; i < len(rows); i += width {
 		args := make([]any, 0, 3*width)
-		for _, r := range rows[i : i+width] {
-			var e paid
-			if err := json.Unmarshal([]byte(r.payload), &e); err != nil {
+		for j := i; j < i+width; j++ {
+			e := &rows[j].event
+			if err := json.Unmarshal([]byte(rows[j].payload), e); err != nil {
 				return err
 			}
 			args = append(args, consumer, e.OrderID, e.Seq)
@@ -181,5 +171,18 @@ func (l *limit) deliver(ctx context.Context, consumer int, rows []claimed) error
 			return err
 		}
 	}
-	return tx.Commit()
+	err = tx.Commit()
+	if err == nil && l.committed != nil {
+		l.committed(rows)
+	}
+	return err
+}
+
+// saveOne saves one event in a business transaction.
+func (l *limit) saveOne(ctx context.Context, tx txn, e paid) error {
+	payload, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return tx.exec(ctx, "INSERT INTO lim_event (status, next_retry_at, payload) VALUES (0, "+l.now()+", "+l.db.mark(1)+")", string(payload))
 }

@@ -52,7 +52,9 @@ type database struct {
 	dialect string
 	name    string
 	url     *url.URL
+	plain   *sql.DB // for bun, which writes arguments into its statements: nothing to prepare
 	drop    func()
+	held    *sql.Tx // a snapshot, to be let go of at the end
 }
 
 const poolSize = 32
@@ -67,7 +69,7 @@ func (m *machine) fresh(ctx context.Context) (*database, error) {
 			return nil, err
 		}
 		pool.SetMaxOpenConns(4)
-		return &database{DB: pool, dialect: m.dialect, name: name, drop: func() { _ = os.Remove(path) }}, nil
+		return &database{DB: pool, plain: pool, dialect: m.dialect, name: name, drop: func() { _ = os.Remove(path) }}, nil
 	}
 	admin, err := open(m.dialect, m.server.URL)
 	if err != nil {
@@ -78,16 +80,38 @@ func (m *machine) fresh(ctx context.Context) (*database, error) {
 	}
 	u := *m.server.URL
 	u.Path = "/" + name
-	pool, err := open(m.dialect, &u)
+	db, err := connect(m.dialect, &u)
 	if err != nil {
 		return nil, err
 	}
-	pool.SetMaxOpenConns(poolSize)
-	pool.SetMaxIdleConns(poolSize)
-	return &database{DB: pool, dialect: m.dialect, name: name, url: &u, drop: func() {
+	db.name, db.drop = name, func() {
 		_, _ = admin.ExecContext(context.WithoutCancel(ctx), "DROP DATABASE "+name)
 		_ = admin.Close()
-	}}, nil
+	}
+	return db, nil
+}
+
+// connect opens the pools of a database on a server.
+func connect(dialect string, u *url.URL) (*database, error) {
+	pool, err := open(dialect, u)
+	if err != nil {
+		return nil, err
+	}
+	plain := pool
+	if dialect == "postgres" {
+		simple := *u
+		query := simple.Query()
+		query.Set("default_query_exec_mode", "simple_protocol")
+		simple.RawQuery = query.Encode()
+		if plain, err = open(dialect, &simple); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range []*sql.DB{pool, plain} {
+		p.SetMaxOpenConns(poolSize)
+		p.SetMaxIdleConns(poolSize)
+	}
+	return &database{DB: pool, plain: plain, dialect: dialect, url: u}, nil
 }
 
 func open(dialect string, u *url.URL) (*sql.DB, error) {
@@ -98,7 +122,11 @@ func open(dialect string, u *url.URL) (*sql.DB, error) {
 }
 
 func (d *database) close() {
+	if d.held != nil {
+		_ = d.held.Rollback()
+	}
 	_ = d.Close()
+	_ = d.plain.Close()
 	d.drop()
 }
 
@@ -109,7 +137,7 @@ func (d *database) bun() *bun.DB {
 		"postgres": func() schema.Dialect { return pgdialect.New() },
 		"sqlite":   func() schema.Dialect { return sqlitedialect.New() },
 	}
-	return bun.NewDB(d.DB, dialects[d.dialect]())
+	return bun.NewDB(d.plain, dialects[d.dialect]())
 }
 
 func (d *database) exec(ctx context.Context, queries ...string) error {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -22,18 +23,28 @@ import (
 type options struct {
 	workloads, dialects, only []string
 	runs, events              int
-	rate                      int
+	rates                     []int
+	history                   []int // SENT rows of W4
 	length                    time.Duration
-	profile                   string
+	profile, write            string
+	verbose                   bool
 }
 
 func main() {
+	if dsn := os.Getenv(instanceEnv); dsn != "" {
+		exit(instance(dsn))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx); err != nil {
+	exit(run(ctx))
+}
+
+func exit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 func run(ctx context.Context) error {
@@ -41,59 +52,74 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var rs results
 	for _, d := range o.dialects {
-		if err := runDialect(ctx, o, d); err != nil {
+		if err := runDialect(ctx, o, d, &rs); err != nil {
 			return fmt.Errorf("%s: %w", d, err)
 		}
 	}
-	return nil
+	return report(o, &rs)
 }
 
+var workloads = []struct { //nolint:gochecknoglobals // a constant table
+	name string
+	run  func(context.Context, options, *machine, *results) error
+}{{"W1", drains}, {"W2", latencies}, {"W3", produces}, {"W4", histories}, {"W5", crowds}, {"W6", isolations}}
+
 func parse() (options, error) {
-	list := func(s string) []string {
-		return slices.DeleteFunc(strings.Split(s, ","), func(p string) bool { return p == "" })
+	list := func(s, sep string) []string {
+		return slices.DeleteFunc(strings.Split(s, sep), func(p string) bool { return p == "" })
 	}
-	workloads := flag.String("w", "W1,W2,W3", "workloads")
+	wanted := flag.String("w", "W1,W2,W3,W4,W5,W6", "workloads")
 	dialects := flag.String("db", "mysql,postgres,sqlite", "databases")
-	only := flag.String("only", "", "only contenders whose name contains one of these")
-	quick := flag.Bool("quick", false, "fewer events and one run")
-	var o options
+	only := flag.String("only", "", "only contenders whose name contains one of these; separated by semicolons")
+	quick := flag.Bool("quick", false, "fewer events, one run, less history")
+	history := flag.String("history", "10000,200000,2000000", "numbers of SENT rows of W4, ascending")
+	o := options{rates: []int{200, 1500}}
 	flag.IntVar(&o.runs, "runs", 3, "runs of each contender; the table shows the median")
 	flag.IntVar(&o.events, "events", 100_000, "events of a drain")
-	flag.IntVar(&o.rate, "rate", 200, "events per second of W2")
-	flag.DurationVar(&o.length, "length", 8*time.Second, "length of W2 and, a quarter of it, W3")
+	flag.DurationVar(&o.length, "length", 12*time.Second, "length of each W2 and, a quarter of it, W3")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of bluecone's drains to this file")
+	flag.StringVar(&o.write, "write", "", "write the tables into this Markdown file, and the plot beside it")
+	flag.BoolVar(&o.verbose, "v", false, "print processor time")
 	flag.Parse()
 	if *quick {
-		o.runs, o.events, o.length = 1, 20_000, 3*time.Second
+		o.runs, o.events, o.length, o.rates, *history = 1, 10_000, 2*time.Second, []int{200}, "10000,50000"
 	}
-	o.workloads, o.dialects, o.only = list(*workloads), list(*dialects), list(*only)
+	for _, n := range list(*history, ",") {
+		sent, err := strconv.Atoi(n)
+		if err != nil || sent < 1 {
+			return o, fmt.Errorf("-history: %q is not a number of rows", n)
+		}
+		o.history = append(o.history, sent)
+	}
+	o.workloads, o.dialects, o.only = list(*wanted, ","), list(*dialects, ","), list(*only, ";")
 	for _, w := range o.workloads {
-		if !slices.Contains([]string{"W1", "W2", "W3"}, w) {
-			return o, fmt.Errorf("the workload %q is unknown: W1, W2 or W3", w)
+		if !slices.ContainsFunc(workloads, func(k struct {
+			name string
+			run  func(context.Context, options, *machine, *results) error
+		},
+		) bool {
+			return k.name == w
+		}) {
+			return o, fmt.Errorf("the workload %q is unknown: W1 to W6", w)
 		}
 	}
 	return o, nil
 }
 
-func runDialect(ctx context.Context, o options, dialect string) error {
+func runDialect(ctx context.Context, o options, dialect string, rs *results) error {
 	m, err := startMachine(dialect)
 	if err != nil {
 		return err
 	}
 	defer m.stop()
-	if slices.Contains(o.workloads, "W1") {
-		if err := drains(ctx, o, m); err != nil {
-			return err
+	for _, w := range workloads {
+		if slices.Contains(o.workloads, w.name) {
+			if err := w.run(ctx, o, m, rs); err != nil {
+				return err
+			}
 		}
-	}
-	if slices.Contains(o.workloads, "W2") {
-		if err := latencies(ctx, o, m); err != nil {
-			return err
-		}
-	}
-	if slices.Contains(o.workloads, "W3") {
-		return produces(ctx, o, m)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // paid is the event of all workloads, about 300 bytes of JSON.
@@ -35,6 +36,9 @@ func event(i, n int) paid {
 // doubled effect.
 func (d *database) effects(ctx context.Context) error {
 	return d.exec(ctx, d.pick(
+		"CREATE TABLE business (id BIGINT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(64) NOT NULL)",
+		"CREATE TABLE business (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name VARCHAR(64) NOT NULL)",
+		"CREATE TABLE business (id INTEGER PRIMARY KEY, name TEXT NOT NULL)"), d.pick(
 		"CREATE TABLE effect (id BIGINT AUTO_INCREMENT PRIMARY KEY, consumer SMALLINT NOT NULL, agg VARCHAR(32) NOT NULL, seq INT NOT NULL)",
 		"CREATE TABLE effect (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer SMALLINT NOT NULL, agg VARCHAR(32) NOT NULL, seq INT NOT NULL)",
 		"CREATE TABLE effect (id INTEGER PRIMARY KEY, consumer INTEGER NOT NULL, agg TEXT NOT NULL, seq INTEGER NOT NULL)"))
@@ -90,4 +94,28 @@ func (d *database) mark(n int) string {
 		return "$" + strconv.Itoa(n)
 	}
 	return "?"
+}
+
+// reach waits until a query answers at least n. Asking takes a thirtieth of the time at most.
+func (d *database) reach(ctx context.Context, query string, n int) error {
+	for {
+		asked := time.Now()
+		got, err := d.number(ctx, query)
+		if err != nil || got >= n {
+			return err
+		}
+		select {
+		case <-time.After(max(10*time.Millisecond, 30*time.Since(asked))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// settleDown gives PostgreSQL the statistics that autovacuum would have made by now.
+func (d *database) settleDown(ctx context.Context) error {
+	if d.dialect != "postgres" {
+		return nil
+	}
+	return d.exec(ctx, "ANALYZE")
 }

@@ -95,6 +95,11 @@ func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
 	if err := cfg.validate(); err != nil {
 		panic(fmt.Sprintf("bus.Consumer %q: %v", name, err))
 	}
+	if cfg.Replayable {
+		if err := text.Key("bus.Consumer: name of a replayable consumer", consumelog.ReplayName(name), 128); err != nil {
+			panic(err.Error())
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mustBeClosed("Consumer " + name)

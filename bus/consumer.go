@@ -3,11 +3,13 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sort"
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -32,15 +34,23 @@ type ConsumerConfig struct {
 	// Concurrency is how many batches run side by side. Default: 4 (SQLite has one writer: 1).
 	Concurrency int
 	// Batch is the most events in one transaction; the actual number is what recent
-	// handler times let fit into about 20 ms. 1 turns batching off. Default: 100, at most 500.
+	// handler times let fit into about 20 ms, or 60 ms while a backlog is worked off. 1 turns batching off. Default: 100, at most 500.
 	Batch int
 	// Queue is how many deliveries may wait in memory; more wait in the consume log. Default: 500.
 	Queue int
+	// Rate is the most deliveries per second in this process, retries included; more wait, and
+	// nobody else waits for them. Default: 0, no limit.
+	Rate float64
 	// MaxAttempts is after how many failed attempts a delivery is DEAD.
 	// Default: max_retry_count of the event's row (10).
 	MaxAttempts int
 	// Timeout ends the context of a handler call. Default: 30 s.
 	Timeout time.Duration
+	// Replayable lets operators give past events to the consumer again, although it has succeeded
+	// with them: to rebuild what it had written, say. Its handlers see Message.Replay. A replay
+	// runs in a lane of its own, one batch at a time and at a tenth of Rate, and is once more exactly
+	// once. Default: false, refused.
+	Replayable bool
 	// SlowCadence, if set, goes on trying at this interval instead of becoming DEAD
 	// when the attempts are used up. Default: 0, DEAD.
 	SlowCadence time.Duration
@@ -51,6 +61,9 @@ const (
 	stuckGrace   = 5 * time.Second // how long a handler may ignore its ended context
 	backoffCap   = 10 * time.Minute
 	batchTimeBox = 20 * time.Millisecond
+
+	backlogTimeBox = 3 * batchTimeBox
+	worthOverhead  = 8 // how many times as long as a transaction's overhead its handlers may take
 )
 
 func (c ConsumerConfig) withDefaults() ConsumerConfig {
@@ -74,6 +87,9 @@ func (c ConsumerConfig) validate() error {
 	if c.Batch > maxBatch {
 		errs = append(errs, fmt.Errorf("ConsumerConfig.Batch is %d: the limit is %d", c.Batch, maxBatch))
 	}
+	if c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0) {
+		errs = append(errs, fmt.Errorf("ConsumerConfig.Rate is %v: it must be a number of deliveries per second, or 0 for no limit", c.Rate))
+	}
 	if c.Timeout < 0 || c.SlowCadence < 0 {
 		errs = append(errs, fmt.Errorf("ConsumerConfig.Timeout is %v and SlowCadence %v: they must not be negative", c.Timeout, c.SlowCadence))
 	}
@@ -96,13 +112,25 @@ type Consumer struct {
 	name     string
 	cfg      ConsumerConfig
 	handlers map[string]*handler
+	replays  *Consumer // the consumer of which this one runs the replays; nil for an ordinary one
 }
+
+// replayer is the consumer that runs the replays of c: under a name of its own in the consume log,
+// with c's handlers, and slowly.
+func (c *Consumer) replayer() *Consumer {
+	cfg := c.cfg
+	cfg.Aliases, cfg.Concurrency, cfg.Batch, cfg.Rate = nil, 1, min(cfg.Batch, replayBatch), cfg.Rate/10
+	return &Consumer{bus: c.bus, name: consumelog.ReplayName(c.name), cfg: cfg, handlers: c.handlers, replays: c}
+}
+
+// replayBatch is the most replays in one transaction: they are in no hurry.
+const replayBatch = 10
+
+// Replayable reports whether past events may be given to the consumer again.
+func (c *Consumer) Replayable() bool { return c.cfg.Replayable }
 
 // Name is the durable name of the consumer.
 func (c *Consumer) Name() string { return c.name }
-
-// Queue is how many of its deliveries may wait in memory.
-func (c *Consumer) Queue() int { return c.cfg.Queue }
 
 // Aliases are the consumer's former names.
 func (c *Consumer) Aliases() []string { return c.cfg.Aliases }
@@ -121,11 +149,6 @@ func (c *Consumer) EventTypes() []string {
 func (c *Consumer) Handles(eventType string) bool { return c.handlers[eventType] != nil }
 
 func (c *Consumer) names() []string { return append([]string{c.name}, c.cfg.Aliases...) }
-
-// gate is the consumer's question to the consume log.
-func (c *Consumer) gate(owner string) consumelog.Gate {
-	return consumelog.Gate{Names: c.names(), Types: c.EventTypes(), Ordered: !c.cfg.Unordered, PassDead: c.cfg.OnDead == Continue, Owner: owner}
-}
 
 func (c *Consumer) maxAttempts(env *Envelope) int {
 	if c.cfg.MaxAttempts > 0 {
@@ -146,6 +169,10 @@ func (c *Consumer) verdict(d *delivery, err error) consumelog.Verdict {
 		v.Status = consumelog.Dead
 	case errors.As(err, &later):
 		v.Delay, v.Counts = later.delay, false
+	case pointless(err):
+		v.Counts = false // the circuit says when to try again
+	case dialect.Classify(err) == dialect.Data:
+		v.Status = consumelog.Dead
 	case d.attempt < c.maxAttempts(d.env):
 		v.Delay = Backoff(d.attempt)
 	case c.cfg.SlowCadence > 0:

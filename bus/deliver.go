@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -43,7 +44,7 @@ func (ln *lane) mayRun(ctx context.Context, d *delivery) bool {
 	switch {
 	case d.ctx.Err() != nil:
 		ln.setAside(ctx, d, consumelog.Lost)
-	case ln.l.host.Paused(ln.c.name):
+	case ln.isHalted():
 		ln.setAside(ctx, d, consumelog.Blocked)
 	case d.lease != nil && d.attempt > ln.c.maxAttempts(d.env) && ln.c.cfg.SlowCadence == 0:
 		ln.fail(ctx, d, Permanent(fmt.Errorf("all %d attempts are used up, the last of them ended without an answer", ln.c.maxAttempts(d.env))))
@@ -63,10 +64,16 @@ func (ln *lane) mayRun(ctx context.Context, d *delivery) bool {
 func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 	for try := 1; len(ds) > 0; {
 		aside, err := ln.transact(ctx, ds)
+		if isInfra(err) {
+			ln.adjust(func(p *pace) { p.ease(ln.limit) })
+		}
 		switch {
 		case len(aside) > 0:
 			ds = ln.sortOut(ctx, ds, aside)
 		case err == nil:
+			ln.adjust((*pace).bear)
+			ln.mended(ctx)
+			ln.accepted(len(ds))
 			ln.succeed(ctx, ds)
 			return
 		case len(ds) > 1 && (isInfra(err) || errors.Is(err, consumelog.ErrLeaseLost)):
@@ -74,6 +81,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ln.deliver(ctx, ds[len(ds)/2:])
 			return
 		case len(ds) > 1:
+			ln.refused()
 			for _, d := range ds {
 				ln.deliver(ctx, []*delivery{d})
 			}
@@ -88,6 +96,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ln.postpone(ctx, ds[0], err)
 			return
 		default:
+			ln.refused()
 			ln.fail(ctx, ds[0], err)
 			return
 		}
@@ -116,36 +125,45 @@ func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery
 // transact runs the handlers of ds in one transaction: mark, check, handle, verify, commit.
 // If it returns deliveries to set aside, or an error, nothing has taken effect.
 func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delivery]consumelog.Answer, err error) {
+	defer ln.l.Turn()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	silence := time.AfterFunc(ln.l.host.Lease, func() { cancel(errSilent) }) // handlers have limits of their own
+	defer silence.Stop()
 	for _, d := range ds {
 		stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
 		defer stop()
 	}
-	faults, ids := &ln.l.bus.faults, eventIDs(ds)
+	faults, ids, began := &ln.l.bus.faults, eventIDs(ds), time.Now()
 	if err := inject.Call(faults.BeforeDelivery, ln.c.name, ids); err != nil {
 		return nil, &infraError{err}
 	}
 	tx, fence, err := beginFenced(ctx, ln.l.bus.db, ln.options())
 	if err != nil {
-		return nil, &infraError{err}
+		return nil, &infraError{silenced(ctx, err)}
 	}
 	defer func() {
 		if err != nil || len(aside) > 0 {
 			ln.rollback(tx, err)
 		}
+		if silent := silenced(ctx, err); err != nil && silent != err { //nolint:errorlint // another one, or the same
+			err = &infraError{silent}
+		}
 	}()
 	if aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {
 		return aside, asInfra(fence, err)
 	}
-	if err = ln.handle(ctx, tx, ds); err == nil {
-		err = ln.verify(ctx, tx, ds)
+	silence.Stop()
+	handled, err := ln.handle(ctx, tx, ds)
+	if err == nil {
+		silence.Reset(ln.l.host.Lease)
+		aside, err = ln.verify(ctx, tx, ds)
 	}
 	if p := fence.poisoned(); p != nil {
 		return nil, &infraError{errors.Join(p, err)}
 	}
-	if err != nil {
-		return nil, asInfra(fence, err)
+	if err != nil || len(aside) > 0 {
+		return aside, asInfra(fence, err)
 	}
 	if err = inject.Call(faults.BeforeCommit, ln.c.name, ids); err == nil {
 		if err = tx.Commit(); err == nil {
@@ -155,9 +173,18 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 		ln.rollback(tx, nil)
 	}
 	if err != nil {
-		err = ln.readBack(ctx, ds, err)
+		return nil, ln.readBack(ctx, ds, err)
 	}
-	return nil, err
+	ln.observeOverhead(time.Since(began) - handled)
+	return aside, nil
+}
+
+// silenced is what really went wrong if the database's silence has ended ctx.
+func silenced(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return err
 }
 
 func eventIDs(ds []*delivery) []string {
@@ -190,8 +217,8 @@ func (ln *lane) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) err
 }
 
 // mark writes the SUCCESS rows first, so that a concurrent twin stops before its
-// handler, and then asks once more whether each event may run: a process that was
-// frozen in between passes the first check and fails this one.
+// handler, and then asks whether each event may run that may have an unfinished one
+// before it, or that waited in the log.
 func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
 	aside := make(map[*delivery]consumelog.Answer)
 	if ds[0].direct() {
@@ -202,17 +229,39 @@ func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*deliv
 	if err := ln.writeMarkers(ctx, tx, ds); err != nil {
 		return nil, err
 	}
+	var asked []*delivery
+	for _, d := range ds {
+		if !d.direct() || (d.behind && !ln.c.cfg.Unordered) {
+			asked = append(asked, d)
+		}
+	}
+	return ln.ask(ctx, tx, asked)
+}
+
+// ask returns the deliveries that may not run.
+func (ln *lane) ask(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
+	aside := make(map[*delivery]consumelog.Answer)
+	if len(ds) == 0 {
+		return aside, nil
+	}
+	answers, err := ln.l.bus.log.Ask(ctx, tx, ln.gate(), pairsOf(ds))
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range ds {
+		if a := answers[d.env.OutboxID]; a != consumelog.Open {
+			aside[d] = a
+		}
+	}
+	return aside, nil
+}
+
+func pairsOf(ds []*delivery) []dialect.Pair {
 	pairs := make([]dialect.Pair, len(ds))
 	for i, d := range ds {
 		pairs[i] = d.pair()
 	}
-	answers, err := ln.l.bus.log.Ask(ctx, tx, ln.c.gate(ln.l.host.Instance), pairs)
-	for _, d := range ds {
-		if a := answers[d.env.OutboxID]; err == nil && a != consumelog.Open {
-			aside[d] = a
-		}
-	}
-	return aside, err
+	return pairs
 }
 
 // findRecorded sets aside what has a row already. Events that nobody ever claimed
@@ -242,26 +291,34 @@ func forget(ds []*delivery) {
 	}
 }
 
-// verify stores what the handlers recorded, and is the last look before COMMIT
-// whether the transaction and its marks still exist.
-func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+// verify stores what the handlers recorded, and is the last look before COMMIT whether the
+// transaction and its marks still exist, and whether the events are still leased: a process that
+// was frozen finds here that others have gone on without it.
+func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside map[*delivery]consumelog.Answer, err error) {
 	for _, d := range ds {
 		if d.record == (record{}) {
 			continue
 		}
 		note := consumelog.Note{EventID: d.env.ID, IdempotencyKey: d.record.key, Result: d.record.result}
 		if err := ln.l.bus.log.Annotate(ctx, tx, d.storedName(ln.c), []consumelog.Note{note}); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	there, err := ln.l.bus.log.Marked(ctx, tx, ds[0].storedName(ln.c), ds[0].env.ID)
+	began := time.Now()
+	held, err := ln.l.bus.log.Holds(ctx, tx, ds[0].storedName(ln.c), ds[0].env.ID, ln.l.host.Instance, ds[0].pair())
 	switch {
 	case err != nil: // PostgreSQL refuses everything after a failed statement
-		return fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
-	case !there:
-		return &infraError{errors.New("the transaction was ended behind the handler's back")}
+		return nil, fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
+	case !held.Marked:
+		return nil, &infraError{errors.New("the transaction was ended behind the handler's back")}
 	}
-	return nil
+	ln.adjust(func(p *pace) { p.feel(time.Since(began), ln.limit) })
+	switch {
+	case !ds[0].direct(): // its lease is the mark
+	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.until() }):
+		return ln.ask(ctx, tx, ds) // until a lease is out, nobody can have taken over the event
+	}
+	return aside, nil
 }
 
 // readBack decides an unknown COMMIT: whether it happened is in the consume log. If not,

@@ -15,10 +15,16 @@ type Claimed struct {
 	Lease context.Context //nolint:containedctx // it is the lease
 	// Done is told how the delivery ended, once.
 	Done func(Outcome)
+	// Until is when the lease ends, in microseconds since the epoch by the database's clock. It
+	// moves on while the lease is renewed.
+	Until func() int64
 	// LockVersion is the token of the outbox lease.
 	LockVersion int64
 	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
 	Fresh bool
+	// Behind says that an earlier event of the aggregate was open before the claim, so that an
+	// ordered consumer has to look whether it may run.
+	Behind bool
 }
 
 // Outcome is what a lane reports of one delivery.
@@ -42,14 +48,19 @@ type delivery struct {
 	record  record
 
 	version int64              // outbox lease, for a direct delivery
+	until   func() int64       // when that ends
 	fresh   bool               // no row can exist yet
+	behind  bool               // an earlier event of the aggregate may be unfinished
 	done    func(Outcome)      // reports a direct delivery
 	lease   *consumelog.Leased // for a delivery from the retry queue
 	cancel  context.CancelCauseFunc
 	started time.Time
+	queued  time.Time // when a direct delivery came into the lane
 }
 
 func (d *delivery) direct() bool { return d.lease == nil }
+
+func (d *delivery) replay() bool { return d.lease != nil && consumelog.IsReplay(d.lease.Consumer) }
 
 // aggregate is the key within which order holds.
 func (d *delivery) aggregate() [2]string { return [2]string{d.env.AggregateType, d.env.AggregateID} }

@@ -25,7 +25,7 @@ func (b *Bus) envelopes(ctx context.Context, eventIDs []string) (map[string]*Env
 	if err != nil {
 		return nil, err
 	}
-	rows, err := eventrow.Read(ctx, b.db, eventrow.Select(d, "WHERE e.event_id IN (?)"), bun.List(eventIDs))
+	rows, err := eventrow.Read(ctx, b.db, eventrow.Select(d, "bc_outbox_event AS e WHERE e.event_id IN (?)"), bun.List(eventIDs))
 	if err != nil {
 		return nil, fmt.Errorf("bus: load events: %w", err)
 	}

@@ -70,12 +70,15 @@ type Message[E Event] struct {
 	Consumer string
 	// Attempt counts the runs of this delivery, this one included, from 1.
 	Attempt int
+	// Replay says that an operator has this event delivered again although it has succeeded before.
+	Replay bool
 
 	record *record
 }
 
 // Key is a stable idempotency key for effects outside the database:
-// the same for every attempt of this delivery, and different for every other.
+// the same for every attempt of this delivery, and different for every other. A replay has the
+// key of the delivery that it repeats.
 func (m Message[E]) Key() string { return m.Consumer + ":" + m.ID }
 
 // RecordKey writes the business idempotency key under which the handler acted

@@ -30,7 +30,11 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	defer cancel(nil)
 	stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
 	defer stop()
-	if err := ln.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
+	if _, err := ln.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
+		if runCtx.Err() != nil && !errors.Is(err, errStuck) { // the handler was told to stop: that is no failure of its own
+			ln.setAside(ctx, d, consumelog.Lost)
+			return
+		}
 		ln.fail(ctx, d, err)
 		return
 	}
@@ -40,10 +44,12 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 		if err := log.Finish(ctx, tx, ln.l.host.Instance, []consumelog.Leased{*d.lease}); err != nil {
 			return err
 		}
-		return ln.verify(ctx, tx, []*delivery{d})
+		_, err := ln.verify(ctx, tx, []*delivery{d})
+		return err
 	})
 	switch {
 	case err == nil:
+		ln.mended(ctx)
 		ln.succeed(ctx, []*delivery{d})
 	case errors.Is(err, consumelog.ErrLeaseLost):
 		ln.setAside(ctx, d, consumelog.Lost)
@@ -63,7 +69,7 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answ
 	if len(existing) > 0 {
 		return recorded, nil
 	}
-	answers, err := log.Ask(ctx, ln.l.bus.db, ln.c.gate(ln.l.host.Instance), []dialect.Pair{d.pair()})
+	answers, err := log.Ask(ctx, ln.l.bus.db, ln.gate(), []dialect.Pair{d.pair()})
 	if err != nil {
 		return "", err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -21,10 +20,10 @@ var errStuck = errors.New("the handler did not return after its context had ende
 
 // handle calls the handlers of ds in a goroutine of their own, which contains panics
 // and runtime.Goexit, and does not wait for one that is stuck.
-func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took time.Duration, err error) {
 	own, err := ln.copies(ds)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var began atomic.Int64
 	began.Store(time.Now().UnixNano())
@@ -39,16 +38,17 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) error {
 		}()
 		err = ln.callAll(ctx, tx, own, &began)
 	}()
+	start := time.Now()
 	err = ln.watch(ctx, result, &began, ds)
+	took = time.Since(start)
+	ln.observe(took / time.Duration(len(ds)))
 	for i, d := range ds {
-		if err != nil {
-			d.payload = nil // the handler may have changed what it holds: the next run decodes it again
-		}
+		d.payload = nil // the handler may have changed what it holds: another run decodes it again
 		if !errors.Is(err, errStuck) {
 			d.record, d.started = own[i].record, own[i].started
 		}
 	}
-	return err
+	return took, err
 }
 
 // copies are what the handlers get, so that one that was abandoned shares nothing with the
@@ -117,7 +117,7 @@ func (ln *lane) callAll(ctx context.Context, tx bun.Tx, ds []*delivery, began *a
 }
 
 func (ln *lane) call(ctx context.Context, h *handler, tx bun.Tx, ds []*delivery) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, ln.c.cfg.Timeout, fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", h.eventType, ln.c.name, ln.c.cfg.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, ln.c.cfg.Timeout, h.tooLong)
 	defer cancel()
 	ctx, span := ln.span(ctx, h, ds)
 	began := time.Now()
@@ -140,30 +140,26 @@ func (ln *lane) call(ctx context.Context, h *handler, tx bun.Tx, ds []*delivery)
 // has a span of its own with a link to each.
 func (ln *lane) span(ctx context.Context, h *handler, ds []*delivery) (context.Context, trace.Span) {
 	env := ds[0].env
-	attrs := trace.WithAttributes(
-		telemetry.String(telemetry.Consumer, ln.c.name),
-		telemetry.String(telemetry.EventType, h.eventType),
-		telemetry.String(telemetry.EventID, env.ID),
-		telemetry.String(telemetry.AggregateType, env.AggregateType),
-		telemetry.String(telemetry.AggregateID, env.AggregateID),
-		telemetry.String(telemetry.QueueTime, fmt.Sprint(max(time.Since(env.CreatedAt), 0).Milliseconds())),
-	)
-	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), attrs}
+	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 	if len(ds) == 1 {
-		ctx = WithMetadata(telemetry.Extract(ctx, env.Metadata), inherited(env.Metadata))
-		return ln.l.bus.tracer.Start(ctx, "consume "+h.eventType, opts...)
+		ctx = context.WithValue(telemetry.Extract(ctx, env.Metadata), metadataKey{}, env)
+	} else {
+		for _, d := range ds {
+			if ctx := telemetry.Extract(context.Background(), d.env.Metadata); ctx != context.Background() {
+				opts = append(opts, trace.WithLinks(trace.LinkFromContext(ctx)))
+			}
+		}
 	}
-	for _, d := range ds {
-		opts = append(opts, trace.WithLinks(trace.LinkFromContext(telemetry.Extract(context.Background(), d.env.Metadata))))
+	ctx, span := ln.l.bus.tracer.Start(ctx, h.spanName, opts...)
+	if span.IsRecording() {
+		span.SetAttributes(
+			telemetry.String(telemetry.Consumer, ln.c.name),
+			telemetry.String(telemetry.EventType, h.eventType),
+			telemetry.String(telemetry.EventID, env.ID),
+			telemetry.String(telemetry.AggregateType, env.AggregateType),
+			telemetry.String(telemetry.AggregateID, env.AggregateID),
+			telemetry.String(telemetry.QueueTime, fmt.Sprint(max(time.Since(env.CreatedAt), 0).Milliseconds())),
+		)
 	}
-	return ln.l.bus.tracer.Start(ctx, "consume "+h.eventType, opts...)
-}
-
-// inherited is the part of an event's metadata that events saved by its handlers carry on.
-func inherited(md Metadata) Metadata {
-	out := maps.Clone(md)
-	for _, k := range []string{MetaTraceparent, MetaTracestate, MetaTraceID} {
-		delete(out, k)
-	}
-	return out
+	return ctx, span
 }

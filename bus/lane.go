@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 // lane queues and runs the deliveries of one consumer.
@@ -22,23 +23,30 @@ type lane struct {
 
 	mu       sync.Mutex
 	queue    []*delivery
-	busy     map[[2]string]struct{}
-	inHand   map[*delivery]struct{} // leased deliveries, queued or running
+	busy     map[[2]string][]*delivery // the running batch that has the aggregate
+	inHand   map[*delivery]struct{}    // leased deliveries, queued or running
 	running  int
 	limit    int
 	closed   bool
 	claiming bool
 	again    bool
-	held     time.Time     // since when others have been dry because this one is full
+	window   int           // how many deliveries to have queued, for none to wait longer than sojourn
+	looked   time.Time     // when room was last asked for
+	debt     time.Duration // how long others were dry because this one was full, less the time they were not
 	behind   bool          // its deliveries go to the consume log until it has caught up
-	perEvent time.Duration // moving average of the time one event takes in a batch
+	circuit  circuit
+	wary     int // how many events in a row have to succeed before several share a transaction again
+	pace     pace
+	perEvent time.Duration // moving average of the time a handler takes for one event
+	overhead time.Duration // moving average of the time a transaction takes beside its handlers
+	service  time.Duration // moving average of the time an event takes a worker, with all that goes on around its handler
 }
 
 func newLane(l *Lanes, c *Consumer, limit int) *lane {
 	if l.budget != nil {
 		limit = min(limit, cap(l.budget))
 	}
-	return &lane{l: l, c: c, limit: limit, busy: make(map[[2]string]struct{}), inHand: make(map[*delivery]struct{}), perEvent: time.Millisecond}
+	return &lane{l: l, c: c, limit: limit, window: widest(c), pace: newPace(c.cfg.Rate), busy: make(map[[2]string][]*delivery), inHand: make(map[*delivery]struct{}), perEvent: time.Millisecond}
 }
 
 // push queues direct deliveries, and tells how many of them, from the first, it has taken.
@@ -48,7 +56,10 @@ func (ln *lane) push(ds []*delivery) int {
 	if ln.closed || ln.behind {
 		return 0
 	}
-	n := min(len(ds), max(ln.c.cfg.Queue-len(ln.queue), 0))
+	n, now := min(len(ds), max(ln.c.cfg.Queue-len(ln.queue), 0)), time.Now()
+	for _, d := range ds[:n] {
+		d.queued = now
+	}
 	ln.enqueue(ds[:n])
 	return n
 }
@@ -83,13 +94,23 @@ func (ln *lane) reverse() {
 	})
 }
 
-// start runs as many batches as the queue and the limit allow. It needs ln.mu.
+// start runs as many batches as the queue and the limit allow. A second one has to be worth its
+// transaction: less than a full batch waits for the first to end, which takes no longer than the
+// time box. It needs ln.mu.
 func (ln *lane) start() {
-	for ln.running < ln.limit {
-		batch := ln.take()
+	for ln.running < ln.limit-ln.pace.eased && len(ln.queue) > 0 {
+		size := ln.pace.tokens(ln.batchSize(), ln.resume)
+		if ln.running > 0 && len(ln.queue) < size {
+			return
+		}
+		if size == 0 {
+			return
+		}
+		batch := ln.take(size)
 		if len(batch) == 0 {
 			return
 		}
+		ln.pace.spend(len(batch))
 		ln.running++
 		ln.l.wg.Add(1)
 		go ln.work(batch)
@@ -100,51 +121,63 @@ func (ln *lane) start() {
 	}
 }
 
-// patience is how long lanes that have run dry wait for one that is full.
-const patience = 100 * time.Millisecond
-
-// dry reports whether the lane works directly and has nothing queued.
-func (ln *lane) dry() bool {
+// resume goes on after a wait for tokens.
+func (ln *lane) resume() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return !ln.behind && len(ln.queue) == 0 && !ln.l.host.Paused(ln.c.name)
+	ln.pace.again = false
+	if !ln.closed {
+		ln.start()
+	}
 }
 
-// room tells how many more deliveries the lane takes. If others have been dry for too long
-// because this one is full, it falls behind. A lane that does not work directly puts no limit
-// on the others.
-func (ln *lane) room(othersDry bool) int {
+const (
+	// patience is how long, all in all, lanes that have run dry wait for one that is full.
+	patience = time.Second
+	// hopeless is how long a lane must take for half its queue for nobody to wait for it, if it is
+	// also several times slower than those who wait: a machine under load makes all of them slow.
+	hopeless = time.Second / 10
+	slower   = 4
+)
+
+// dry reports whether the lane works directly and has nothing to do, and how long it takes for an event.
+func (ln *lane) dry() (each time.Duration, ok bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	free := ln.c.cfg.Queue - len(ln.queue)
-	switch {
-	case !othersDry || free > ln.c.cfg.Queue/2:
-		ln.held = time.Time{}
-	case ln.held.IsZero():
-		ln.held = time.Now()
-	case time.Since(ln.held) > patience && !ln.closed:
-		ln.behind = true
+	return ln.service, !ln.behind && ln.running == 0 && len(ln.queue) == 0 && !ln.halted()
+}
+
+// room tells how many more deliveries the lane takes, and how many when it is empty. If others
+// have been dry for too long because this one is full, it falls behind. A lane that does not work
+// directly puts no limit on the others.
+func (ln *lane) room(dry []time.Duration) (free, window int) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	free = ln.window - len(ln.queue)
+	now := time.Now()
+	passed := min(now.Sub(ln.looked), patience/3)
+	ln.looked = now
+	if len(dry) == 0 || free > ln.window/2 {
+		ln.debt = max(ln.debt-passed, 0)
+	} else {
+		ln.debt += passed
+		half := len(ln.queue) / 2
+		slow := ln.service > slower*slices.Min(dry) && time.Duration(half/ln.limit)*ln.service > hopeless
+		ln.behind = ln.behind || ((ln.debt > patience || slow || ln.pace.takes(half) > hopeless) && !ln.closed)
 	}
-	if ln.behind || ln.l.host.Paused(ln.c.name) {
-		return math.MaxInt
+	if ln.behind || ln.halted() {
+		return math.MaxInt, math.MaxInt
 	}
-	return free
+	return free, ln.window
 }
 
 func (ln *lane) work(batch []*delivery) {
 	defer ln.l.wg.Done()
-	if ln.l.budget != nil {
-		ln.l.budget <- struct{}{}
-	}
 	began := time.Now()
 	ln.run(ln.l.work, batch)
-	each := time.Since(began) / time.Duration(len(batch))
-	if ln.l.budget != nil {
-		<-ln.l.budget
-	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.perEvent = (3*ln.perEvent + each) / 4
+	ln.service = (3*ln.service + time.Since(began)/time.Duration(len(batch))) / 4
 	ln.running--
 	for _, d := range batch {
 		delete(ln.busy, d.aggregate())
@@ -156,9 +189,8 @@ func (ln *lane) work(batch []*delivery) {
 	}
 }
 
-// take removes the next batch from the queue and marks its aggregates busy. It needs ln.mu.
-func (ln *lane) take() []*delivery {
-	size := ln.batchSize()
+// take removes the next batch of at most size deliveries from the queue and marks its aggregates busy. It needs ln.mu.
+func (ln *lane) take(size int) []*delivery {
 	var batch, rest []*delivery
 	mine, passed := make(map[[2]string]struct{}), make(map[[2]string]struct{})
 	for i, d := range ln.queue {
@@ -179,23 +211,16 @@ func (ln *lane) take() []*delivery {
 		batch = append(batch, d)
 	}
 	for key := range mine {
-		ln.busy[key] = struct{}{}
+		ln.busy[key] = batch
 	}
 	ln.queue = rest
+	ln.adapt(batch)
 	return batch
 }
 
 func (ln *lane) external(d *delivery) bool {
 	h := ln.c.handlers[d.env.Type]
 	return h != nil && h.external
-}
-
-// batchSize is how many events fit into the time box, and never more than leaves
-// work for every worker that is free. It needs ln.mu.
-func (ln *lane) batchSize() int {
-	box := int(batchTimeBox / max(ln.perEvent, time.Microsecond))
-	share := (len(ln.queue) + ln.limit - ln.running - 1) / max(ln.limit-ln.running, 1)
-	return max(1, min(box, share, ln.c.cfg.Batch))
 }
 
 // leased lists the retried deliveries in memory.
@@ -207,6 +232,28 @@ func (ln *lane) leased() []*delivery {
 		out = append(out, d)
 	}
 	return out
+}
+
+// unfinished notes that deliveries have not succeeded: those behind them must look whether they may run.
+func (ln *lane) unfinished(ds []*delivery) {
+	if ln.c.cfg.Unordered {
+		return
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	keys := make(map[[2]string]struct{}, len(ds))
+	for _, d := range ds {
+		key := d.aggregate()
+		keys[key] = struct{}{}
+		for _, mate := range ln.busy[key] {
+			mate.behind = mate.behind || mate.aggregate() == key
+		}
+	}
+	for _, d := range ln.queue {
+		if _, ok := keys[d.aggregate()]; ok {
+			d.behind = true
+		}
+	}
 }
 
 // shut closes the lane and returns what has not started.
@@ -234,6 +281,15 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 	}
 }
 
+// gate is the consumer's question to the consume log.
+func (ln *lane) gate() consumelog.Gate {
+	types := ln.c.EventTypes()
+	if known := ln.l.host.Types; known != nil && len(known(ln.c.name)) > 0 {
+		types = known(ln.c.name)
+	}
+	return consumelog.Gate{Names: ln.c.names(), Types: types, Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
+}
+
 // refill claims due deliveries into the queue, in the background, until nothing
 // more is due or the queue is full. A call while it works makes it look once more.
 func (ln *lane) refill() {
@@ -256,16 +312,18 @@ func (ln *lane) refillLocked() {
 
 // claimDue claims once, and reports whether to go on.
 func (ln *lane) claimDue(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
+	defer cancel()
 	ln.mu.Lock()
 	ln.again = false
 	room := min(ln.c.cfg.Queue-len(ln.queue), ln.c.cfg.Batch*2)
 	closed := ln.closed
 	ln.mu.Unlock()
 	more := false
-	if room > 0 && !closed && !ln.l.host.Paused(ln.c.name) {
-		claimed, err := ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.c.gate(ln.l.host.Instance), Lease: ln.l.host.Lease, Limit: room})
+	if room > 0 && !closed && !ln.isHalted() {
+		claimed, err := ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limit: room})
 		if err != nil {
-			ln.l.bus.logger.WarnContext(ctx, "waiting deliveries could not be claimed; the next beat tries again", "consumer", ln.c.name, "error", err)
+			ln.l.bus.logger.Log(ctx, ln.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, ln.c.name, telemetry.Err, err)
 		}
 		ln.admit(ctx, claimed)
 		more = len(claimed) == room
@@ -286,7 +344,9 @@ func (ln *lane) claimDue(ctx context.Context) bool {
 func (ln *lane) catchUp() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.behind = ln.behind && len(ln.queue) > 0
+	if len(ln.queue) == 0 {
+		ln.behind, ln.debt = false, 0
+	}
 }
 
 func (ln *lane) idle() bool {

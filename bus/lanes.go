@@ -2,8 +2,12 @@ package bus
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +23,14 @@ type Host struct {
 	Lease time.Duration
 	// Ended is told that retried deliveries of the events have ended.
 	Ended func(ctx context.Context, eventIDs []string)
+	// Away is told of an error, and whether it says that the database is away: then the publisher logs
+	// that, once, and the lanes do not say what it entails.
+	Away func(ctx context.Context, err error) bool
 	// Refresh brings up to date what Paused answers. It is called before deliveries are claimed.
 	Refresh func(ctx context.Context) error
+	// Types lists the event types that any instance takes for the consumer: an earlier event of one
+	// that only a newer release takes is in the way all the same. Nil means those of this process.
+	Types func(consumer string) []string
 	// Paused tells whether the consumer must not start anything now.
 	Paused func(consumer string) bool
 }
@@ -40,6 +50,7 @@ type Lanes struct {
 var (
 	errDrained   = errors.New("the drain time is over")
 	errLeaseGone = errors.New("the lease passed to another instance")
+	errSilent    = fmt.Errorf("the database has not answered for the length of a lease: %w", driver.ErrBadConn)
 )
 
 // Open starts the lanes. From now on the bus takes no registrations. Close them with [Lanes.Drain].
@@ -52,6 +63,11 @@ func (b *Bus) Open(host Host) *Lanes {
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range b.consumers {
 		l.lanes[c.name] = newLane(l, c, limits[c.name])
+		b.metrics.ZeroConsumer(l.work, c.name, c.EventTypes())
+		if c.cfg.Replayable {
+			r := c.replayer()
+			l.lanes[r.name] = newLane(l, r, 1)
+		}
 	}
 	return l
 }
@@ -68,6 +84,9 @@ func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 	for _, c := range b.consumers {
 		limits[c.name] = c.cfg.Concurrency
 		wanted += c.cfg.Concurrency
+		if c.cfg.Replayable {
+			wanted++
+		}
 	}
 	if d, err := dialect.Of(b.db); err == nil && d.Name == "sqlite" {
 		return limits, make(chan struct{}, 1) // one writer: a second transaction would only wait inside the database
@@ -89,20 +108,39 @@ func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 	return limits, make(chan struct{}, free)
 }
 
-// Room tells how many more events may be offered now: as many as every flowing lane takes.
+// Turn waits until a transaction may be open, and returns what to call when it is over. Where there
+// are connections enough, that is at once. On SQLite the engine's own writers take turns here:
+// inside the database they would poll for the lock.
+func (l *Lanes) Turn() (over func()) {
+	if l.budget == nil {
+		return func() {}
+	}
+	l.budget <- struct{}{}
+	return func() { <-l.budget }
+}
+
+// Room tells how many more events may be offered now, and how many when the lanes are empty: as
+// many as every flowing lane takes.
 //
 // A lane that has run dry must not wait for one that is full and slow. So in that case the slow
 // one falls behind: until it has caught up, its deliveries go to the consume log, and it works
 // from there.
-func (l *Lanes) Room() int {
-	room, dry := math.MaxInt, false
+func (l *Lanes) Room() (now, atMost int) {
+	var dry []time.Duration // how fast those are that have nothing to do
 	for _, ln := range l.lanes {
-		dry = dry || ln.dry()
+		if each, ok := ln.dry(); ok && ln.c.replays == nil {
+			dry = append(dry, each)
+		}
 	}
+	now, atMost = math.MaxInt, math.MaxInt
 	for _, ln := range l.lanes {
-		room = min(room, ln.room(dry))
+		if ln.c.replays != nil {
+			continue // it gets nothing directly
+		}
+		free, window := ln.room(dry)
+		now, atMost = min(now, free), min(atMost, window)
 	}
-	return room
+	return now, atMost
 }
 
 // Most is the most events that the lanes can have in memory.
@@ -121,27 +159,37 @@ func (l *Lanes) Freed() <-chan struct{} { return l.freed }
 // them, from the first, the lane has taken: if it is full, behind or paused, the rest have to
 // wait in the consume log.
 func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
-	if l.host.Paused(c.name) {
+	if l.lanes[c.name].isHalted() {
 		return 0
 	}
 	ds := make([]*delivery, len(events))
 	for i, ev := range events {
-		ds[i] = &delivery{ctx: ev.Lease, env: ev.Envelope, attempt: 1, version: ev.LockVersion, fresh: ev.Fresh, done: ev.Done}
+		ds[i] = &delivery{ctx: ev.Lease, env: ev.Envelope, attempt: 1, version: ev.LockVersion, until: ev.Until, fresh: ev.Fresh, behind: ev.Behind, done: ev.Done}
 	}
 	return l.lanes[c.name].push(ds)
+}
+
+// Waiting is a condition, and its arguments, that holds when [Lanes.Retry] has something to do.
+func (l *Lanes) Waiting() (cond string, args []any) {
+	names, _ := l.names()
+	return l.bus.log.Due(names)
+}
+
+// names are those under which deliveries of the lanes may wait, sorted, and whose they are.
+func (l *Lanes) names() (names []string, owner map[string]*lane) {
+	owner = make(map[string]*lane)
+	for _, ln := range l.lanes {
+		for _, n := range ln.c.names() {
+			owner[n] = ln
+		}
+	}
+	return slices.Sorted(maps.Keys(owner)), owner
 }
 
 // Retry lets every lane that has waiting deliveries due claim and run them.
 // It returns at once; the lanes go on until nothing is due any more.
 func (l *Lanes) Retry(ctx context.Context) error {
-	var names []string
-	owner := make(map[string]*lane)
-	for _, ln := range l.lanes {
-		for _, n := range ln.c.names() {
-			names = append(names, n)
-			owner[n] = ln
-		}
-	}
+	names, owner := l.names()
 	due, err := l.bus.log.DueConsumers(ctx, names)
 	if err != nil || len(due) == 0 {
 		return err
@@ -150,7 +198,7 @@ func (l *Lanes) Retry(ctx context.Context) error {
 		return err
 	}
 	for _, n := range due {
-		if ln := owner[n]; !l.host.Paused(ln.c.name) {
+		if ln := owner[n]; !ln.isHalted() {
 			ln.refill()
 		}
 	}
@@ -201,6 +249,18 @@ func (l *Lanes) Drain(ctx context.Context) error {
 	l.stop(errDrained)
 	<-idle // handlers that ignore their context are abandoned by their lane
 	return errDrained
+}
+
+// Broken lists, sorted, the consumers that are left alone for a while because what they call is away.
+func (l *Lanes) Broken() []string {
+	var names []string
+	for name, ln := range l.lanes {
+		if ln.isBroken() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Idle reports whether no lane has anything queued or running.

@@ -21,6 +21,20 @@ func WithMetadata(ctx context.Context, md Metadata) context.Context {
 
 // MetadataFrom returns what [WithMetadata] put into ctx. Do not change it.
 func MetadataFrom(ctx context.Context) Metadata {
-	md, _ := ctx.Value(metadataKey{}).(Metadata)
-	return md
+	switch v := ctx.Value(metadataKey{}).(type) {
+	case Metadata:
+		return v
+	case *Envelope: // of a handler; most never ask
+		return inherited(v.Metadata)
+	}
+	return nil
+}
+
+// inherited is the part of an event's metadata that events saved by its handlers carry on.
+func inherited(md Metadata) Metadata {
+	out := maps.Clone(md)
+	for _, k := range []string{MetaTraceparent, MetaTracestate, MetaTraceID} {
+		delete(out, k)
+	}
+	return out
 }

@@ -53,9 +53,11 @@ func OnExternal[E Event](c *Consumer, fn func(ctx context.Context, m Message[E])
 // handler is the part of a registration that does not know its event's Go type.
 type handler struct {
 	eventType string
+	spanName  string
 	version   int
 	batch     bool
 	external  bool
+	tooLong   error // the cause of a context that ends with the timeout
 	decode    func(payload json.RawMessage) (any, error)
 	run       func(ctx context.Context, tx bun.Tx, ds []*delivery) error
 }
@@ -73,13 +75,17 @@ func newHandler[E Event](c *Consumer, verb string, run func(context.Context, bun
 	if _, err := json.Marshal(zero); err != nil {
 		panic(fmt.Sprintf("bus.%s %s: %v cannot be encoded as JSON: %v", verb, c.name, t, err))
 	}
-	return &handler{eventType: name, version: VersionOf(zero), run: run, decode: func(payload json.RawMessage) (any, error) {
-		var e E
-		if err := json.Unmarshal(payload, &e); err != nil {
-			return nil, fmt.Errorf("payload of %s does not decode into %v: %w", name, t, err)
-		}
-		return e, nil
-	}}
+	return &handler{
+		eventType: name, spanName: "consume " + name, version: VersionOf(zero), run: run,
+		tooLong: fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", name, c.name, c.cfg.Timeout),
+		decode: func(payload json.RawMessage) (any, error) {
+			var e E
+			if err := json.Unmarshal(payload, &e); err != nil {
+				return nil, fmt.Errorf("payload of %s does not decode into %v: %w", name, t, err)
+			}
+			return e, nil
+		},
+	}
 }
 
 // VersionOf is the schema version that code saving e writes, at least 1.
@@ -110,7 +116,7 @@ func mustHaveFunc(c *Consumer, verb string, isNil bool) {
 }
 
 func messageOf[E Event](c *Consumer, d *delivery) Message[E] {
-	return Message[E]{Envelope: *d.env, Payload: d.payload.(E), Consumer: c.name, Attempt: d.attempt, record: &d.record}
+	return Message[E]{Envelope: *d.env, Payload: d.payload.(E), Consumer: c.name, Attempt: d.attempt, Replay: d.replay(), record: &d.record}
 }
 
 // decode upcasts and decodes the payload of d. Its errors are permanent.

@@ -72,17 +72,59 @@ func (ln *lane) abandon(ctx context.Context, d *delivery) {
 }
 
 func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
-	err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, *d.lease, delay)
+	err := ln.untried(ctx, d, delay)
 	if err != nil && !errors.Is(err, consumelog.ErrLeaseLost) {
 		ln.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
 	}
 	if d.done != nil {
+		ln.unfinished([]*delivery{d})
 		d.done(Recorded)
 	}
 }
 
+// untried takes back the attempt that was counted when the delivery was claimed, with the lease if
+// that is still ours. It waits for a database that is away: outages that outlast leases would make
+// the delivery DEAD.
+func (ln *lane) untried(ctx context.Context, d *delivery, delay time.Duration) error {
+	for try := 1; ; try++ {
+		err := ln.endLease(context.WithoutCancel(ctx), d, delay)
+		away := err != nil && ln.l.host.Away != nil && ln.l.host.Away(ctx, err)
+		if !away || ln.l.work.Err() != nil {
+			return err
+		}
+		ln.pause(ln.l.work, min(try, longPause))
+	}
+}
+
+// longPause makes for pauses of up to a second.
+const longPause = 50
+
+func (ln *lane) endLease(ctx context.Context, d *delivery, delay time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, *d.lease, delay)
+	if errors.Is(err, consumelog.ErrLeaseLost) && d.started.IsZero() {
+		return ln.refund(ctx, d)
+	}
+	return err
+}
+
+// refund tries for a while: who has taken the delivery over may be writing about it, or be running it.
+func (ln *lane) refund(ctx context.Context, d *delivery) (err error) {
+	for try := 1; try <= infraTries; try++ {
+		if err = ln.l.bus.log.Refund(ctx, ln.l.host.Instance, *d.lease); !errors.Is(err, consumelog.ErrBusy) {
+			return err
+		}
+		ln.pause(ctx, try)
+	}
+	ln.line(ctx, slog.LevelDebug, d, "an attempt that never began stays counted", telemetry.Err, err)
+	return nil
+}
+
 // deferDirect leaves direct deliveries to the retry queue of their consumer.
 func (ln *lane) deferDirect(ctx context.Context, delay time.Duration, ds ...*delivery) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
 	rows := make([]consumelog.Delivery, len(ds))
 	for i, d := range ds {
 		rows[i] = d.row(ln.c)
@@ -116,11 +158,14 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	v := ln.c.verdict(d, cause)
+	if v.Status == consumelog.Failed && !v.Counts && pointless(cause) {
+		v.Delay = ln.broken(ctx, cause)
+	}
 	mine, err := ln.store(ctx, d, v)
 	switch {
 	case err != nil:
 		ln.warn(ctx, d, "the failure of an attempt could not be stored; the delivery will be tried again", errors.Join(cause, err))
-		if d.done != nil {
+		if ln.unfinished([]*delivery{d}); d.done != nil {
 			d.done(Abandoned)
 		}
 		return
@@ -130,13 +175,17 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 	ln.report(ctx, Recorded, d)
 }
 
-// store writes the verdict. It reports false if the delivery belongs to somebody else.
+// store writes the verdict and the attempt. It reports false if the delivery belongs to somebody else.
 func (ln *lane) store(ctx context.Context, d *delivery, v consumelog.Verdict) (mine bool, err error) {
+	attempt := consumelog.Attempt{Instance: ln.l.host.Instance}
+	if !d.started.IsZero() { // no handler was called otherwise
+		attempt.Duration = time.Since(d.started)
+	}
 	for try := 1; ; try++ {
 		if d.direct() {
-			mine, err = ln.l.bus.log.Fail(ctx, d.row(ln.c), v)
+			mine, err = ln.l.bus.log.Fail(ctx, d.row(ln.c), v, attempt)
 		} else {
-			err = ln.l.bus.log.FailLeased(ctx, ln.l.host.Instance, *d.lease, v)
+			err = ln.l.bus.log.FailLeased(ctx, ln.l.host.Instance, *d.lease, v, attempt)
 			mine = err == nil
 		}
 		if errors.Is(err, consumelog.ErrLeaseLost) {
@@ -150,7 +199,7 @@ func (ln *lane) store(ctx context.Context, d *delivery, v consumelog.Verdict) (m
 	}
 }
 
-// publishFailure tells history, metrics, log and the alert hook of a stored verdict.
+// publishFailure tells metrics, log and the alert hook of a stored verdict.
 func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Verdict, cause error) {
 	m, kv := ln.l.bus.metrics, []string{telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type}
 	if v.Status == consumelog.Skipped {
@@ -159,10 +208,6 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 		return
 	}
 	telemetry.Add(ctx, m.Refused, 1, kv...)
-	err := ln.l.bus.log.RecordAttempt(ctx, consumelog.Attempt{Delivery: d.row(ln.c), Outcome: v.Status, Error: v.Error, Instance: ln.l.host.Instance, Duration: time.Since(d.started)})
-	if err != nil {
-		ln.warn(ctx, d, "an attempt is missing from the history", err)
-	}
 	var p *PanicError
 	if errors.As(cause, &p) && p.Stack != "" {
 		ln.line(ctx, slog.LevelError, d, "handler panicked", telemetry.Err, v.Error, telemetry.Stack, text.Clean(p.Stack, text.MaxError))
@@ -182,6 +227,9 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	var ids []string
 	var ended []consumelog.Delivery
+	if outcome != Succeeded {
+		ln.unfinished(ds)
+	}
 	for _, d := range ds {
 		if d.done != nil {
 			d.done(outcome)
@@ -194,15 +242,24 @@ func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	if len(ended) == 0 {
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
 	if err := ln.l.bus.log.WakeNext(ctx, ln.l.bus.db, ln.c.names(), ended...); err != nil {
 		ln.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
 	}
-	ln.l.host.Ended(ctx, ids)
+	ln.l.host.Ended(context.WithoutCancel(ctx), ids)
 }
 
 func (ln *lane) warn(ctx context.Context, d *delivery, msg string, err error) {
-	ln.line(ctx, slog.LevelWarn, d, msg, telemetry.Err, text.Error(err))
+	ln.line(ctx, ln.level(ctx, err), d, msg, telemetry.Err, text.Error(err))
+}
+
+// level is how loud a consequence of err is: the publisher tells of an outage, and that once.
+func (ln *lane) level(ctx context.Context, err error) slog.Level {
+	if away := ln.l.host.Away; away != nil && away(ctx, err) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 func (ln *lane) line(ctx context.Context, level slog.Level, d *delivery, msg string, more ...any) {

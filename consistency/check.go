@@ -8,6 +8,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -17,6 +18,7 @@ type Checker interface {
 	name() string
 	validate(cfg Config) error
 	run(ctx context.Context, s *Consistency) (Result, error)
+	lacks(ctx context.Context, db *bun.DB, key string) ([]string, error)
 }
 
 // Query asks a check for the next page of facts.
@@ -44,6 +46,9 @@ type Check[T any] struct {
 	Key func(T) string
 	// Missing, if set, keeps of a page the facts whose event is missing. Default: all are.
 	Missing func(ctx context.Context, db bun.IDB, facts []T) ([]T, error)
+	// Of returns the facts of a business key, whatever their age, for whoever asks what is wrong
+	// with it. Default: the check cannot say.
+	Of func(ctx context.Context, db bun.IDB, key string) ([]T, error)
 	// Repair looks at the fact again under tx and saves its full event. It reports
 	// false if there was nothing to repair any more. Nil means report only.
 	Repair func(ctx context.Context, tx bun.Tx, fact T) (bool, error)
@@ -128,6 +133,22 @@ func (c Check[T]) run(ctx context.Context, s *Consistency) (Result, error) {
 	return r, errors.Join(append(errs, ctx.Err())...)
 }
 
+// lacks names the facts of a business key whose event is missing.
+func (c Check[T]) lacks(ctx context.Context, db *bun.DB, key string) ([]string, error) {
+	if c.Of == nil {
+		return nil, nil
+	}
+	facts, err := c.Of(ctx, db, key)
+	if err == nil && c.Missing != nil && len(facts) > 0 {
+		facts, err = c.Missing(ctx, db, facts)
+	}
+	keys := make([]string, len(facts))
+	for i, f := range facts {
+		keys[i] = c.Key(f)
+	}
+	return keys, err
+}
+
 // mend reports one fact and repairs it, in a transaction of its own.
 func (c Check[T]) mend(ctx context.Context, s *Consistency, fact T, r *Result) error {
 	r.Found++
@@ -144,8 +165,12 @@ func (c Check[T]) mend(ctx context.Context, s *Consistency, fact T, r *Result) e
 	}
 	var repaired bool
 	err := s.db.RunInTx(ctx, s.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) (err error) {
-		repaired, err = c.Repair(ctx, tx, fact)
-		return err
+		if repaired, err = c.Repair(ctx, tx, fact); err != nil || !repaired {
+			return err
+		}
+		return audit.Write(ctx, tx, s.d, audit.Entry{
+			Actor: "consistency", Action: "repair", Target: c.Key(fact), Reason: "the event that this fact implies was missing", Details: c.Name,
+		})
 	})
 	if err != nil {
 		return err

@@ -5,7 +5,8 @@
 // A [Check] declares "state S implies event E": it finds the facts of its window whose
 // event is missing, builds the full event from the business rows, and saves it under its
 // deterministic id. A repair that is repeated, or that races with the late original, saves
-// nothing twice, and consumers recognise the event whichever way it came.
+// nothing twice, and consumers recognise the event whichever way it came. It leaves a row in the
+// audit log, in the same transaction.
 //
 // Facts younger than the grace time are left alone: their transaction may still be open.
 // When a run has repaired as many as it may, it stops and raises an alert: so many missing
@@ -28,6 +29,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
+	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // JobCode is the durable name of the consistency job.
@@ -159,12 +161,42 @@ func (s *Consistency) schedule() (*schedule.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return schedule.New(s.db, schedule.Config{Instance: s.cfg.Instance, Logger: s.cfg.Logger, TracerProvider: s.cfg.TracerProvider},
+	return schedule.New(s.db, schedule.Config{Instance: s.cfg.Instance, Logger: s.cfg.Logger, TracerProvider: s.cfg.TracerProvider, MeterProvider: s.cfg.MeterProvider},
 		schedule.Job{Code: JobCode, Spec: spec, Timeout: s.cfg.Timeout, Run: s.runChecks})
 }
 
 // Run runs the checks whenever the job is due, until ctx ends.
-func (s *Consistency) Run(ctx context.Context) error { return s.jobs.Run(ctx) }
+func (s *Consistency) Run(ctx context.Context) error {
+	for _, c := range s.checks {
+		telemetry.Zero(ctx, []string{"check", c.name()}, s.missing, s.repaired)
+	}
+	return s.jobs.Run(ctx)
+}
+
+// Schedule is the durable code of the job and its cron expression.
+func (s *Consistency) Schedule() (code, cron string) { return JobCode, s.cfg.Cron }
+
+// RunNow runs all checks at once and tells what they did, by name.
+func (s *Consistency) RunNow(ctx context.Context) (counts map[string]int64, err error) {
+	rep, err := s.jobs.RunNow(ctx, JobCode)
+	return rep.Counts, err
+}
+
+// Lacks tells which facts of a business key have lost their event, as keys by the name of the
+// check. Only checks with [Check.Of] can say; it reads and repairs nothing.
+func (s *Consistency) Lacks(ctx context.Context, key string) (map[string][]string, error) {
+	lacks := make(map[string][]string)
+	for _, c := range s.checks {
+		keys, err := c.lacks(ctx, s.db, key)
+		if err != nil {
+			return nil, fmt.Errorf("consistency: %s: look for %s: %w", c.name(), text.Quote(key), err)
+		}
+		if len(keys) > 0 {
+			lacks[c.name()] = keys
+		}
+	}
+	return lacks, nil
+}
 
 // Report holds the result of each check by its name.
 type Report map[string]Result
@@ -180,14 +212,22 @@ type passKey struct{}
 // RunOnce runs the named checks at once, or all of them. It answers an error while another
 // instance is at it.
 func (s *Consistency) RunOnce(ctx context.Context, names ...string) (Report, error) {
-	for _, n := range names {
-		if !slices.ContainsFunc(s.checks, func(c Checker) bool { return c.name() == n }) {
-			return nil, fmt.Errorf("consistency: there is no check %q", n)
-		}
+	if err := s.known(names); err != nil {
+		return nil, err
 	}
 	p := &pass{only: names, report: make(Report)}
 	_, err := s.jobs.RunNow(context.WithValue(ctx, passKey{}, p), JobCode)
 	return p.report, err
+}
+
+// known demands that there are checks of these names.
+func (s *Consistency) known(names []string) error {
+	for _, n := range names {
+		if !slices.ContainsFunc(s.checks, func(c Checker) bool { return c.name() == n }) {
+			return fmt.Errorf("consistency: there is no check %q", n)
+		}
+	}
+	return nil
 }
 
 // runChecks is the job.
@@ -208,7 +248,7 @@ func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
 		total["failed"] += int64(result.Failed)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("consistency: %s: %w", c.name(), err))
-			s.cfg.Logger.ErrorContext(ctx, "consistency check failed", "check", c.name(), telemetry.Err, err)
+			s.cfg.Logger.ErrorContext(ctx, "consistency check failed", "check", c.name(), telemetry.Err, text.Error(err))
 		}
 	}
 	return total, errors.Join(errs...)

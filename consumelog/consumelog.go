@@ -63,6 +63,19 @@ type Delivery struct {
 	Attempts      int   // runs so far, the present one included
 }
 
+// replaySuffix cannot be part of a consumer's name.
+const replaySuffix = "@replay"
+
+// ReplayName is the name under which the log keeps the replays of a consumer: deliveries that
+// operators have repeated although the consumer had succeeded with them.
+func ReplayName(consumer string) string { return consumer + replaySuffix }
+
+// IsReplay reports whether a name is one of replays.
+func IsReplay(name string) bool { return strings.HasSuffix(name, replaySuffix) }
+
+// ReplayOf is the consumer that a name stands for, whether or not it is one of replays.
+func ReplayOf(name string) string { return strings.TrimSuffix(name, replaySuffix) }
+
 // Log reads and writes the consume log. It is safe for concurrent use.
 type Log struct {
 	db *bun.DB

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -37,12 +38,18 @@ func (l *Log) Existing(ctx context.Context, idb bun.IDB, names, eventIDs []strin
 // MarkSuccess inserts the SUCCESS rows of deliveries that were never tried
 // before. It must run before their handlers, in the same transaction.
 func (l *Log) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery) error {
-	entries := make([]entry, len(ds))
+	// The shortest statement there is: the columns' defaults say SUCCESS and now.
+	var query strings.Builder
+	query.WriteString("INSERT INTO " + table + " (tenant_id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts) VALUES ")
+	args := make([]any, 0, 8*len(ds))
 	for i, d := range ds {
-		entries[i] = entry{Delivery: d, status: Success}
+		if i > 0 {
+			query.WriteByte(',')
+		}
+		query.WriteString("(?,?,?,?,?,?,?,?)")
+		args = append(args, nullInt(d.TenantID), d.Consumer, d.EventID, d.EventType, nullInt(d.OutboxID), d.AggregateType, d.AggregateID, d.Attempts)
 	}
-	query, args := l.insert(entries)
-	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+	if _, err := tx.ExecContext(ctx, query.String(), args...); err != nil {
 		return fmt.Errorf("consume log: mark deliveries: %w", err)
 	}
 	return nil
@@ -64,6 +71,9 @@ func (l *Log) Annotate(ctx context.Context, tx bun.Tx, consumer string, notes []
 			if err != nil {
 				return fmt.Errorf("consume log: result of event %s cannot be encoded: %w", n.EventID, err)
 			}
+			if _, replaced := text.Inspect(b); replaced {
+				return fmt.Errorf("consume log: result of event %s has a string that is not valid UTF-8: it would not be stored as it is", n.EventID)
+			}
 			result = string(b)
 		}
 		if n.IdempotencyKey != "" {
@@ -80,16 +90,37 @@ func (l *Log) Annotate(ctx context.Context, tx bun.Tx, consumer string, notes []
 	return nil
 }
 
-// Marked reports whether tx still holds the SUCCESS row of the delivery. It is the
-// last statement before COMMIT: a transaction that the server silently ended has lost it.
+// Marked reports whether the delivery has a SUCCESS row.
 func (l *Log) Marked(ctx context.Context, idb bun.IDB, consumer, eventID string) (bool, error) {
 	var n int
-	err := idb.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+table+" WHERE consumer_name = ? AND event_id = ? AND status = 'SUCCESS'",
+	err := idb.QueryRowContext(ctx, "SELECT "+countSuccess+" FROM "+table+" WHERE consumer_name = ? AND event_id = ?",
 		consumer, eventID).Scan(&n)
 	if err != nil {
 		return false, fmt.Errorf("consume log: verify delivery: %w", err)
 	}
 	return n == 1, nil
+}
+
+// countSuccess stands outside the WHERE: inside, PostgreSQL without statistics would choose the
+// index over states.
+const countSuccess = "COUNT(CASE WHEN status = 'SUCCESS' THEN 1 END)"
+
+// Held is what the last look before COMMIT saw.
+type Held struct {
+	Marked bool  // tx still holds the SUCCESS row: a transaction that the server silently ended has lost it
+	Leased bool  // the event is still leased by its owner under the given lock version
+	Now    int64 // in microseconds since the epoch, by the database's clock, to see if other leases are out
+}
+
+// Holds takes the last look before COMMIT, at one delivery of the transaction.
+func (l *Log) Holds(ctx context.Context, tx bun.Tx, consumer, eventID, owner string, lease dialect.Pair) (h Held, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT (SELECT "+countSuccess+" FROM "+table+" WHERE consumer_name = ? AND event_id = ?), "+
+		"(SELECT COUNT(CASE WHEN lock_version = ? AND locked_by = ? AND status = 'DISPATCHING' THEN 1 END) FROM "+eventTable+" WHERE id = ?), "+l.d.Micros(l.d.Now),
+		consumer, eventID, lease.Version, owner, lease.ID).Scan(&h.Marked, &h.Leased, &h.Now)
+	if err != nil {
+		return h, fmt.Errorf("consume log: verify deliveries: %w", err)
+	}
+	return h, nil
 }
 
 // Defer inserts PENDING rows for deliveries that cannot run now, due after delay.
@@ -123,24 +154,6 @@ func (v Verdict) retry() *time.Duration {
 		return &v.Delay
 	}
 	return nil
-}
-
-// Fail inserts the row of a first attempt that did not succeed. It reports false
-// if the delivery has a row already: then somebody else is on it. It must not run
-// in a transaction that goes on: PostgreSQL ends one at a refused key.
-func (l *Log) Fail(ctx context.Context, d Delivery, v Verdict) (bool, error) {
-	if !v.Counts {
-		d.Attempts = 0
-	}
-	query, args := l.insert([]entry{{Delivery: d, status: v.Status, retry: v.retry(), err: text.Clean(v.Error, text.MaxError)}})
-	_, err := l.db.ExecContext(ctx, query, args...)
-	switch {
-	case err == nil:
-		return true, nil
-	case dialect.Classify(err) == dialect.Duplicate:
-		return false, nil
-	}
-	return false, fmt.Errorf("consume log: record failure of event %s: %w", d.EventID, err)
 }
 
 // Begin inserts the PROCESSING row of a delivery that runs without a transaction

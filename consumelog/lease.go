@@ -12,7 +12,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // ErrLeaseLost means that a delivery was taken over: whatever its former holder
@@ -33,6 +32,7 @@ func (d Leased) pair() dialect.Pair { return dialect.Pair{ID: d.ID, Version: d.V
 // ClaimQuery says whose waiting deliveries to lease.
 type ClaimQuery struct {
 	Gate  Gate          // names, order and owner
+	Types []string      // the event types that can be run here
 	Lease time.Duration // how long the lease lasts unless it is renewed
 	Limit int           // at most so many
 }
@@ -44,8 +44,16 @@ func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
 	var claimed []Leased
 	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
 		claimed = nil
+		if l.d.ByIndex != "" {
+			if _, err := tx.ExecContext(ctx, l.d.ByIndex); err != nil {
+				return err
+			}
+		}
 		candidates, err := l.due(ctx, tx, q)
 		if err != nil || len(candidates) == 0 {
+			return err
+		}
+		if err := l.recordUnanswered(ctx, tx, candidates); err != nil {
 			return err
 		}
 		if err := l.take(ctx, tx, q, candidates); err != nil {
@@ -60,6 +68,10 @@ func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
 	return claimed, nil
 }
 
+// inDueIndex is the condition under which PostgreSQL and SQLite have a row in idx_consumer_due:
+// the many that succeed at once cost nothing there. SQLite has to be told in these very words.
+const inDueIndex = " AND status <> 'SUCCESS'"
+
 // due selects and locks candidates, one status and one name a statement, so that
 // each is a walk along idx_consumer_due that needs no sorting.
 func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error) {
@@ -69,8 +81,8 @@ func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error
 			if len(out) >= q.Limit {
 				return out, nil
 			}
-			found, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ? AND next_retry_at <= "+l.d.Now+" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
-				name, string(status), bun.List(q.Gate.Types), q.Limit-len(out))
+			found, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.Now+" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
+				name, string(status), bun.List(q.Types), q.Limit-len(out))
 			if err != nil {
 				return nil, err
 			}
@@ -82,7 +94,7 @@ func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error
 
 func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args ...any) ([]Leased, error) {
 	rows, err := idb.QueryContext(ctx, "SELECT id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, tenant_id, attempts, lock_version, status, "+
-		l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+" FROM "+table+" WHERE "+where, args...)
+		l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+" FROM "+l.d.DueDeliveries(table)+" WHERE "+where, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,9 +117,9 @@ func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args 
 
 func (l *Log) take(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased) error {
 	sort.Slice(ds, func(i, j int) bool { return ds[i].ID < ds[j].ID })
-	_, err := tx.ExecContext(ctx, l.d.UpdatePairs(table, pairsOf(ds),
+	_, err := tx.ExecContext(ctx, l.d.UpdateIDs(table, pairsOf(ds),
 		"status = 'PROCESSING', attempts = attempts + 1, locked_by = ?, lock_version = lock_version + 1, next_retry_at = "+l.d.After+", updated_at = "+l.d.Now,
-		"e.lock_version = t.v"), q.Gate.Owner, dialect.Micro(q.Lease))
+		"1 = 1"), q.Gate.Owner, dialect.Micro(q.Lease))
 	if err != nil {
 		return err
 	}
@@ -158,19 +170,6 @@ func (l *Log) putBack(ctx context.Context, idb bun.IDB, owner string, d Leased, 
 	return l.end(ctx, idb, owner, d, "status = ?, attempts = attempts - 1, next_retry_at = "+l.d.After, string(before), dialect.Micro(delay))
 }
 
-// FailLeased ends a lease with a verdict.
-func (l *Log) FailLeased(ctx context.Context, owner string, d Leased, v Verdict) error {
-	attempts, next, args := "attempts = attempts", "next_retry_at = NULL", []any{string(v.Status), nullText(text.Clean(v.Error, text.MaxError))}
-	if !v.Counts {
-		attempts = "attempts = attempts - 1"
-	}
-	if v.Status.Waiting() {
-		next = "next_retry_at = " + l.d.After
-		args = append(args, dialect.Micro(v.Delay))
-	}
-	return l.end(ctx, l.db, owner, d, "status = ?, error_message = ?, "+attempts+", "+next, args...)
-}
-
 func (l *Log) end(ctx context.Context, idb bun.IDB, owner string, d Leased, set string, args ...any) error {
 	args = append(args, d.ID, owner, d.Version)
 	res, err := idb.ExecContext(ctx, "UPDATE "+table+" SET "+set+", locked_by = NULL, lock_version = lock_version + 1, updated_at = "+l.d.Now+
@@ -184,12 +183,14 @@ func (l *Log) end(ctx context.Context, idb bun.IDB, owner string, d Leased, set 
 	return nil
 }
 
+const heldBy = "e.status = 'PROCESSING' AND e.locked_by = ?"
+
 // Finish marks leased deliveries SUCCESS in the transaction of their handlers, before
 // those run. It locks the rows, and reports [ErrLeaseLost] unless all are still held.
 func (l *Log) Finish(ctx context.Context, idb bun.IDB, owner string, ds []Leased) error {
-	res, err := idb.ExecContext(ctx, l.d.UpdatePairs(table, pairsOf(ds),
+	res, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, pairsOf(ds),
 		"status = 'SUCCESS', next_retry_at = NULL, locked_by = NULL, error_message = NULL, lock_version = lock_version + 1, consumed_at = "+l.d.Now+", updated_at = "+l.d.Now,
-		"e.lock_version = t.v AND e.status = 'PROCESSING' AND e.locked_by = ?"), owner)
+		heldBy), owner)
 	if err != nil {
 		return fmt.Errorf("consume log: mark deliveries: %w", err)
 	}
@@ -204,43 +205,59 @@ func (l *Log) Renew(ctx context.Context, owner string, lease time.Duration, ds [
 	if len(ds) == 0 {
 		return nil, nil
 	}
-	held := "e.lock_version = t.v AND e.status = 'PROCESSING' AND e.locked_by = ?"
-	if _, err := l.db.ExecContext(ctx, l.d.UpdatePairs(table, pairsOf(ds), "next_retry_at = "+l.d.After, held), dialect.Micro(lease), owner); err != nil {
+	if _, err := l.db.ExecContext(ctx, l.d.UpdateIDs(table, pairsOf(ds), "next_retry_at = "+l.d.After, heldBy), dialect.Micro(lease), owner); err != nil {
 		return nil, fmt.Errorf("consume log: renew leases: %w", err)
 	}
-	rows, err := l.db.QueryContext(ctx, "SELECT t.id FROM "+l.d.Pairs(pairsOf(ds))+" LEFT JOIN "+table+" e ON e.id = t.id AND "+held+" WHERE e.id IS NULL", owner)
+	rows, err := l.db.QueryContext(ctx, "SELECT e.id FROM "+l.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(ds))+" AND "+heldBy, owner)
 	if err != nil {
 		return nil, fmt.Errorf("consume log: renew leases: %w", err)
 	}
 	defer rows.Close()
+	held := make(map[int64]bool, len(ds))
 	for rows.Next() {
 		var id int64
 		if err := rows.Scan(&id); err != nil {
 			return nil, fmt.Errorf("consume log: renew leases: %w", err)
 		}
-		lost = append(lost, id)
+		held[id] = true
+	}
+	for _, d := range ds {
+		if !held[d.ID] {
+			lost = append(lost, d.ID)
+		}
 	}
 	return lost, rows.Err()
 }
 
+// Due is a condition, and its arguments, that holds when a delivery of one of the names is due: each
+// part of it is a look at one place of idx_consumer_due.
+func (l *Log) Due(names []string) (cond string, args []any) {
+	if len(names) == 0 {
+		return "1 = 0", nil
+	}
+	var parts []string
+	for _, name := range names {
+		for _, s := range []Status{Failed, Pending, Processing} {
+			parts = append(parts, "EXISTS (SELECT 1 FROM "+table+" WHERE consumer_name = ? AND status = '"+string(s)+"'"+inDueIndex+" AND next_retry_at <= "+l.d.Now+")")
+			args = append(args, name)
+		}
+	}
+	return strings.Join(parts, " OR "), args
+}
+
 // DueConsumers tells which of the names have a delivery that is due.
 func (l *Log) DueConsumers(ctx context.Context, names []string) ([]string, error) {
-	if len(names) == 0 {
+	var parts []string
+	var args []any
+	for _, name := range names {
+		cond, its := l.Due([]string{name})
+		parts = append(parts, "SELECT ? AS name FROM (SELECT 1 AS one) AS o WHERE "+cond)
+		args = append(append(args, name), its...)
+	}
+	if len(parts) == 0 {
 		return nil, nil
 	}
-	var query strings.Builder
-	args := make([]any, 0, 4*len(names))
-	for i, name := range names {
-		if i > 0 {
-			query.WriteString(" UNION ALL ")
-		}
-		due := func(s Status) string {
-			return "EXISTS (SELECT 1 FROM " + table + " WHERE consumer_name = ? AND status = '" + string(s) + "' AND next_retry_at <= " + l.d.Now + ")"
-		}
-		query.WriteString("SELECT ? AS name FROM (SELECT 1 AS one) AS o WHERE " + due(Failed) + " OR " + due(Pending) + " OR " + due(Processing))
-		args = append(args, name, name, name, name)
-	}
-	return l.column(ctx, l.db, query.String(), args...)
+	return l.column(ctx, l.db, strings.Join(parts, " UNION ALL "), args...)
 }
 
 func pairsOf(ds []Leased) []dialect.Pair {

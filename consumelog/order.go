@@ -13,12 +13,15 @@ import (
 type Gate struct {
 	// Names are the consumer's name and its aliases.
 	Names []string
-	// Types are the event types the consumer handles.
+	// Types are the event types the consumer handles, here or anywhere else.
 	Types []string
 	// Ordered consumers wait for every earlier event of the aggregate.
 	Ordered bool
 	// PassDead lets events pass an earlier one that is DEAD for this consumer.
 	PassDead bool
+	// Replay says that these are replays: they wait only for earlier replays, not for events that
+	// nobody replays.
+	Replay bool
 	// Owner is the instance that asks. It must hold the outbox lease of every
 	// event that is asked for with a lock version.
 	Owner string
@@ -51,41 +54,79 @@ const (
 // consumer, whatever else is its state. An event that its producer delayed takes
 // its place in the order when it falls due.
 func (l *Log) Ask(ctx context.Context, idb bun.IDB, g Gate, pairs []dialect.Pair) (map[int64]Answer, error) {
-	blocked, args := "", []any{g.Owner}
-	if g.Ordered {
-		done := []string{string(Success), string(Skipped)}
-		if g.PassDead {
-			done = append(done, string(Dead))
-		}
-		args = append(args, bun.List(g.Types), bun.List(g.Names), bun.List(done))
-		mine := ""
-		if g.trustMine {
-			mine = " OR (l.status = 'PROCESSING' AND l.locked_by = ? AND l.next_retry_at > " + l.d.Now + ")"
-			args = append(args, g.Owner)
-		}
-		blocked = `WHEN EXISTS (SELECT 1 FROM ` + eventTable + ` p
-			WHERE ` + l.d.Siblings("p", "e") + ` AND p.id < e.id AND p.event_type IN (?)
-			AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > ` + l.d.Now + `)
-			AND NOT EXISTS (SELECT 1 FROM ` + table + ` l WHERE l.event_id = p.event_id AND l.consumer_name IN (?)
-				AND (l.status IN (?)` + mine + `))) THEN 'blocked'`
+	blocked, args := l.blocked(g)
+	byID := make([]dialect.Pair, len(pairs))
+	for i, p := range pairs {
+		byID[i].ID = p.ID
 	}
-	rows, err := idb.QueryContext(ctx, `SELECT t.id, CASE WHEN e.id IS NULL THEN 'gone' WHEN e.status = 'SENT' THEN 'closed'
-		WHEN t.v <> 0 AND (e.lock_version <> t.v OR e.status <> 'DISPATCHING' OR e.locked_by <> ?) THEN 'lost'
-		`+blocked+` ELSE 'open' END FROM `+l.d.Pairs(pairs)+` LEFT JOIN `+eventTable+` e ON e.id = t.id`, args...)
+	rows, err := idb.QueryContext(ctx, "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "+blocked+" FROM "+l.d.Keyed(eventTable)+" WHERE "+dialect.IDs(byID), args...)
 	if err != nil {
 		return nil, fmt.Errorf("consume log: check order: %w", err)
 	}
 	defer rows.Close()
-	answers := make(map[int64]Answer, len(pairs))
+	found := make(map[int64]asked, len(pairs))
 	for rows.Next() {
 		var id int64
-		var answer string
-		if err := rows.Scan(&id, &answer); err != nil {
+		var a asked
+		if err := rows.Scan(&id, &a.status, &a.version, &a.owner, &a.blocked); err != nil {
 			return nil, fmt.Errorf("consume log: check order: %w", err)
 		}
-		answers[id] = Answer(answer)
+		found[id] = a
+	}
+	answers := make(map[int64]Answer, len(pairs))
+	for _, p := range pairs {
+		answers[p.ID] = Gone
+		if a, ok := found[p.ID]; ok {
+			answers[p.ID] = a.answer(g.Owner, p.Version)
+		}
 	}
 	return answers, rows.Err()
+}
+
+// asked is what the database says of an event.
+type asked struct {
+	status, owner string
+	version       int64
+	blocked       bool
+}
+
+func (a asked) answer(owner string, version int64) Answer {
+	switch {
+	case a.status == "SENT":
+		return Closed
+	case version != 0 && (a.version != version || a.status != "DISPATCHING" || a.owner != owner):
+		return Lost
+	case a.blocked:
+		return Blocked
+	}
+	return Open
+}
+
+// blocked is an expression that is 1 if an earlier event is in the way of the event e.
+func (l *Log) blocked(g Gate) (string, []any) {
+	if !g.Ordered {
+		return "0", nil
+	}
+	done := []string{string(Success), string(Skipped)}
+	if g.PassDead {
+		done = append(done, string(Dead))
+	}
+	mine, args := "", []any{bun.List(g.Types), bun.List(done)}
+	if g.trustMine {
+		mine = " OR (l.status = 'PROCESSING' AND l.locked_by = ? AND l.next_retry_at > " + l.d.Now + ")"
+		args = append(args, g.Owner)
+	}
+	unfinished := "0 = (SELECT COUNT(CASE WHEN l.status IN (?)" + mine + " THEN 1 END)"
+	if g.Replay {
+		unfinished = "0 < (SELECT COUNT(CASE WHEN NOT (l.status IN (?)" + mine + ") THEN 1 END)"
+	}
+	// The status stands outside the WHERE of the inner query: inside, PostgreSQL would choose
+	// the index over states as long as it has no statistics.
+	return `CASE WHEN EXISTS (SELECT 1 FROM ` + eventTable + ` p
+		WHERE ` + l.d.Siblings("p", "e") + ` AND p.id < e.id AND p.event_type IN (?)
+		AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > ` + l.d.Now + `)
+		AND ` + unfinished + ` FROM ` + table + ` l
+			WHERE l.consumer_name IN (?) AND l.event_id = p.event_id)) THEN 1 ELSE 0 END`, append(args, bun.List(g.Names))
 }
 
 // WakeNext makes the waiting deliveries of later events of the same aggregates due at once,
@@ -95,9 +136,9 @@ func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, ended .
 	for i, d := range ended {
 		pairs[i] = dialect.Pair{ID: d.OutboxID}
 	}
-	rows, err := idb.QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.FromPairs(eventTable, pairs)+" "+
+	rows, err := idb.QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Keyed(eventTable)+" "+
 		"JOIN "+eventTable+" n ON "+l.d.Siblings("n", "e")+" AND n.id > e.id "+
-		"JOIN "+table+" l ON l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now+" ORDER BY l.id LIMIT 500", bun.List(names))
+		"JOIN "+table+" l ON l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now+" WHERE "+dialect.IDs(pairs)+" ORDER BY l.id LIMIT 500", bun.List(names))
 	if err != nil {
 		return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
 	}
@@ -113,7 +154,7 @@ func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, ended .
 	if err := rows.Err(); err != nil || len(waiting) == 0 {
 		return err
 	}
-	if _, err := idb.ExecContext(ctx, l.d.UpdatePairs(table, waiting, "next_retry_at = "+l.d.Now, "e.status = 'PENDING'")); err != nil {
+	if _, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, waiting, "next_retry_at = "+l.d.Now, "e.status = 'PENDING'")); err != nil {
 		return fmt.Errorf("consume log: wake waiting deliveries: %w", err)
 	}
 	return nil

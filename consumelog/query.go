@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
-
-	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // States tells the state of every delivery of the events: event id → consumer → status.
@@ -54,14 +52,15 @@ func (l *Log) Counts(ctx context.Context) (map[Status]int64, error) {
 type Lag struct {
 	Waiting int64         // PENDING, FAILED and PROCESSING deliveries
 	Oldest  time.Duration // age of the oldest of them
+	Dead    int64         // deliveries that wait for an operator
 }
 
 // Lag measures the retry queue of a consumer, under all of its names.
 func (l *Log) Lag(ctx context.Context, names ...string) (Lag, error) {
 	var lag Lag
 	var oldest int64
-	err := l.db.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MAX("+l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+"), 0) FROM "+table+
-		" WHERE consumer_name IN (?) AND status IN ('PENDING', 'FAILED', 'PROCESSING')", bun.List(names)).Scan(&lag.Waiting, &oldest)
+	err := l.db.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MAX("+l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+"), 0), (SELECT COUNT(*) FROM "+table+" WHERE consumer_name IN (?) AND status = 'DEAD'"+inDueIndex+") FROM "+table+
+		" WHERE consumer_name IN (?) AND status IN ('PENDING', 'FAILED', 'PROCESSING')"+inDueIndex, bun.List(names), bun.List(names)).Scan(&lag.Waiting, &oldest, &lag.Dead)
 	if err != nil {
 		return Lag{}, fmt.Errorf("consume log: measure the lag: %w", err)
 	}
@@ -111,23 +110,4 @@ func (l *Log) ByEvents(ctx context.Context, eventIDs ...string) ([]Record, error
 		out = append(out, r)
 	}
 	return out, rows.Err()
-}
-
-// Attempt is one run of a delivery that did not succeed.
-type Attempt struct {
-	Delivery
-	Outcome  Status
-	Error    string
-	Instance string
-	Duration time.Duration
-}
-
-// RecordAttempt adds an attempt to the history of its delivery.
-func (l *Log) RecordAttempt(ctx context.Context, a Attempt) error {
-	_, err := l.db.ExecContext(ctx, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, "+l.d.Now+")",
-		a.Consumer, a.EventID, a.Attempts, string(a.Outcome), nullText(text.Clean(a.Error, text.MaxError)), a.Instance, a.Duration.Microseconds())
-	if err != nil {
-		return fmt.Errorf("consume log: record attempt on event %s: %w", a.EventID, err)
-	}
-	return nil
 }

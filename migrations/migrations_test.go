@@ -133,7 +133,7 @@ func TestUpRefusesWhatItDidNotWrite(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorContains(t, migrations.Up(t.Context(), db), "0001_bluecone.sql has changed since it was applied")
 
-		_, err = db.ExecContext(t.Context(), "UPDATE bc_schema_version SET version = 99")
+		_, err = db.ExecContext(t.Context(), "UPDATE bc_schema_version SET version = 99 WHERE version = 1")
 		require.NoError(t, err)
 		require.ErrorContains(t, migrations.Up(t.Context(), db), "the database is ahead: it has version 99")
 	})

@@ -1,9 +1,11 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -24,28 +26,51 @@ const claimPages = 10
 
 // claim is what one claim transaction has leased.
 type claim struct {
-	rows      []eventrow.Row // with the lock version of the new lease
+	rows      []claimedRow   // with the lock version of the new lease
+	until     int64          // when the leases end, by the database's clock, or a little earlier
 	consumers []registration // all consumers of the deployment, as of the claim
 	full      bool           // whether more may be due
+	handed    bool           // not searched for, but handed over after the commit
+	blocked   bool           // some were left alone for the sake of earlier ones
+	from      int64          // where it started, 0 for the front
 }
 
 // claim leases up to limit due events of one status, in a short READ COMMITTED
 // transaction that is over before any handler runs.
-func (s *session) claim(ctx context.Context, due string, limit int) (c claim, err error) {
-	o := s.p.ob
+func (s *session) claim(ctx context.Context, due string, limit int, thorough bool) (c claim, err error) {
+	o, where, args := s.p.ob, due, []any(nil)
+	if due == dueNew {
+		if c.from = s.lookout.from(thorough); c.from > 0 {
+			where, args = where+" AND e.next_retry_at >= "+o.d.At, []any{c.from}
+		}
+	}
+	from := c.from
+	defer s.lanes.Turn()()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		c = claim{}
+		c = claim{from: from}
+		if o.d.ByIndex != "" {
+			if _, err := tx.ExecContext(ctx, o.d.ByIndex); err != nil {
+				return err
+			}
+		}
 		for page := range claimPages {
-			rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, "WHERE "+due+" ORDER BY e.next_retry_at, e.id LIMIT ? OFFSET ?"+o.d.SkipLocked), limit, page*limit)
+			began := time.Now()
+			rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Due(table)+" WHERE "+where+" ORDER BY e.next_retry_at, e.id LIMIT ? OFFSET ?"+o.d.SkipLocked), append(args, limit, page*limit)...)
 			if err != nil {
 				return err
+			}
+			if due == dueNew && page == 0 {
+				s.lookout.saw(from, time.Since(began), lastDue(rows))
 			}
 			c.full = len(rows) == limit
-			free, err := s.heads(ctx, tx, rows)
-			if err != nil {
-				return err
+			if len(rows) > 0 {
+				free, err := s.heads(ctx, tx, rows)
+				if err != nil {
+					return err
+				}
+				c.rows = append(c.rows, free...)
+				c.blocked = c.blocked || len(free) < len(rows)
 			}
-			c.rows = append(c.rows, free...)
 			if !c.full || 2*len(c.rows) >= limit {
 				break
 			}
@@ -53,11 +78,12 @@ func (s *session) claim(ctx context.Context, due string, limit int) (c claim, er
 		if len(c.rows) == 0 {
 			return nil
 		}
-		if err := s.lease(ctx, tx, c.rows, due == s.expired()); err != nil {
+		var now int64
+		if c.consumers, now, err = o.registrations(ctx, tx); err != nil {
 			return err
 		}
-		c.consumers, err = o.registrations(ctx, tx)
-		return err
+		c.until = now + dialect.Micro(s.p.cfg.Lease)
+		return s.lease(ctx, tx, c.rows, due == s.expired())
 	})
 	if err != nil {
 		return claim{}, fmt.Errorf("outbox: claim: %w", err)
@@ -65,69 +91,121 @@ func (s *session) claim(ctx context.Context, due string, limit int) (c claim, er
 	return c, nil
 }
 
-// heads drops rows whose aggregate has an earlier row that is NEW, DISPATCHING, parked or
-// due, unless that row is in this claim too or leased by this instance. It reads after
-// the rows are locked. So two instances never work on two events of one aggregate.
-func (s *session) heads(ctx context.Context, tx bun.Tx, rows []eventrow.Row) ([]eventrow.Row, error) {
+// claimedRow is an event of a claim.
+type claimedRow struct {
+	eventrow.Row
+	// behind says that an earlier event of the aggregate was open before this claim, or was
+	// claimed before: the order has to be looked up when this one is delivered.
+	behind bool
+}
+
+// lastDue is when the last of the rows was due, 0 if there is none.
+func lastDue(rows []eventrow.Row) int64 {
 	if len(rows) == 0 {
-		return nil, nil
+		return 0
 	}
-	o, pairs := s.p.ob, make([]dialect.Pair, len(rows))
-	for i, r := range rows {
-		pairs[i] = dialect.Pair{ID: r.OutboxID}
+	return rows[len(rows)-1].DueAt
+}
+
+// heads keeps, in id order, the rows that may be worked on here. It drops those whose aggregate
+// has an earlier row that is NEW, DISPATCHING, parked or due, unless that row is in this claim too
+// or leased by this instance. It reads after the rows are locked. So two instances never work on
+// two events of one aggregate.
+func (s *session) heads(ctx context.Context, tx bun.IDB, rows []eventrow.Row) ([]claimedRow, error) {
+	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
+	claims := make(map[[2]string][]eventrow.Row, len(rows))
+	for _, r := range rows {
+		key := [2]string{r.AggregateType, r.AggregateID}
+		claims[key] = append(claims[key], r)
 	}
-	query := "SELECT e.id, p.id FROM " + o.d.FromPairs(table, pairs) + " JOIN " + table + " p ON " + o.d.Siblings("p", "e") + " AND p.id < e.id " +
-		"WHERE p.status IN ('NEW', 'DISPATCHING', 'SCHEDULED') AND NOT (p.status = 'DISPATCHING' AND p.locked_by = ? AND p.next_retry_at > " + o.d.Now + ") " +
-		"AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > " + o.d.Now + ")"
-	found, err := tx.QueryContext(ctx, query, s.p.owner)
+	first, behind, err := s.earlier(ctx, tx, claims)
 	if err != nil {
 		return nil, err
 	}
-	defer found.Close()
-	earlier := make(map[int64][]int64)
-	for found.Next() {
-		var row, before int64
-		if err := found.Scan(&row, &before); err != nil {
-			return nil, err
+	kept := make([]claimedRow, 0, len(rows))
+	for _, r := range rows {
+		key := [2]string{r.AggregateType, r.AggregateID}
+		if blocker, ok := first[key]; ok && blocker < r.OutboxID {
+			continue
 		}
-		earlier[row] = append(earlier[row], before)
+		behind[key] = behind[key] || r.LockVersion > 0
+		kept = append(kept, claimedRow{Row: r, behind: behind[key]})
 	}
-	if err := found.Err(); err != nil {
-		return nil, err
-	}
-	return withoutBlocked(rows, earlier), nil
+	return kept, nil
 }
 
-// withoutBlocked keeps, in id order, the rows all of whose earlier rows are kept as well.
-func withoutBlocked(rows []eventrow.Row, earlier map[int64][]int64) []eventrow.Row {
-	rows = slices.Clone(rows)
-	slices.SortFunc(rows, func(a, b eventrow.Row) int { return int(a.OutboxID - b.OutboxID) })
-	kept := make(map[int64]bool, len(rows))
-	return slices.DeleteFunc(rows, func(r eventrow.Row) bool {
-		for _, before := range earlier[r.OutboxID] {
-			if !kept[before] {
-				return true
-			}
+// earlier looks for open events that lie before the last claimed one of each aggregate and are
+// not claimed. It returns the first of each aggregate that somebody else must deliver, and which
+// aggregates have any.
+func (s *session) earlier(ctx context.Context, tx bun.IDB, claims map[[2]string][]eventrow.Row) (first map[[2]string]int64, behind map[[2]string]bool, err error) {
+	first, behind = make(map[[2]string]int64), make(map[[2]string]bool)
+	o, pairs, keys := s.p.ob, make([]dialect.Pair, 0, len(claims)), make(map[int64][2]string, len(claims))
+	for key, rows := range claims {
+		last := rows[len(rows)-1].OutboxID
+		pairs, keys[last] = append(pairs, dialect.Pair{ID: last}), key
+	}
+	// Nearly always nothing else is open, which the index alone tells.
+	open, err := o.idPairs(ctx, tx, "SELECT e.id, COUNT(*) FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+" AND p.id < e.id WHERE "+dialect.IDs(pairs)+" GROUP BY e.id")
+	if err != nil {
+		return nil, nil, err
+	}
+	pairs = pairs[:0]
+	for _, p := range open {
+		if key := keys[p[0]]; p[1] > int64(len(claims[key])-1) {
+			behind[key] = true
+			pairs = append(pairs, dialect.Pair{ID: p[0]})
 		}
-		kept[r.OutboxID] = true
-		return false
-	})
+	}
+	if len(pairs) == 0 {
+		return first, behind, nil
+	}
+	others, err := o.idPairs(ctx, tx, "SELECT e.id, p.id FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+" AND p.id < e.id "+
+		"WHERE "+dialect.IDs(pairs)+" AND p.status IN ('NEW', 'DISPATCHING', 'SCHEDULED') AND NOT (p.status = 'DISPATCHING' AND p.locked_by = ? AND p.next_retry_at > "+o.d.Now+") "+
+		"AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > "+o.d.Now+")", s.p.owner)
+	for _, p := range others {
+		key := keys[p[0]]
+		if slices.ContainsFunc(claims[key], func(r eventrow.Row) bool { return r.OutboxID == p[1] }) {
+			continue
+		}
+		if f, ok := first[key]; !ok || p[1] < f {
+			first[key] = p[1]
+		}
+	}
+	return first, behind, err
+}
+
+// idPairs runs a query for pairs of whole numbers.
+func (o *Outbox) idPairs(ctx context.Context, tx bun.IDB, query string, args ...any) ([][2]int64, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out [][2]int64
+	for rows.Next() {
+		var p [2]int64
+		if err := rows.Scan(&p[0], &p[1]); err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, rows.Err()
 }
 
 // lease turns the locked rows into DISPATCHING rows of this instance, in id order.
-func (s *session) lease(ctx context.Context, tx bun.Tx, rows []eventrow.Row, expired bool) error {
+func (s *session) lease(ctx context.Context, tx bun.Tx, rows []claimedRow, expired bool) error {
 	o, pairs, count := s.p.ob, make([]dialect.Pair, len(rows)), ""
 	for i, r := range rows {
-		pairs[i] = dialect.Pair{ID: r.OutboxID, Version: r.LockVersion}
+		pairs[i] = dialect.Pair{ID: r.OutboxID} // locked by this transaction
 		rows[i].LockVersion++
 		if expired {
 			rows[i].RetryCount++
 			count = "retry_count = retry_count + 1, "
 		}
 	}
-	_, err := tx.ExecContext(ctx, o.d.UpdatePairs(table, pairs,
+	_, err := tx.ExecContext(ctx, o.d.UpdateIDs(table, pairs,
 		count+"status = 'DISPATCHING', locked_by = ?, lock_version = lock_version + 1, next_retry_at = "+o.d.After+", updated_at = "+o.d.Now,
-		"e.lock_version = t.v"), s.p.owner, dialect.Micro(s.p.cfg.Lease))
+		"1 = 1"), s.p.owner, dialect.Micro(s.p.cfg.Lease))
 	return err
 }
 

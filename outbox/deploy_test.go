@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,6 +67,69 @@ func TestEventWithoutAConsumerIsParkedAndKeepsItsPlace(t *testing.T) {
 		fresh.once()
 		fresh.once()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 3}, fresh.statuses())
+		require.Equal(t, []string{"1", "2"}, fresh.sequence("1"))
+	})
+}
+
+// counterOfNewRelease takes a type more than the old release's consumer of the same name.
+func (f *fixture) counterOfNewRelease(fail *atomic.Bool) {
+	c := f.bus.Consumer("Counter", bus.ConsumerConfig{})
+	bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+		return effect(ctx, tx, m, m.Payload.Seq)
+	})
+	bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[renamed]) error {
+		if fail.Load() {
+			return errHandler
+		}
+		return effect(ctx, tx, m, 1)
+	})
+}
+
+// A consumer that takes a type more in the new release gets events of that type, even if an instance
+// of the old release publishes them, and even after that one has announced itself again.
+func TestRollingDeployOfAConsumerThatTakesMore(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		old, fresh := newFixture(t, db), newFixture(t, db)
+		old.effects()
+		old.counting("Counter", bus.ConsumerConfig{})
+		for _, f := range []*fixture{old, fresh} {
+			bus.On(f.bus.Consumer("Other", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[renamed]) error { return nil })
+		}
+		fresh.counterOfNewRelease(&atomic.Bool{})
+		fresh.once()
+		old.once()
+		old.save(keyless("1"))
+		old.once()
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1, consumelog.Pending: 1}, old.deliveries())
+		fresh.once()
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, old.statuses())
+		require.Equal(t, 1, old.count("SELECT COUNT(*) FROM effect WHERE consumer = 'Counter'"))
+	})
+}
+
+// An event that only the new release takes keeps its place before later ones, on instances of the
+// old release too.
+func TestRollingDeployKeepsTheOrderOfTypesThatAreNew(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		old, fresh := newFixture(t, db), newFixture(t, db)
+		old.effects()
+		old.counting("Counter", bus.ConsumerConfig{})
+		var fail atomic.Bool
+		fail.Store(true)
+		fresh.counterOfNewRelease(&fail)
+		fresh.save(keyless("1"), orderPaid{OrderID: "1", Seq: 2})
+		fresh.once()
+		require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1, consumelog.Pending: 1}, fresh.deliveries())
+		old.hurry()
+		old.once()
+		require.Equal(t, 0, old.count("SELECT COUNT(*) FROM effect"), "the first has not had its effect yet")
+		fail.Store(false)
+		for range 3 {
+			fresh.hurry()
+			fresh.once()
+		}
 		require.Equal(t, []string{"1", "2"}, fresh.sequence("1"))
 	})
 }

@@ -21,7 +21,9 @@ const (
 // dispatch hands claimed events, in id order, to the lanes of their consumers. What a lane does
 // not take, and what belongs to consumers of other instances, waits in the consume log.
 func (s *session) dispatch(ctx context.Context, c claim) error {
-	s.setPaused(c.consumers)
+	if !c.handed {
+		s.learn(c.consumers)
+	}
 	rows, err := s.park(ctx, c)
 	if err != nil || len(rows) == 0 {
 		return err
@@ -29,13 +31,17 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 	flights := make([]*flight, len(rows))
 	var waiting []consumelog.Delivery
 	for i, row := range rows {
-		flights[i] = s.launch(row)
+		flights[i] = s.launch(row, c)
 		waiting = append(waiting, s.route(flights[i], c.consumers)...)
 	}
 	for _, consumer := range s.consumers {
 		waiting = append(waiting, s.offer(consumer, flights)...)
 	}
-	err = s.p.ob.log.Defer(ctx, s.p.ob.db, waiting, 0)
+	if len(waiting) > 0 {
+		over := s.lanes.Turn()
+		err = s.p.ob.log.Defer(ctx, s.p.ob.db, waiting, 0)
+		over()
+	}
 	for _, f := range flights {
 		f.done(bus.Succeeded) // the dispatch itself
 	}
@@ -76,7 +82,7 @@ func (s *session) offer(c *bus.Consumer, flights []*flight) []consumelog.Deliver
 			alone = append(alone, f)
 		default:
 			wanted = append(wanted, f)
-			events = append(events, bus.Claimed{Envelope: f.env, Lease: f.ctx, Done: f.done, LockVersion: f.row.LockVersion, Fresh: f.fresh})
+			events = append(events, bus.Claimed{Envelope: f.env, Lease: f.ctx, Done: f.done, LockVersion: f.row.LockVersion, Until: f.until.Load, Fresh: f.fresh, Behind: f.behind})
 		}
 	}
 	taken := 0
@@ -102,7 +108,7 @@ func deliveryOf(f *flight, consumer string) consumelog.Delivery {
 
 // park puts events whose type nobody consumes aside for a while, gives back the later
 // events of their aggregates, and returns the rest.
-func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err error) {
+func (s *session) park(ctx context.Context, c claim) (rows []claimedRow, err error) {
 	o := s.p.ob
 	behind := make(map[[2]string]bool)
 	var park, back []*flight
@@ -110,12 +116,12 @@ func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err e
 		key := [2]string{row.AggregateType, row.AggregateID}
 		switch {
 		case behind[key]:
-			back = append(back, &flight{row: row})
-		case s.unroutable(row, c.consumers):
+			back = append(back, &flight{row: row.Row})
+		case s.unroutable(row.Row, c.consumers):
 			behind[key] = true
-			park = append(park, &flight{row: row})
+			park = append(park, &flight{row: row.Row})
 			telemetry.Add(ctx, o.metrics.Unroutable, 1, telemetry.EventType, row.Type)
-			s.warnUnroutable(ctx, row)
+			s.warnUnroutable(ctx, row.Row)
 		default:
 			rows = append(rows, row)
 		}

@@ -43,9 +43,15 @@ type fixture struct {
 
 func newFixture(t *testing.T, db *bun.DB) *fixture {
 	t.Helper()
+	return newFixtureOf(t, db, outbox.Config{})
+}
+
+func newFixtureOf(t *testing.T, db *bun.DB, cfg outbox.Config) *fixture {
+	t.Helper()
 	f := &fixture{t: t, db: db}
 	var err error
-	f.ob, err = outbox.New(db, outbox.Config{Logger: logger()})
+	cfg.Logger = logger()
+	f.ob, err = outbox.New(db, cfg)
 	require.NoError(t, err)
 	f.bus = bus.New(db, bus.Config{Logger: logger()})
 	f.log = f.ob.Log()
@@ -180,7 +186,7 @@ func (f *fixture) hurry() {
 // eventually polls until ok answers true.
 func (f *fixture) eventually(ok func() bool, what string) {
 	f.t.Helper()
-	require.Eventually(f.t, ok, 30*time.Second, 5*time.Millisecond, what)
+	require.Eventually(f.t, ok, time.Minute, 5*time.Millisecond, what)
 }
 
 func ids(n int) []string {

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 
@@ -17,18 +18,22 @@ type flight struct {
 	cancel context.CancelCauseFunc
 	needed []string // consumers that must have a row when the event is settled
 	fresh  bool     // first claim ever: what this instance saw is all there is
+	handed bool     // routed by a registry that may be a little old
+	behind bool     // an earlier event of the aggregate is open, or may be
 
 	status Status // what it was settled as, "" while it is not
 
+	until  atomic.Int64 // when the lease ends, in microseconds by the database's clock
 	open   atomic.Int32 // deliveries without an outcome, plus one for the dispatch itself
 	clean  atomic.Bool  // every delivery has succeeded here
 	landed func(*flight)
 }
 
-func newFlight(row eventrow.Row, landed func(*flight)) *flight {
-	f := &flight{row: row, env: bus.EnvelopeOf(row), fresh: row.LockVersion == 1, landed: landed}
+func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
+	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, behind: row.behind, handed: c.handed, landed: landed}
 	f.ctx, f.cancel = context.WithCancelCause(context.Background())
 	f.clean.Store(true)
+	f.until.Store(c.until)
 	return f
 }
 
@@ -49,6 +54,8 @@ func (f *flight) pair() dialect.Pair {
 // delivered reports whether the event is SENT for certain, without a look at the log:
 // nobody else can have written about a delivery of it.
 func (f *flight) delivered() bool { return f.fresh && f.clean.Load() }
+
+func byID(a, b *flight) int { return cmp.Compare(a.row.OutboxID, b.row.OutboxID) }
 
 func pairsOf(flights []*flight) []dialect.Pair {
 	pairs := make([]dialect.Pair, len(flights))

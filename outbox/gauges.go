@@ -2,13 +2,14 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
-// The gauges of a running publisher. All but the first describe the whole deployment: every
-// instance reports the same, so take the maximum over instances, not the sum.
+// The gauges of a running publisher. All but the first and the last describe the whole deployment:
+// every instance reports the same, so take the maximum over instances, not the sum.
 const (
 	gaugeInFlight = "outbox.event.in_flight"
 	gaugePending  = "outbox.event.pending"
@@ -16,11 +17,16 @@ const (
 	gaugeDead     = "outbox.event.dead_now"
 	gaugeLag      = "consumer.lag"
 	gaugeLagAge   = "consumer.lag_age"
+	gaugeLost     = "consumer.dead_now"
+	gaugeClock    = "instance.clock_offset"
 )
 
 // gauge makes the gauges readable for as long as the session runs. A meter that refuses them
 // costs a log line, not the publisher.
 func (s *session) gauge(ctx context.Context) (stop func()) {
+	for _, c := range s.consumers {
+		s.p.ob.metrics.ZeroEvents(ctx, c.EventTypes())
+	}
 	unregister, err := s.p.ob.metrics.Gauges(s.measure,
 		telemetry.Gauge{Name: gaugeInFlight, Help: "Events that this instance has claimed and not yet settled.", Unit: "{event}"},
 		telemetry.Gauge{Name: gaugePending, Help: "Events that are NEW, SCHEDULED, DISPATCHING or FAILED.", Unit: "{event}"},
@@ -28,6 +34,8 @@ func (s *session) gauge(ctx context.Context) (stop func()) {
 		telemetry.Gauge{Name: gaugeDead, Help: "Events that wait for an operator.", Unit: "{event}"},
 		telemetry.Gauge{Name: gaugeLag, Help: "Deliveries that wait in the consumer's retry queue.", Unit: "{delivery}"},
 		telemetry.Gauge{Name: gaugeLagAge, Help: "Age of the oldest delivery in the consumer's retry queue.", Unit: "s"},
+		telemetry.Gauge{Name: gaugeLost, Help: "Deliveries to the consumer that wait for an operator.", Unit: "{delivery}"},
+		telemetry.Gauge{Name: gaugeClock, Help: "How far the database's clock is ahead of this instance's.", Unit: "s"},
 	)
 	if err != nil {
 		s.p.ob.logger.WarnContext(ctx, "the gauges of the outbox are not available", telemetry.Err, err)
@@ -61,6 +69,19 @@ func (s *session) measure(ctx context.Context, set func(name string, v float64, 
 		}
 		set(gaugeLag, float64(lag.Waiting), telemetry.Consumer, c.Name())
 		set(gaugeLagAge, lag.Oldest.Seconds(), telemetry.Consumer, c.Name())
+		set(gaugeLost, float64(lag.Dead), telemetry.Consumer, c.Name())
 	}
+	return s.p.ob.measureClock(ctx, set)
+}
+
+// measureClock compares the clocks: half of the round trip is how far the answer may be off.
+func (o *Outbox) measureClock(ctx context.Context, set func(name string, v float64, kv ...string)) error {
+	var micros int64
+	before := time.Now()
+	if err := o.db.QueryRowContext(ctx, "SELECT "+o.d.Micros(o.d.Now)).Scan(&micros); err != nil {
+		return fmt.Errorf("outbox: read the database's clock: %w", err)
+	}
+	trip := time.Since(before)
+	set(gaugeClock, time.UnixMicro(micros).Sub(before.Add(trip/2)).Seconds())
 	return nil
 }

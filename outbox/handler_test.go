@@ -89,7 +89,7 @@ func TestStuckHandlerIsAbandoned(t *testing.T) {
 			f.effects()
 			gate := make(chan struct{})
 			defer close(gate)
-			bus.On(f.bus.Consumer("Stuck", bus.ConsumerConfig{Timeout: 10 * time.Millisecond, Concurrency: 1, Batch: 1}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+			bus.On(f.bus.Consumer("Stuck", bus.ConsumerConfig{Timeout: 2 * time.Second, Concurrency: 1, Batch: 1}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
 				if m.AggregateID == "stuck" {
 					<-gate
 				}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
@@ -157,6 +158,43 @@ func TestSwallowedLockWaitNeverCommits(t *testing.T) {
 	require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
 }
 
+// Whoever is given a delivery that somebody else is at waits before its handler, not after: the handler
+// never runs twice at a time.
+func TestTwinsNeverRunAtOnce(t *testing.T) {
+	t.Parallel()
+	for dialect, waiting := range map[string]string{ // how many wait for a lock
+		"mysql":    "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'",
+		"postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+	} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, dialect)
+			one := newFixture(t, migrated(t, dsn))
+			two := one.another(dsn)
+			var entered atomic.Int64
+			gate := make(chan struct{})
+			for _, f := range []*fixture{one, two} {
+				bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
+					entered.Add(1)
+					<-gate
+					return nil
+				})
+			}
+			one.save(orderPaid{OrderID: "1"})
+			var all sync.WaitGroup
+			all.Go(func() { one.once() })
+			one.eventually(func() bool { return entered.Load() == 1 }, "the first is at it")
+			one.exec("UPDATE bc_outbox_event SET next_retry_at = created_at") // its lease runs out
+			all.Go(func() { two.once() })
+			require.Eventually(t, func() bool { return entered.Load() > 1 || one.count(waiting) > 0 }, 20*time.Second, 250*time.Millisecond, // InnoDB shows what is new a tenth of a second after the last look
+				"the second waits")
+			require.Equal(t, int64(1), entered.Load())
+			close(gate)
+			all.Wait()
+		})
+	}
+}
+
 // A process that was frozen wakes up when another one has taken its event over.
 func TestFrozenInstanceIsFenced(t *testing.T) {
 	t.Parallel()
@@ -215,6 +253,35 @@ func TestLostLeaseRollsBack(t *testing.T) {
 	})
 }
 
+// An external handler that is told to stop, because its event has passed to another instance, has
+// not failed: it is no attempt.
+func TestStoppedExternalHandlerIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		var calls atomic.Int64
+		bus.OnExternal(f.bus.Consumer("Sms", bus.ConsumerConfig{}), func(ctx context.Context, _ bus.Message[orderPaid]) error {
+			if calls.Add(1) > 1 {
+				return nil
+			}
+			if _, err := f.db.ExecContext(context.WithoutCancel(ctx), "UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = lock_version + 1"); err != nil {
+				return err
+			}
+			<-ctx.Done() // the next renewal notices
+			return ctx.Err()
+		})
+		f.save(orderPaid{OrderID: "1"})
+		_, err := f.publisher(outbox.PublisherConfig{Lease: 3 * time.Second}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"))
+		require.Equal(t, map[consumelog.Status]int{consumelog.Pending: 1}, f.deliveries())
+		require.Zero(t, f.count("SELECT attempts FROM bc_event_consume_log"))
+		f.once()
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1}, f.deliveries())
+		require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
+	})
+}
+
 // A handler that ends the transaction itself gets no second effect.
 func TestHandlerThatCommitsItself(t *testing.T) {
 	t.Parallel()
@@ -234,6 +301,63 @@ func TestHandlerThatCommitsItself(t *testing.T) {
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
 	})
+}
+
+// A handler that rolls the transaction back behind the engine's back, and says that all is well, has
+// not consumed the event.
+func TestHandlerThatRollsBackItself(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		var calls atomic.Int64
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+			if calls.Add(1) == 1 {
+				_, err := tx.ExecContext(ctx, "ROLLBACK")
+				return err
+			}
+			return effect(ctx, tx, m, 1)
+		})
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		f.hurry()
+		f.once()
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1}, f.deliveries())
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
+	})
+}
+
+// Leases are renewed while a handler runs: nobody takes over, however long it takes. (On SQLite the
+// handler's transaction is the only writer, so there nobody can.)
+func TestLongHandlerKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"mysql", "postgres"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, dialect)
+			f := newFixture(t, migrated(t, dsn))
+			other := f.another(dsn)
+			var calls atomic.Int64
+			release := make(chan struct{})
+			for _, x := range []*fixture{f, other} {
+				bus.On(x.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
+					calls.Add(1)
+					<-release
+					return nil
+				})
+				x.run(outbox.PublisherConfig{Lease: 4 * time.Second, Poll: 20 * time.Millisecond})
+			}
+			f.save(orderPaid{OrderID: "1"})
+			f.eventually(func() bool { return calls.Load() == 1 }, "it runs")
+			began := time.Now()
+			f.eventually(func() bool { return time.Since(began) > 5*time.Second }, "longer than its lease")
+			close(release)
+			f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == 1 }, "it is done")
+			require.EqualValues(t, 1, calls.Load())
+			require.Zero(t, f.count("SELECT retry_count FROM bc_outbox_event"), "no lease has run out")
+		})
+	}
 }
 
 // An event that keeps killing its process is taken apart: each consumer alone.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -19,77 +19,49 @@ type Operation struct {
 	Reason string
 }
 
-func (op Operation) validate() error {
+// Validate reports what is missing: an operation has an actor and a reason.
+func (op Operation) Validate() error {
 	err := text.Key("operation: actor", op.Actor, 128)
-	if op.Reason == "" {
+	switch {
+	case op.Reason == "":
 		err = errors.Join(err, errors.New("operation: reason is empty: say why, it is kept in the audit log"))
+	case text.Clean(op.Reason, text.MaxError) != op.Reason:
+		err = errors.Join(err, fmt.Errorf("operation: reason %s is not valid UTF-8, contains NUL or has more than %d characters", text.Quote(op.Reason), text.MaxError))
 	}
 	return err
 }
 
-// ErrNotFound means that there is no such delivery, or none in a state that allows the operation.
-var ErrNotFound = errors.New("no such delivery in a state that allows this")
+// said is what an operation leaves at a delivery.
+func (op Operation) said() string { return text.Clean(op.Actor+": "+op.Reason, text.MaxError) }
+
+// ErrNotFound means that there is no such thing, or none in a state that allows the operation.
+var ErrNotFound = errors.New("there is nothing of that name in a state that allows this")
 
 // Retry makes deliveries of the event due at once, with all their attempts before them:
 // those of the named consumers, or every DEAD or FAILED one.
 func (o *Outbox) Retry(ctx context.Context, op Operation, eventID string, consumers ...string) error {
-	where, args := "status IN ('DEAD', 'FAILED')", []any{}
-	if len(consumers) > 0 {
-		where, args = "status IN ('DEAD', 'FAILED', 'PENDING', 'SKIPPED') AND consumer_name IN (?)", []any{bun.List(consumers)}
-	}
-	return o.intervene(ctx, op, "retry", eventID, "status = 'PENDING', attempts = 0, next_retry_at = "+o.d.Now, where, args)
+	return o.Intervene(ctx, op, Intervention{Action: ActionRetry, EventID: eventID, Consumers: consumers})
 }
 
 // Skip closes a delivery without an effect. Later events of its aggregate may then pass.
 func (o *Outbox) Skip(ctx context.Context, op Operation, eventID, consumer string) error {
-	err := o.intervene(ctx, op, "skip", eventID, "status = 'SKIPPED', next_retry_at = NULL, error_message = ?",
-		"status IN ('DEAD', 'FAILED', 'PENDING') AND consumer_name = ?", []any{consumer}, text.Clean(op.Actor+": "+op.Reason, text.MaxError))
-	if err != nil {
-		return err
-	}
-	return o.wakeBehind(ctx, eventID, consumer)
+	return o.Intervene(ctx, op, Intervention{Action: ActionSkip, EventID: eventID, Consumers: []string{consumer}})
+}
+
+// Discard gives up an event: every delivery that is not done is closed without an effect.
+func (o *Outbox) Discard(ctx context.Context, op Operation, eventID string) error {
+	return o.Intervene(ctx, op, Intervention{Action: ActionDiscard, EventID: eventID})
+}
+
+// Replay runs the delivery of an event to a consumer again although it is done, in a lane of its
+// own. The consumer must be bus.ConsumerConfig.Replayable.
+func (o *Outbox) Replay(ctx context.Context, op Operation, eventID, consumer string) error {
+	return o.Intervene(ctx, op, Intervention{Action: ActionReplay, EventID: eventID, Consumers: []string{consumer}})
 }
 
 // MarkDead takes a delivery out of the engine's hands until an operator retries or skips it.
 func (o *Outbox) MarkDead(ctx context.Context, op Operation, eventID, consumer string) error {
-	return o.intervene(ctx, op, "mark dead", eventID, "status = 'DEAD', next_retry_at = NULL, error_message = ?",
-		"status IN ('FAILED', 'PENDING') AND consumer_name = ?", []any{consumer}, text.Clean(op.Actor+": "+op.Reason, text.MaxError))
-}
-
-// intervene changes deliveries, the status of their event and the audit log in one
-// transaction, under the lock of the event's row.
-func (o *Outbox) intervene(ctx context.Context, op Operation, action, eventID, set, where string, whereArgs []any, setArgs ...any) error {
-	if err := op.validate(); err != nil {
-		return fmt.Errorf("outbox: %s %s: %w", action, eventID, err)
-	}
-	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		events, err := o.lockEvents(ctx, tx, []string{eventID})
-		if err != nil {
-			return err
-		}
-		res, err := tx.ExecContext(ctx, "UPDATE bc_event_consume_log SET "+set+", locked_by = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now+" WHERE event_id = ? AND "+where,
-			append(append(setArgs, eventID), whereArgs...)...)
-		if err != nil {
-			return fmt.Errorf("outbox: %s %s: %w", action, eventID, err)
-		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, fmt.Errorf("outbox: %s %s: %w", action, eventID, ErrNotFound))
-		}
-		if err := o.rollUpIn(ctx, tx, events); err != nil {
-			return err
-		}
-		return o.audit(ctx, tx, op, action, eventID, fmt.Sprint(whereArgs...))
-	})
-}
-
-func (o *Outbox) wakeBehind(ctx context.Context, eventID, consumer string) error {
-	var d consumelog.Delivery
-	err := o.db.QueryRowContext(ctx, "SELECT id, aggregate_type, aggregate_id FROM "+table+" WHERE event_id = ?", eventID).Scan(&d.OutboxID, &d.AggregateType, &d.AggregateID)
-	if err != nil {
-		return fmt.Errorf("outbox: event %s: %w", eventID, err)
-	}
-	d.EventID = eventID
-	return o.log.WakeNext(ctx, o.db, []string{consumer}, d)
+	return o.Intervene(ctx, op, Intervention{Action: ActionMarkDead, EventID: eventID, Consumers: []string{consumer}})
 }
 
 // Pause stops a consumer in the whole deployment, for d (0 means until it is resumed).
@@ -116,8 +88,8 @@ func (o *Outbox) Retire(ctx context.Context, op Operation, consumer string) erro
 }
 
 func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer, set string, args ...any) error {
-	if err := op.validate(); err != nil {
-		return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
+	if err := errors.Join(op.Validate(), text.ConsumerName("consumer", consumer)); err != nil {
+		return fmt.Errorf("outbox: %s a consumer: %w", action, err)
 	}
 	query := "UPDATE bc_consumer SET " + set + " WHERE name = ?"
 	if set == "" {
@@ -129,20 +101,23 @@ func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer, set 
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
 		if n == 0 {
-			return fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer of that name", action, consumer)
+			return fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer of that name: %w", action, consumer, ErrNotFound)
 		}
 		if _, err := tx.ExecContext(ctx, query, append(args, consumer)...); err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
+		}
+		if set == "" {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name = ?", consumer); err != nil {
+				return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
+			}
 		}
 		return o.audit(ctx, tx, op, action, consumer, "")
 	})
 }
 
 func (o *Outbox) audit(ctx context.Context, tx bun.Tx, op Operation, action, target, details string) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO bc_audit_log (actor, action, target, reason, details, created_at) VALUES (?, ?, ?, ?, ?, "+o.d.Now+")",
-		op.Actor, action, text.Clean(target, 255), text.Clean(op.Reason, text.MaxError), text.Clean(details, text.MaxError))
-	if err != nil {
-		return fmt.Errorf("outbox: audit %s: %w", action, err)
+	if err := audit.Write(ctx, tx, o.d, audit.Entry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details}); err != nil {
+		return fmt.Errorf("outbox: %w", err)
 	}
 	o.logger.InfoContext(ctx, "operator", "actor", op.Actor, "action", action, "target", target, "reason", op.Reason)
 	return nil

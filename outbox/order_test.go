@@ -39,6 +39,45 @@ func (f *fixture) unstable(name string, cfg bus.ConsumerConfig) {
 	})
 }
 
+// leasedByAnother saves two events of an aggregate, of which another instance has the first in hand.
+func (f *fixture) leasedByAnother() {
+	f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
+	later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[f.db.Dialect().Name().String()]
+	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', lock_version = 1, next_retry_at = " + later + " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event) AS first)")
+}
+
+// Two instances never work on two events of one aggregate at the same time.
+func TestNoInstanceClaimsBehindAnother(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.leasedByAnother()
+		require.Zero(t, f.once().Claimed)
+		require.Equal(t, map[outbox.Status]int{outbox.StatusDispatching: 1, outbox.StatusNew: 1}, f.statuses())
+		require.Empty(t, f.deliveries())
+	})
+}
+
+// Rule (c): an earlier event blocks a waiting delivery even if it has no row in the log yet.
+func TestEarlierEventWithoutARowBlocksTheRetryQueue(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.leasedByAnother()
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id) " +
+			"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id FROM bc_outbox_event WHERE status = 'NEW'")
+		f.exec("UPDATE bc_outbox_event SET status = 'FAILED' WHERE status = 'NEW'")
+		f.exec("UPDATE bc_event_consume_log SET next_retry_at = (SELECT MIN(created_at) FROM bc_outbox_event)")
+		f.once()
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect"))
+		require.Equal(t, map[consumelog.Status]int{consumelog.Pending: 1}, f.deliveries())
+	})
+}
+
 // Promises 4 and 8: with several instances at once, failures and retries, every consumer sees the
 // events of an aggregate in commit order, each takes effect once, and none is left.
 func TestOrderHoldsOnManyInstances(t *testing.T) {

@@ -2,27 +2,73 @@ package outbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 const maxOutageWait = 5 * time.Second
 
-// outage remembers whether the database is known to be away, so that it is said once.
-type outage struct{ since time.Time }
+// outage remembers whether the database is known to be away, so that it is said once, by whichever
+// part of the publisher notices first, and once that it is back.
+type outage struct {
+	logger *slog.Logger
+
+	mu    sync.Mutex
+	since time.Time // when it was said
+	last  time.Time // of the errors that say so
+}
+
+// calm is for how long nobody must have met an outage for it to be over. A database without space still
+// does what needs none.
+const calm = 5 * time.Second
+
+// says reports whether err says that the database is away, refuses writes or has gone silent.
+func says(err error) bool {
+	class := dialect.Classify(err)
+	return class == dialect.Conn || class == dialect.Unavailable || errors.Is(err, context.DeadlineExceeded)
+}
+
+// begin says that the database is away, if nobody has.
+func (g *outage) begin(ctx context.Context, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.last = time.Now()
+	if g.since.IsZero() {
+		g.since = g.last
+		g.logger.WarnContext(ctx, "the database does not answer as it should; the publisher keeps trying", telemetry.Err, err)
+	}
+}
+
+// blame says that the database is away if err says so, and reports whether it does.
+func (g *outage) blame(ctx context.Context, err error) bool {
+	if !says(err) {
+		return false
+	}
+	g.begin(ctx, err)
+	return true
+}
+
+// level is how loud a consequence of err is: what an outage entails is not worth a line each.
+func (g *outage) level(ctx context.Context, err error) slog.Level {
+	if g.blame(ctx, err) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
 
 // wait says that err happened and waits, longer with every try. It reports false if ctx ended.
-func (g *outage) wait(ctx context.Context, logger *slog.Logger, err error, try int) bool {
+func (g *outage) wait(ctx context.Context, err error, try int) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	if g.since.IsZero() {
-		g.since = time.Now()
-		logger.WarnContext(ctx, "the database does not answer as it should; the publisher keeps trying", telemetry.Err, err)
-	}
+	g.begin(ctx, err)
 	whole := min(100*time.Millisecond<<min(try, 6), maxOutageWait)
 	select {
 	case <-time.After(whole/2 + rand.N(whole/2)):
@@ -32,10 +78,36 @@ func (g *outage) wait(ctx context.Context, logger *slog.Logger, err error, try i
 	}
 }
 
+// fading reports whether an outage is known that nobody has met for a while.
+func (g *outage) fading() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.since.IsZero() && time.Since(g.last) > calm
+}
+
 // over says that the database is back, if it was away.
-func (g *outage) over(ctx context.Context, logger *slog.Logger) {
+func (g *outage) over(ctx context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if !g.since.IsZero() {
-		logger.InfoContext(ctx, "the database answers again", telemetry.Took, time.Since(g.since))
+		g.logger.InfoContext(ctx, "the database answers again", telemetry.Took, g.last.Sub(g.since))
 		g.since = time.Time{}
 	}
+}
+
+// errSilent ends what waits for the database for longer than others wait for this instance.
+var errSilent = fmt.Errorf("the database has not answered for the length of a lease: %w", context.DeadlineExceeded)
+
+// patiently runs fn, and ends its context when the database has not answered for the length of a
+// lease. A connection that was lost without a word would otherwise hold it for ever.
+func (s *session) patiently(ctx context.Context, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.patience = time.AfterFunc(s.p.cfg.Lease, func() { cancel(errSilent) })
+	defer s.patience.Stop()
+	err := fn(ctx)
+	if errors.Is(context.Cause(ctx), errSilent) {
+		return errSilent
+	}
+	return err
 }

@@ -46,6 +46,12 @@ type Config struct {
 	MaxRetryCount int
 	// MaxPayload is the largest payload that is accepted, in bytes of JSON. Default: 256 KiB.
 	MaxPayload int
+	// DeleteSent deletes the row of an event at the moment at which it would become SENT, which
+	// costs less than keeping it. The consume log is then the only trace: it says who consumed what
+	// and still recognises what is repeated, but the payloads are gone, and so are archive and
+	// replay. An event without any consumer stays, as SENT. Set it alike on all instances.
+	// Default: false.
+	DeleteSent bool
 	// Instance names this process in leases and logs, at most 64 characters.
 	// Default: host name, process id and a random part.
 	Instance string
@@ -57,9 +63,11 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 }
 
+const defaultMaxRetryCount = 10 // as the column's default
+
 func (c Config) withDefaults() Config {
 	if c.MaxRetryCount == 0 {
-		c.MaxRetryCount = 10
+		c.MaxRetryCount = defaultMaxRetryCount
 	}
 	if c.MaxPayload == 0 {
 		c.MaxPayload = 256 << 10

@@ -80,6 +80,8 @@ type Publisher struct {
 	cfg   PublisherConfig
 	cron  schedule.Spec
 	owner string // unique in the deployment
+
+	handover *handover
 }
 
 // NewPublisher returns a publisher from ob to the consumers of b. All mistakes in cfg
@@ -96,7 +98,7 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 	if err != nil {
 		return nil, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err)
 	}
-	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron}
+	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron, handover: newHandover()}
 	p.owner = ob.nextOwner()
 	return p, nil
 }
@@ -126,6 +128,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 	p.ob.logger.InfoContext(ctx, "publisher runs", "instance", p.owner, "consumers", describe(s.consumers))
 	s.background.Go(func() { s.keepAlive(ctx) })
+	s.background.Go(func() { s.heartbeat(ctx) })
 	defer s.gauge(context.WithoutCancel(ctx))()
 	s.loop(ctx, wake)
 	err := s.close()
@@ -145,6 +148,18 @@ func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
 	err := s.once(ctx)
 	closed := s.close()
 	return Report{Claimed: int(s.claimed.Load()), Retried: int(s.retried.Load())}, errors.Join(err, closed)
+}
+
+// PublisherJob is the durable code of the publisher in lists of jobs.
+const PublisherJob = "outbox_publisher"
+
+// Schedule is the code of the publisher and the cron expression of its safety net.
+func (p *Publisher) Schedule() (code, cron string) { return PublisherJob, p.cfg.Cron }
+
+// RunNow is [Publisher.RunOnce] with its report by name.
+func (p *Publisher) RunNow(ctx context.Context) (counts map[string]int64, err error) {
+	r, err := p.RunOnce(ctx)
+	return map[string]int64{"claimed": int64(r.Claimed), "retried": int64(r.Retried)}, err
 }
 
 func (o *Outbox) subscribe(p *Publisher, wake func()) {

@@ -132,14 +132,20 @@ func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, aggregateType, agg
 	return waiting, dead, rows.Err()
 }
 
-// Missing returns those of the event ids that exist neither in the outbox nor in its archive.
+// Missing returns those of the event ids that exist neither in the outbox nor in its archive, nor,
+// with Config.DeleteSent, as finished deliveries in the consume log or its archive.
 func (o *Outbox) Missing(ctx context.Context, idb bun.IDB, eventIDs []string) ([]string, error) {
 	if len(eventIDs) == 0 {
 		return nil, nil
 	}
 	there := make(map[string]bool, len(eventIDs))
-	for _, t := range []string{table, table + "_archive"} {
-		found, err := o.strings(ctx, idb, "SELECT event_id FROM "+t+" WHERE event_id IN (?)", bun.List(eventIDs))
+	looks := []string{table + " WHERE event_id IN (?)", table + "_archive WHERE event_id IN (?)"}
+	if o.cfg.DeleteSent {
+		const finished = " WHERE event_id IN (?) GROUP BY event_id HAVING MIN(CASE WHEN status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) = 1"
+		looks = append(looks, "bc_event_consume_log"+finished, "bc_event_consume_log_archive"+finished)
+	}
+	for _, from := range looks {
+		found, err := o.strings(ctx, idb, "SELECT event_id FROM "+from, bun.List(eventIDs))
 		if err != nil {
 			return nil, fmt.Errorf("outbox: look for events: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
 )
 
 // registration is a consumer that some instance of the deployment has registered.
@@ -19,7 +20,7 @@ import (
 // leaves it a PENDING row instead of calling the event delivered to everybody.
 type registration struct {
 	name    string
-	types   []string
+	types   []string // what any instance has lately said that it takes
 	aliases []string
 	paused  bool
 	live    bool // seen within the grace time
@@ -35,67 +36,141 @@ func (r registration) is(names []string) bool {
 	return false
 }
 
-// registrations reads the registry.
-func (o *Outbox) registrations(ctx context.Context, idb bun.IDB) ([]registration, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT name, event_types, aliases, CASE WHEN paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, "+
-		o.d.Micros(o.d.Now)+" - "+o.d.Micros("seen_at")+" FROM bc_consumer")
+// registrations reads the registry, and what the time is by the database's clock, in microseconds.
+func (o *Outbox) registrations(ctx context.Context, idb bun.IDB) (out []registration, now int64, err error) {
+	rows, err := idb.QueryContext(ctx, "SELECT "+o.d.Micros(o.d.Now)+", COALESCE(name, ''), COALESCE(event_types, '[]'), COALESCE(aliases, '[]'), "+
+		"CASE WHEN paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.seen_at")+", 0), COALESCE(t.event_type, ''), COALESCE("+o.d.Micros("t.seen_at")+", 0) "+
+		"FROM (SELECT 1 AS one) AS o LEFT JOIN bc_consumer c ON 1 = 1 LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name")
 	if err != nil {
-		return nil, fmt.Errorf("read the consumer registry: %w", err)
+		return nil, 0, fmt.Errorf("read the consumer registry: %w", err)
 	}
 	defer rows.Close()
-	var out []registration
 	for rows.Next() {
 		var r registration
-		var types, aliases string
-		var paused int
-		var age int64
-		if err := rows.Scan(&r.name, &types, &aliases, &paused, &age); err != nil {
-			return nil, fmt.Errorf("read the consumer registry: %w", err)
+		var types, aliases, typ string
+		var seen, typeSeen int64
+		if err := rows.Scan(&now, &r.name, &types, &aliases, &r.paused, &seen, &typ, &typeSeen); err != nil {
+			return nil, 0, fmt.Errorf("read the consumer registry: %w", err)
 		}
-		r.paused, r.live = paused == 1, time.Duration(age)*time.Microsecond < consumerGrace
+		lately := func(at int64) bool { return time.Duration(now-at)*time.Microsecond < consumerGrace }
+		if last := len(out) - 1; last >= 0 && out[last].name == r.name { // another type of the same one
+			if lately(typeSeen) && !slices.Contains(out[last].types, typ) {
+				out[last].types = append(out[last].types, typ)
+			}
+			continue
+		}
+		r.live = lately(seen)
 		if json.Unmarshal([]byte(types), &r.types) != nil || json.Unmarshal([]byte(aliases), &r.aliases) != nil {
-			return nil, fmt.Errorf("the registry row of consumer %s is not valid JSON", r.name)
+			return nil, 0, fmt.Errorf("the registry row of consumer %s is not valid JSON", r.name)
 		}
-		out = append(out, r)
+		if typ != "" && lately(typeSeen) && !slices.Contains(r.types, typ) {
+			r.types = append(r.types, typ)
+		}
+		if r.name != "" { // the one row of an empty registry
+			out = append(out, r)
+		}
 	}
-	return out, rows.Err()
+	return out, now, rows.Err()
 }
 
 // consumerGrace is how long a consumer that no instance runs any more is still expected back.
 const consumerGrace = 24 * time.Hour
 
-// register writes this instance's consumers into the registry, or renews that they are alive.
+// register writes this instance's consumers into the registry, or renews that they are alive. Instances
+// that do so at once go through the rows in one order.
 func (o *Outbox) register(ctx context.Context, consumers []*bus.Consumer) error {
-	for _, c := range consumers {
-		types, err := json.Marshal(c.EventTypes())
-		if err != nil {
-			return err
-		}
-		aliases, err := json.Marshal(append([]string{}, c.Aliases()...))
-		if err != nil {
-			return err
-		}
-		query := "INSERT INTO bc_consumer (name, event_types, aliases, registered_at, seen_at) VALUES (?, ?, ?, " + o.d.Now + ", " + o.d.Now + ")" +
-			o.d.Upsert("name", "event_types", "aliases", "seen_at")
-		if _, err := o.db.ExecContext(ctx, query, c.Name(), string(types), string(aliases)); err != nil {
-			return fmt.Errorf("outbox: register consumer %s: %w", c.Name(), err)
+	sorted := slices.SortedFunc(slices.Values(consumers), func(a, b *bus.Consumer) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, write := range []func(context.Context, []*bus.Consumer) error{o.registerNames, o.registerTypes} {
+		if err := write(ctx, sorted); err != nil {
+			return fmt.Errorf("outbox: register consumers %s: %w", describe(sorted), err)
 		}
 	}
 	return nil
 }
 
-// foreign lists the consumers of the event type that live in other instances only.
+func (o *Outbox) registerNames(ctx context.Context, consumers []*bus.Consumer) error {
+	var args []any
+	add := func(name string, types, aliases []string, replayable int) error {
+		t, err := json.Marshal(append([]string{}, types...))
+		if err != nil {
+			return err
+		}
+		former, err := json.Marshal(append([]string{}, aliases...))
+		args = append(args, name, string(t), string(former), replayable)
+		return err
+	}
+	for _, c := range consumers {
+		replayable := 0
+		if c.Replayable() { // so that its replays can be paused; they are expected of no event
+			replayable = 1
+			if err := add(consumelog.ReplayName(c.Name()), nil, nil, 0); err != nil {
+				return err
+			}
+		}
+		if err := add(c.Name(), c.EventTypes(), c.Aliases(), replayable); err != nil {
+			return err
+		}
+	}
+	return o.upsert(ctx, "INSERT INTO bc_consumer (name, event_types, aliases, replayable, registered_at, seen_at) VALUES ",
+		"(?, ?, ?, ?, "+o.d.Now+", "+o.d.Now+")", len(args)/4, args, "name", "event_types", "aliases", "replayable", "seen_at")
+}
+
+// registerTypes adds the event types that this instance takes to those of other releases.
+func (o *Outbox) registerTypes(ctx context.Context, consumers []*bus.Consumer) error {
+	var args []any
+	for _, c := range consumers {
+		for _, t := range c.EventTypes() {
+			args = append(args, c.Name(), t)
+		}
+	}
+	return o.upsert(ctx, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", "(?, ?, "+o.d.Now+")", len(args)/2, args, "consumer_name, event_type", "seen_at")
+}
+
+// upsert writes n rows.
+func (o *Outbox) upsert(ctx context.Context, insert, row string, n int, args []any, key string, set ...string) error {
+	if n == 0 {
+		return nil
+	}
+	_, err := o.db.ExecContext(ctx, insert+strings.Repeat(", "+row, n)[2:]+o.d.Upsert(key, set...), args...)
+	return err
+}
+
+// foreign lists the consumers of the event type that only other instances can call: those that are
+// not known here, and those that an older release knows without this type.
 func foreign(all []registration, local []*bus.Consumer, eventType string) []string {
 	var names []string
 	for _, r := range all {
-		known := slices.ContainsFunc(local, func(c *bus.Consumer) bool {
-			return r.is(append([]string{c.Name()}, c.Aliases()...))
-		})
-		if !known && r.live && slices.Contains(r.types, eventType) {
+		called := slices.ContainsFunc(local, func(c *bus.Consumer) bool { return c.Handles(eventType) && r.is(namesOf(c)) })
+		if !called && r.live && slices.Contains(r.types, eventType) && !renamed(r, all, eventType) {
 			names = append(names, r.name)
 		}
 	}
 	return names
+}
+
+// renamed reports whether a newer release has the consumer under another name.
+func renamed(r registration, all []registration, eventType string) bool {
+	return slices.ContainsFunc(all, func(heir registration) bool {
+		return heir.name != r.name && heir.live && slices.Contains(heir.aliases, r.name) && slices.Contains(heir.types, eventType)
+	})
+}
+
+func namesOf(c *bus.Consumer) []string { return append([]string{c.Name()}, c.Aliases()...) }
+
+// typesOf lists the event types that any instance takes for the consumer.
+func typesOf(all []registration, c *bus.Consumer) []string {
+	types := slices.Clone(c.EventTypes())
+	for _, r := range all {
+		if !r.is(namesOf(c)) {
+			continue
+		}
+		for _, t := range r.types {
+			if !slices.Contains(types, t) {
+				types = append(types, t)
+			}
+		}
+	}
+	return types
 }
 
 // describe names consumers for a log line.

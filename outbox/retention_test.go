@@ -50,11 +50,36 @@ func TestRetentionRemovesOnlyOldDeliveredEvents(t *testing.T) {
 	})
 }
 
+// The audit log loses what is older than it is to be kept, batch by batch, also where events are kept for ever.
+func TestRetentionOfTheAuditLog(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		long := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 366 DAY", "pg": "now() - interval '366 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-366 days') || '000')"}[db.Dialect().Name().String()]
+		for range 3 {
+			f.exec("INSERT INTO bc_audit_log (actor, action, target, reason, created_at) VALUES ('anna', 'retry', 'old', 'r', " + long + ")")
+		}
+		f.exec("INSERT INTO bc_audit_log (actor, action, target, reason) VALUES ('anna', 'retry', 'new', 'r')")
+		for _, c := range []struct {
+			keep       time.Duration
+			gone, left int
+		}{{-1, 0, 4}, {0, 3, 1}, {0, 0, 1}} {
+			r, err := outbox.NewRetention(f.ob, outbox.RetentionConfig{Keep: -1, KeepAudit: c.keep, Batch: 2})
+			require.NoError(t, err)
+			counts, err := r.RunNow(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, c.gone, counts["audit"])
+			require.Equal(t, c.left, f.count("SELECT COUNT(*) FROM bc_audit_log"))
+		}
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_audit_log WHERE target = 'new'"))
+	})
+}
+
 func TestRetentionConfigNamesEveryMistake(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testdb.Open(t, "sqlite"))
-	_, err := outbox.NewRetention(f.ob, outbox.RetentionConfig{Keep: time.Second, Batch: -1, Cron: "TZ=0"})
-	for _, field := range []string{"Keep", "Batch", "Cron"} {
+	_, err := outbox.NewRetention(f.ob, outbox.RetentionConfig{Keep: time.Second, KeepAudit: time.Hour, Batch: -1, Cron: "TZ=0"})
+	for _, field := range []string{"Keep", "KeepAudit", "Batch", "Cron"} {
 		require.ErrorContains(t, err, "outbox.RetentionConfig."+field)
 	}
 	_, err = outbox.NewRetention(f.ob, outbox.RetentionConfig{Keep: -1})

@@ -20,9 +20,11 @@ const rollUpBatch = 100
 // rollUp brings events up to date after one of their retried deliveries has ended.
 func (s *session) rollUp(ctx context.Context, eventIDs []string) {
 	s.retried.Add(int64(len(eventIDs)))
+	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
+	defer cancel()
 	for ids := range slices.Chunk(eventIDs, rollUpBatch) {
 		if err := s.p.ob.rollUp(ctx, ids); err != nil {
-			s.p.ob.logger.WarnContext(ctx, "the status of events could not be brought up to date; the sweep does it", telemetry.EventID, ids[0], telemetry.Count, len(ids), telemetry.Err, err)
+			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the status of events could not be brought up to date; the sweep does it", telemetry.EventID, ids[0], telemetry.Count, len(ids), telemetry.Err, err)
 		}
 	}
 }
@@ -103,16 +105,19 @@ func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, events []locked) error
 
 // writeStatus gives locked events a status that follows from their deliveries.
 func (o *Outbox) writeStatus(ctx context.Context, tx bun.Tx, now Status, events []locked) error {
-	set := "last_error = (" + lastError + "), sent_at = NULL"
-	if now == StatusSent {
-		set = "last_error = NULL, sent_at = " + o.d.Now
-	}
 	pairs := make([]dialect.Pair, len(events))
 	for i, e := range events {
 		pairs[i] = dialect.Pair{ID: e.outboxID}
 	}
-	_, err := tx.ExecContext(ctx, o.d.UpdatePairs(table, pairs, "status = ?, "+set+", next_retry_at = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now, "1 = 1"), string(now))
-	if err != nil {
+	set := "last_error = (" + lastError + "), sent_at = NULL"
+	if now == StatusSent {
+		set = "last_error = NULL, sent_at = " + o.d.Now
+	}
+	query, args := o.d.UpdateIDs(table, pairs, "status = ?, "+set+", next_retry_at = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now, "1 = 1"), []any{string(now)}
+	if now == StatusSent && o.cfg.DeleteSent { // its deliveries have rows in the log
+		query, args = o.d.DeleteIDs(table, pairs, "1 = 1"), nil
+	}
+	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 		return fmt.Errorf("outbox: roll up events: %w", err)
 	}
 	for _, e := range events {
@@ -175,13 +180,25 @@ func (o *Outbox) mendTimes(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("outbox: sweep: %w", err)
 	}
-	for query, args := range map[string][]any{
-		"UPDATE " + table + " SET next_retry_at = " + o.d.Now + " WHERE status IN ('SCHEDULED', 'DISPATCHING') AND next_retry_at IS NULL":                                        nil,
-		"UPDATE bc_event_consume_log SET next_retry_at = " + o.d.Now + " WHERE consumer_name IN (?) AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at IS NULL": {bun.List(names)},
-	} {
-		if _, err := o.db.ExecContext(ctx, query, args...); err != nil {
-			return fmt.Errorf("outbox: sweep: %w", err)
+	if err := o.mend(ctx, table, "status IN ('SCHEDULED', 'DISPATCHING') AND next_retry_at IS NULL"); err != nil {
+		return err
+	}
+	return o.mend(ctx, "bc_event_consume_log", "consumer_name IN (?) AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND status <> 'SUCCESS' AND next_retry_at IS NULL", bun.List(names))
+}
+
+// mend makes rows due. It leaves those alone that somebody is writing: a delivery that runs would hold
+// it up for as long as its handler takes.
+func (o *Outbox) mend(ctx context.Context, table, where string, args ...any) error {
+	err := o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		var ids []int64
+		if err := tx.NewRaw("SELECT id FROM "+table+" WHERE "+where+o.d.SkipLocked, args...).Scan(ctx, &ids); err != nil || len(ids) == 0 {
+			return err
 		}
+		_, err := tx.ExecContext(ctx, "UPDATE "+table+" SET next_retry_at = "+o.d.Now+" WHERE id IN (?)", bun.List(ids))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("outbox: sweep: %w", err)
 	}
 	return nil
 }

@@ -98,15 +98,22 @@ func TestSaveNeverWaitsForAClaim(t *testing.T) {
 				}
 				held, release := holdClaims(db)
 				result := make(chan error, 1)
-				go func() {
-					_, err := f.publisher(outbox.PublisherConfig{}).RunOnce(context.Background())
-					result <- err
-				}()
-				<-held // the claim has locked its rows and has not committed
+				running, stop := context.WithCancel(context.Background())
+				go func() { result <- f.publisher(outbox.PublisherConfig{}).Run(running) }()
+				f.eventually(func() bool {
+					f.ob.Wake() // a beat would not claim where nothing is due
+					select {
+					case <-held: // the claim has locked its rows and has not committed
+						return true
+					default:
+						return false
+					}
+				}, "it claims")
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				err := db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return f.ob.Save(ctx, tx, orderPaid{OrderID: "during"}) })
 				cancel()
 				release()
+				stop()
 				require.NoError(t, err, "with %d events queued", n)
 				require.NoError(t, <-result)
 			}

@@ -3,12 +3,12 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -18,13 +18,13 @@ type session struct {
 	lanes     *bus.Lanes
 	consumers []*bus.Consumer
 	aliases   map[string][]string
-	least     int // events that are worth a claim while there are more
 	most      int // flights there may be: what is in the lanes, and what waits to be settled
 
 	mu      sync.Mutex
 	flights map[int64]*flight // by outbox id
 	landed  []*flight         // waiting to be settled
 	paused  map[string]bool
+	types   map[string][]string // that any instance takes, by consumer
 
 	landing        chan struct{} // something has landed
 	settled        chan struct{} // something has been settled: there is room
@@ -35,31 +35,35 @@ type session struct {
 	retried        atomic.Int64
 	saidUnroutable sync.Map
 	lastSweep      time.Time
+	lookout        lookout
+	registry       []registration
+	registryAt     time.Time
+	wasFair        time.Time
+	front          chan struct{} // it is time for a claim from the front
+	outage         outage
+	patience       *time.Timer // ends the loop's turn when the database goes silent
 }
 
 func (p *Publisher) open() *session {
 	s := &session{
 		p: p, consumers: p.bus.Consumers(), aliases: make(map[string][]string),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
-		landing: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}),
+		landing: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
+		outage: outage{logger: p.ob.logger},
 	}
 	for _, c := range s.consumers {
 		s.aliases[c.Name()] = c.Aliases()
 	}
-	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Refresh: s.refresh, Paused: s.isPaused})
-	s.most, s.least = s.lanes.Most()+settleBatch, p.cfg.BatchSize
-	for _, c := range s.consumers {
-		s.least = min(s.least, c.Queue())
-	}
-	s.least = s.least/2 + 1
+	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused, Types: s.typesOf})
+	s.most = s.lanes.Most() + settleBatch
 	s.background.Go(s.settleLoop)
 	s.background.Go(s.renewLoop)
 	return s
 }
 
 // launch turns a claimed row into a flight.
-func (s *session) launch(row eventrow.Row) *flight {
-	f := newFlight(row, s.land)
+func (s *session) launch(row claimedRow, c claim) *flight {
+	f := newFlight(row, c, s.land)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flights[row.OutboxID] = f
@@ -82,6 +86,7 @@ func (s *session) inFlight() []*flight {
 	for _, f := range s.flights {
 		out = append(out, f)
 	}
+	slices.SortFunc(out, byID) // whoever locks many rows does it in this order
 	return out
 }
 
@@ -97,21 +102,33 @@ func (s *session) isPaused(consumer string) bool {
 	return s.paused[consumer]
 }
 
-// refresh reads which consumers are paused.
+// refresh reads which consumers are paused, and what they take elsewhere.
 func (s *session) refresh(ctx context.Context) error {
-	all, err := s.p.ob.registrations(ctx, s.p.ob.db)
+	all, _, err := s.p.ob.registrations(ctx, s.p.ob.db)
 	if err == nil {
-		s.setPaused(all)
+		s.learn(all)
 	}
 	return err
 }
 
-func (s *session) setPaused(all []registration) {
+// learn takes over what the registry says.
+func (s *session) learn(all []registration) {
+	s.registry, s.registryAt = all, time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range all {
 		s.paused[r.name] = r.paused
 	}
+	s.types = make(map[string][]string, len(s.consumers))
+	for _, c := range s.consumers {
+		s.types[c.Name()] = typesOf(all, c)
+	}
+}
+
+func (s *session) typesOf(consumer string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.types[consumer]
 }
 
 // settleLoop settles whatever has landed, as many at once as there are.
@@ -119,6 +136,7 @@ func (s *session) settleLoop() {
 	for {
 		select {
 		case <-s.landing:
+			s.linger()
 		case <-s.stop:
 			s.settleLanded()
 			return
@@ -127,7 +145,24 @@ func (s *session) settleLoop() {
 	}
 }
 
-const settleBatch = 500
+const (
+	settleBatch  = 500
+	settleLinger = 5 * time.Millisecond
+)
+
+// linger waits a moment for others to land, if there are others: nobody is waiting for the settling.
+func (s *session) linger() {
+	s.mu.Lock()
+	alone := len(s.landed) == len(s.flights) || len(s.landed) >= settleBatch
+	s.mu.Unlock()
+	if alone {
+		return
+	}
+	select {
+	case <-time.After(settleLinger):
+	case <-s.stop:
+	}
+}
 
 func (s *session) settleLanded() {
 	for {
@@ -144,7 +179,7 @@ func (s *session) settleLanded() {
 		if err == nil {
 			s.announce(ctx, flights)
 		} else {
-			s.p.ob.logger.WarnContext(ctx, "events could not be settled; they are claimed again when their leases expire", telemetry.Count, n, telemetry.Err, err)
+			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "events could not be settled; they are claimed again when their leases expire", telemetry.Count, n, telemetry.Err, err)
 		}
 		cancel()
 		s.mu.Lock()
@@ -169,7 +204,7 @@ func (s *session) renewLoop() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), s.p.cfg.Lease/3)
 		if err := s.renew(ctx); err != nil {
-			s.p.ob.logger.WarnContext(ctx, "leases could not be renewed; the next beat tries again", telemetry.Err, err)
+			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "leases could not be renewed; the next beat tries again", telemetry.Err, err)
 		}
 		cancel()
 	}
@@ -177,19 +212,25 @@ func (s *session) renewLoop() {
 
 // enroll registers the consumers, for as long as it takes the database to answer.
 func (s *session) enroll(ctx context.Context) error {
-	var outage outage
 	for try := 1; ; try++ {
-		err := s.p.ob.register(ctx, s.consumers)
+		err := s.register(ctx)
 		if err == nil {
 			if err = s.refresh(ctx); err == nil {
-				outage.over(ctx, s.p.ob.logger)
+				s.outage.over(ctx)
 				return nil
 			}
 		}
-		if !outage.wait(ctx, s.p.ob.logger, err, try) {
+		if !s.outage.wait(ctx, err, try) {
 			return ctx.Err()
 		}
 	}
+}
+
+// register announces the consumers. It does not wait for a silent database.
+func (s *session) register(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
+	defer cancel()
+	return s.p.ob.register(ctx, s.consumers)
 }
 
 const aliveEvery = 30 * time.Second
@@ -206,8 +247,8 @@ func (s *session) keepAlive(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := s.p.ob.register(ctx, s.consumers); err != nil && ctx.Err() == nil {
-			s.p.ob.logger.WarnContext(ctx, "consumers could not be announced; the next beat tries again", telemetry.Err, err)
+		if err := s.register(ctx); err != nil && ctx.Err() == nil {
+			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "consumers could not be announced; the next beat tries again", telemetry.Err, err)
 		}
 	}
 }
@@ -215,113 +256,43 @@ func (s *session) keepAlive(ctx context.Context) {
 // loop claims until ctx ends: at once when woken, at every beat of Poll what has fallen
 // due, and everything when Cron says so.
 func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
-	var outage outage
 	next := s.p.cron.Next(time.Now())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for try := 0; ctx.Err() == nil; {
-		full, beat := false, false
+		full, beat, handed := false, false, false
 		select {
 		case <-ctx.Done():
 			return
 		case <-wake:
+		case <-s.p.handover.call:
+			handed = true
+		case <-s.front:
+			s.lookout.waiting = false
 		case <-timer.C:
 			beat = true
 			if !time.Now().Before(next) {
 				full, next = true, s.p.cron.Next(time.Now())
 			}
 		}
-		err := s.cycle(ctx, beat, full)
+		err := s.patiently(ctx, func(ctx context.Context) error { return s.turn(ctx, handed, beat, full) })
 		if beat {
 			timer.Reset(s.p.cfg.Poll)
 		}
+		if err == nil && s.outage.fading() {
+			if err = s.register(ctx); err == nil { // that it can be read does not mean that it can be written
+				s.outage.over(ctx)
+			}
+		}
 		if err == nil {
-			outage.over(ctx, s.p.ob.logger)
 			try = 0
 			continue
 		}
-		if try++; !outage.wait(ctx, s.p.ob.logger, err, try) {
+		if try++; !s.outage.wait(ctx, err, try) {
 			return
 		}
 		signal(s.settled) // whatever was missed meanwhile
 	}
-}
-
-// cycle claims what is due and hands it to the lanes.
-func (s *session) cycle(ctx context.Context, beat, full bool) error {
-	due := due{fresh: true}
-	var err error
-	if beat && !full {
-		if due, err = s.peek(ctx); err != nil {
-			return err
-		}
-	}
-	if full {
-		due.scheduled, due.expired = true, true
-		if err := s.sweep(ctx); err != nil {
-			return err
-		}
-	}
-	for _, claims := range []struct {
-		wanted bool
-		where  string
-	}{{due.expired, s.expired()}, {due.scheduled, s.scheduled()}, {due.fresh, dueNew}} {
-		if claims.wanted {
-			if err := s.claimAll(ctx, claims.where); err != nil {
-				return err
-			}
-		}
-	}
-	if !beat {
-		return nil
-	}
-	return s.lanes.Retry(ctx)
-}
-
-// claimAll claims until nothing more is due, as far as there is room.
-func (s *session) claimAll(ctx context.Context, where string) error {
-	for ctx.Err() == nil {
-		size := min(s.free(), s.lanes.Room(), s.p.cfg.BatchSize)
-		if size < s.least {
-			select {
-			case <-s.settled:
-			case <-s.lanes.Freed():
-			case <-time.After(20 * time.Millisecond): // a lane may have to fall behind
-			case <-ctx.Done():
-				return nil
-			}
-			continue
-		}
-		c, err := s.claim(ctx, where, size)
-		if err != nil {
-			return err
-		}
-		if len(c.rows) > 0 {
-			if err := s.dispatch(ctx, c); err != nil {
-				return err
-			}
-		}
-		if len(c.rows) == 0 || !c.full {
-			return nil
-		}
-	}
-	return nil
-}
-
-// due says which kinds of events are due.
-type due struct{ fresh, scheduled, expired bool }
-
-// peek looks, in one statement that locks nothing, whether a claim is worth it.
-func (s *session) peek(ctx context.Context) (d due, err error) {
-	exists := func(where string) string {
-		return "CASE WHEN EXISTS (SELECT 1 FROM " + table + " e WHERE " + where + ") THEN 1 ELSE 0 END"
-	}
-	var fresh, scheduled, expired int
-	err = s.p.ob.db.QueryRowContext(ctx, "SELECT "+exists(dueNew)+", "+exists(s.scheduled())+", "+exists(s.expired())).Scan(&fresh, &scheduled, &expired)
-	if err != nil {
-		return due{}, fmt.Errorf("outbox: look for due events: %w", err)
-	}
-	return due{fresh == 1, scheduled == 1, expired == 1}, nil
 }
 
 // once does one full cycle and waits for its deliveries.
@@ -329,7 +300,7 @@ func (s *session) once(ctx context.Context) error {
 	if err := s.p.ob.register(ctx, s.consumers); err != nil {
 		return err
 	}
-	if err := s.cycle(ctx, true, true); err != nil {
+	if err := s.patiently(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true) }); err != nil {
 		return err
 	}
 	for ctx.Err() == nil && (s.free() < s.most || !s.lanes.Idle()) {

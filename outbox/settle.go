@@ -21,9 +21,9 @@ const settleTries = 5
 // settle ends flights: it writes the status of their events and their leases are over.
 // A database in trouble is tried again a few times; then the leases expire.
 func (s *session) settle(ctx context.Context, flights []*flight) error {
-	slices.SortFunc(flights, func(a, b *flight) int { return int(a.row.OutboxID - b.row.OutboxID) })
+	slices.SortFunc(flights, byID)
 	for try := 1; ; try++ {
-		err := s.p.ob.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return s.settleIn(ctx, tx, flights) })
+		err := s.settleOnce(ctx, flights)
 		if err == nil || try == settleTries || ctx.Err() != nil {
 			return err
 		}
@@ -34,18 +34,29 @@ func (s *session) settle(ctx context.Context, flights []*flight) error {
 	}
 }
 
-func (s *session) settleIn(ctx context.Context, tx bun.Tx, flights []*flight) error {
+// settleOnce settles what is SENT for certain with one statement, and the rest in one transaction.
+func (s *session) settleOnce(ctx context.Context, flights []*flight) error {
+	if err := s.recheck(ctx, flights); err != nil {
+		return err
+	}
 	var sent, rest []*flight
 	for _, f := range flights {
-		if f.delivered() {
+		switch {
+		case f.status == StatusSent: // by an earlier try
+		case f.delivered():
 			sent = append(sent, f)
-		} else {
+		default:
 			rest = append(rest, f)
 		}
 	}
-	if err := s.write(ctx, tx, sent, StatusSent, 0); err != nil || len(rest) == 0 {
+	defer s.lanes.Turn()()
+	if err := s.write(ctx, s.p.ob.db, sent, StatusSent, 0); err != nil || len(rest) == 0 {
 		return err
 	}
+	return s.p.ob.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return s.settleIn(ctx, tx, rest) })
+}
+
+func (s *session) settleIn(ctx context.Context, tx bun.Tx, rest []*flight) error {
 	// The others' status depends on rows that somebody else may be writing: look at
 	// them only under the lock of the event's row.
 	mine, err := s.lockMine(ctx, tx, rest)
@@ -112,16 +123,12 @@ func (s *session) missing(f *flight, states map[string]consumelog.Status) bool {
 	return false
 }
 
-const heldBy = "e.lock_version = t.v AND e.locked_by = ? AND e.status = 'DISPATCHING'"
+const heldBy = "e.locked_by = ? AND e.status = 'DISPATCHING'"
 
 // lockMine locks the rows that are still leased by this instance under the flights' tokens.
 func (s *session) lockMine(ctx context.Context, tx bun.Tx, flights []*flight) ([]*flight, error) {
 	o := s.p.ob
-	lock := o.d.ForUpdate
-	if o.d.Name == "postgres" {
-		lock += " OF e" // the derived table has no rows to lock
-	}
-	rows, err := tx.QueryContext(ctx, "SELECT e.id FROM "+o.d.FromPairs(table, pairsOf(flights))+" WHERE "+heldBy+" ORDER BY e.id"+lock, s.p.owner)
+	rows, err := tx.QueryContext(ctx, "SELECT e.id FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(flights))+" AND "+heldBy+" ORDER BY e.id"+o.d.ForUpdate, s.p.owner)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
@@ -144,6 +151,35 @@ func (s *session) write(ctx context.Context, tx bun.IDB, flights []*flight, stat
 	if len(flights) == 0 {
 		return nil
 	}
+	if status == StatusSent && s.p.ob.cfg.DeleteSent {
+		return s.writeSent(ctx, tx, flights)
+	}
+	return s.update(ctx, tx, flights, status, delay)
+}
+
+// writeSent deletes what is SENT, but for events without a consumer: nothing else would tell that
+// they have been there.
+func (s *session) writeSent(ctx context.Context, tx bun.IDB, flights []*flight) error {
+	var traced, untraced []*flight
+	for _, f := range flights {
+		if len(f.needed) > 0 {
+			traced = append(traced, f)
+		} else {
+			untraced = append(untraced, f)
+		}
+	}
+	if len(traced) > 0 {
+		if err := s.end(ctx, tx, traced, StatusSent, s.p.ob.d.DeleteIDs(table, pairsOf(traced), heldBy), s.p.owner); err != nil {
+			return err
+		}
+	}
+	return s.update(ctx, tx, untraced, StatusSent, 0)
+}
+
+func (s *session) update(ctx context.Context, tx bun.IDB, flights []*flight, status Status, delay time.Duration) error {
+	if len(flights) == 0 {
+		return nil
+	}
 	o, set, args := s.p.ob, "status = ?, locked_by = NULL, lock_version = lock_version + 1, updated_at = "+s.p.ob.d.Now, []any{string(status)}
 	switch status {
 	case StatusSent:
@@ -154,7 +190,12 @@ func (s *session) write(ctx context.Context, tx bun.IDB, flights []*flight, stat
 	default:
 		set += ", next_retry_at = NULL, last_error = (" + lastError + ")"
 	}
-	res, err := tx.ExecContext(ctx, o.d.UpdatePairs(table, pairsOf(flights), set, heldBy), append(args, s.p.owner)...)
+	return s.end(ctx, tx, flights, status, o.d.UpdateIDs(table, pairsOf(flights), set, heldBy), append(args, s.p.owner)...)
+}
+
+// end runs the statement that ends the leases of flights.
+func (s *session) end(ctx context.Context, tx bun.IDB, flights []*flight, status Status, query string, args ...any) error {
+	res, err := tx.ExecContext(ctx, query, args...)
 	if err != nil {
 		return fmt.Errorf("settle as %s: %w", status, err)
 	}
@@ -179,7 +220,11 @@ func (s *session) giveBack(ctx context.Context, flights []*flight, status Status
 		if err := s.write(ctx, tx, flights, status, delay); err != nil || why == "" {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, s.p.ob.d.UpdatePairs(table, pairsOf(flights), "last_error = ?", "e.status = 'SCHEDULED'"), why)
+		parked := make([]dialect.Pair, len(flights))
+		for i, f := range flights {
+			parked[i] = dialect.Pair{ID: f.row.OutboxID}
+		}
+		_, err := tx.ExecContext(ctx, s.p.ob.d.UpdateIDs(table, parked, "last_error = ?", "e.status = 'SCHEDULED'"), why)
 		return err
 	})
 }
@@ -215,11 +260,15 @@ func (s *session) renew(ctx context.Context) error {
 		return s.lanes.Renew(ctx)
 	}
 	o := s.p.ob
-	_, err := o.db.ExecContext(ctx, o.d.UpdatePairs(table, pairsOf(flights), "next_retry_at = "+o.d.After, heldBy), dialect.Micro(s.p.cfg.Lease), s.p.owner)
+	var now int64
+	if err := o.db.QueryRowContext(ctx, "SELECT "+o.d.Micros(o.d.Now)).Scan(&now); err != nil {
+		return fmt.Errorf("outbox: renew leases: %w", err)
+	}
+	_, err := o.db.ExecContext(ctx, o.d.UpdateIDs(table, pairsOf(flights), "next_retry_at = "+o.d.After, heldBy), dialect.Micro(s.p.cfg.Lease), s.p.owner)
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
-	rows, err := o.db.QueryContext(ctx, "SELECT e.id FROM "+o.d.FromPairs(table, pairsOf(flights))+" WHERE "+heldBy, s.p.owner)
+	rows, err := o.db.QueryContext(ctx, "SELECT e.id FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(flights))+" AND "+heldBy, s.p.owner)
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
@@ -236,7 +285,9 @@ func (s *session) renew(ctx context.Context) error {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
 	for _, f := range flights {
-		if !held[f.row.OutboxID] && f.open.Load() > 0 {
+		if held[f.row.OutboxID] {
+			f.until.Store(now + dialect.Micro(s.p.cfg.Lease))
+		} else if f.open.Load() > 0 {
 			f.cancel(errLeaseLost)
 		}
 	}

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,11 @@ type (
 )
 
 // mark belongs to one transaction.
-type mark struct{ saved atomic.Bool }
+type mark struct {
+	saved atomic.Bool
+	mu    sync.Mutex
+	ids   []string // what can be handed over
+}
 
 // engineContext marks transactions of the engine itself, whose commits wake nobody.
 func engineContext(ctx context.Context) context.Context {
@@ -51,18 +56,40 @@ func (h *commitHook) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
 	if !ok {
 		return
 	}
-	if m.saved.Load() || time.Now().UnixNano() < h.loose.Load() {
+	switch {
+	case m.saved.Load() && ev.Err == nil:
+		m.mu.Lock()
+		h.ob.handOver(m.ids)
+		m.mu.Unlock()
+	case m.saved.Load(), time.Now().UnixNano() < h.loose.Load():
 		h.ob.Wake()
 	}
 }
 
 // saved notes that the transaction of ctx has saved an event.
-func (h *commitHook) saved(ctx context.Context) {
+func (h *commitHook) saved(ctx context.Context, rows []newRow) {
 	if m, ok := ctx.Value(markKey{h}).(*mark); ok {
 		m.saved.Store(true)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, r := range rows {
+			if r.deliverAt.IsZero() {
+				m.ids = append(m.ids, r.eventID)
+			}
+		}
 		return
 	}
 	h.loose.Store(time.Now().Add(looseFor).UnixNano())
+}
+
+// handOver gives just committed events to a publisher of this process.
+func (o *Outbox) handOver(ids []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for p := range o.wakers {
+		p.handover.put(ids)
+		return
+	}
 }
 
 // Wake makes the publishers of this process look for events at once. Saving does this

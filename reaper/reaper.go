@@ -11,7 +11,8 @@
 // Every lock is released in a transaction of its own, in which the question about events is
 // asked again, by a guarded update of the task ("WHERE status = 'FROZEN'"): it counts only
 // if it changed exactly one row. Errors are never swallowed, and one bad lock does not keep
-// the others from being released. The job runs once in the whole deployment.
+// the others from being released. Every release leaves a row in the audit log, in the same
+// transaction. The job runs once in the whole deployment.
 //
 // The package imports nothing of the outbox: whoever can answer [Events] will do.
 package reaper
@@ -144,7 +145,7 @@ func New(db *bun.DB, events Events, cfg Config, tasks ...Task) (*Reaper, error) 
 	if err != nil {
 		return nil, err
 	}
-	r.jobs, err = schedule.New(db, schedule.Config{Instance: cfg.Instance, Logger: cfg.Logger, TracerProvider: cfg.TracerProvider},
+	r.jobs, err = schedule.New(db, schedule.Config{Instance: cfg.Instance, Logger: cfg.Logger, TracerProvider: cfg.TracerProvider, MeterProvider: cfg.MeterProvider},
 		schedule.Job{Code: JobCode, Spec: spec, Timeout: cfg.Timeout, Run: func(ctx context.Context) (schedule.Counts, error) {
 			report, err := r.reap(ctx)
 			return report.counts(), err
@@ -153,7 +154,21 @@ func New(db *bun.DB, events Events, cfg Config, tasks ...Task) (*Reaper, error) 
 }
 
 // Run looks for expired locks whenever the job is due, until ctx ends.
-func (r *Reaper) Run(ctx context.Context) error { return r.jobs.Run(ctx) }
+func (r *Reaper) Run(ctx context.Context) error {
+	for _, t := range r.tasks {
+		telemetry.Zero(ctx, []string{"task", t.Name}, r.released)
+	}
+	return r.jobs.Run(ctx)
+}
+
+// Schedule is the durable code of the job and its cron expression.
+func (r *Reaper) Schedule() (code, cron string) { return JobCode, r.cfg.Cron }
+
+// RunNow looks at once and tells what it did, by name.
+func (r *Reaper) RunNow(ctx context.Context) (counts map[string]int64, err error) {
+	rep, err := r.jobs.RunNow(ctx, JobCode)
+	return rep.Counts, err
+}
 
 // RunOnce looks at once. It answers an error while another instance is at it.
 func (r *Reaper) RunOnce(ctx context.Context) (Report, error) {

@@ -124,6 +124,9 @@ func TestReleasesExpiredLocksAndNoOthers(t *testing.T) {
 		for _, id := range []string{"young", "in-backoff", "behind-dead"} {
 			require.Equal(t, "FROZEN", l.status(id))
 		}
+		var said []string
+		require.NoError(t, db.NewRaw("SELECT CONCAT(actor, ' ', action, ' ', target, ' ', details) FROM bc_audit_log").Scan(t.Context(), &said))
+		require.Equal(t, []string{"reaper release ORDER/1 seat.hold expired"}, said, "a release can be found later")
 		var rm metricdata.ResourceMetrics
 		require.NoError(t, metrics.Collect(t.Context(), &rm))
 		require.Equal(t, "reaper.lock.released", rm.ScopeMetrics[0].Metrics[0].Name)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -131,8 +132,9 @@ func (r *Reaper) reapLock(ctx context.Context, t Task, l Lock, report *Report) e
 			return nil
 		}
 		released, err := t.Release(ctx, tx, l)
-		if count = &report.Gone; released {
+		if count = &report.Gone; released && err == nil {
 			count = &report.Released
+			err = r.note(ctx, tx, t, l)
 		}
 		return err
 	})
@@ -142,6 +144,14 @@ func (r *Reaper) reapLock(ctx context.Context, t Task, l Lock, report *Report) e
 	*count++
 	r.tell(ctx, t, l, count, report)
 	return nil
+}
+
+// note leaves in the audit log that a lock was released, for whoever asks what became of it.
+func (r *Reaper) note(ctx context.Context, tx bun.Tx, t Task, l Lock) error {
+	return audit.Write(ctx, tx, r.d, audit.Entry{
+		Actor: "reaper", Action: "release", Target: audit.Aggregate(l.AggregateType, l.AggregateID),
+		Reason: "the lock was " + l.Age.Round(time.Second).String() + " old", Details: t.Name + " " + l.ID,
+	})
 }
 
 func (r *Reaper) tell(ctx context.Context, t Task, l Lock, count *int64, report *Report) {

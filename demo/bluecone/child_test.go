@@ -153,6 +153,10 @@ var client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 
 // try makes a call whose outcome may be unknown.
 func try(base, method, path, body string, headers ...string) (reply, error) {
+	return tryWith(client, base, method, path, body, headers...)
+}
+
+func tryWith(c *http.Client, base, method, path, body string, headers ...string) (reply, error) {
 	req, err := http.NewRequestWithContext(context.Background(), method, base+path, strings.NewReader(body))
 	if err != nil {
 		return reply{}, err
@@ -160,7 +164,7 @@ func try(base, method, path, body string, headers ...string) (reply, error) {
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	res, err := client.Do(req)
+	res, err := c.Do(req)
 	if err != nil {
 		return reply{}, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,11 +47,15 @@ func TestWrongCallsSayWhatIsWrongInOneLine(t *testing.T) {
 		"node":                {args: []string{"serve", "--dsn", db, "--node", "a b"}, code: 2, says: `--node "a b" must be a plain word`},
 		"address":             {args: []string{"serve", "--dsn", db, "--addr", "127.0.0.1:99999"}, code: 1, says: "listen: "},
 		"config missing":      {args: []string{"serve", "--dsn", db, "--config", filepath.Join(dir, "none.yaml")}, code: 2, says: "none.yaml: no such file"},
-		"config key":          {args: []string{"serve", "--dsn", db, "--config", write("key.yaml", "bluecone:\n  outbox:\n    batchsize: 1\n")}, code: 2, says: `the key "bluecone.outbox.batchsize" is unknown; the keys are bluecone.asset.lock-timeout-minutes`},
+		"config key":          {args: []string{"serve", "--dsn", db, "--config", write("key.yaml", "bluecone:\n  outbox:\n    batchsize: 1\n")}, code: 2, says: `the key "bluecone.outbox.batchsize" is unknown; the keys are bluecone.alert.console`},
 		"config value":        {args: []string{"serve", "--dsn", db, "--config", write("value.yaml", "bluecone:\n  outbox:\n    batch-size: many\n")}, code: 2, says: `bluecone.outbox.batch-size: "many" is not a whole number between 1 and 1000`},
 		"config yaml":         {args: []string{"serve", "--dsn", db, "--config", write("yaml.yaml", "bluecone: [")}, code: 2, says: "yaml.yaml: "},
 		"environment key":     {args: []string{"serve", "--dsn", db}, env: "BLUECONE_OUTBOX_BATCHSIZE=1", code: 2, says: "the environment variable BLUECONE_OUTBOX_BATCHSIZE is unknown"},
 		"environment value":   {args: []string{"serve", "--dsn", db}, env: "BLUECONE_ASSET_LOCK_TIMEOUT_MINUTES=-5", code: 2, says: `"-5" is not a positive number`},
+		"doctor without dsn":  {args: []string{"doctor"}, code: 2, says: "--dsn is missing"},
+		"check without dsn":   {args: []string{"check"}, code: 2, says: "--dsn is missing"},
+		"check, no tables":    {args: []string{"check", "--dsn", "sqlite://" + filepath.Join(dir, "empty.db")}, code: 1, says: "invariant: "},
+		"doctor, nobody":      {args: []string{"doctor", "--dsn", "mysql://root:tiger@127.0.0.1:1/x"}, code: 1, says: "cannot reach mysql://root:xxxxx@127.0.0.1:1/x"},
 		"cron":                {args: []string{"serve", "--dsn", db}, env: "BLUECONE_OUTBOX_PUBLISHER_CRON=TZ=0", code: 2, says: "names a time zone"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,12 +72,54 @@ func TestWrongCallsSayWhatIsWrongInOneLine(t *testing.T) {
 
 func TestHelpIsNoMistake(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"doctor", "--help"}} {
 		code, stdout, stderr := program(t, nil, args...)
 		require.Equal(t, 0, code)
 		require.Contains(t, stdout, "-dsn")
 		require.Empty(t, stderr)
 	}
+}
+
+// The doctor reads, says what is wrong and how to mend it, and answers 1 if something is a FAIL.
+func TestDoctorCommand(t *testing.T) {
+	t.Parallel()
+	dsn := "sqlite://" + filepath.Join(t.TempDir(), "x.db")
+	code, stdout, stderr := program(t, nil, "doctor", "--dsn", dsn)
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout, "not applied: 0001_bluecone")
+	require.Contains(t, stderr, "not fit")
+	code, _, stderr = program(t, nil, "--dsn", dsn, "--scenario", "cancel")
+	require.Equal(t, 0, code, stderr)
+	code, stdout, stderr = program(t, nil, "doctor", "--dsn", dsn, "--json")
+	require.Equal(t, 0, code, stderr)
+	var report []struct{ Check, Level, Says string }
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.Greater(t, len(report), 10)
+	for _, f := range report {
+		require.Equal(t, "OK", f.Level, f)
+	}
+}
+
+// The check finds what the scenarios leave in order, and what somebody has broken.
+func TestCheckCommand(t *testing.T) {
+	t.Parallel()
+	eachDialect(t, func(t *testing.T, dsn string) {
+		code, _, stderr := program(t, nil, "--dsn", dsn, "--scenario", "checkout-pay")
+		require.Equal(t, 0, code, stderr)
+		code, stdout, stderr := program(t, nil, "check", "--dsn", dsn, "--quiet")
+		require.Equal(t, 0, code, "%s%s", stdout, stderr)
+		require.Contains(t, stdout, "every invariant holds")
+		db := testdb.OpenDSN(t, dsn)
+		_, err := db.ExecContext(t.Context(), "DELETE FROM bc_event_consume_log")
+		require.NoError(t, err)
+		_, err = db.ExecContext(t.Context(), "UPDATE demo_wallet SET available = available + 1")
+		require.NoError(t, err)
+		code, stdout, stderr = program(t, nil, "check", "--dsn", dsn, "--quiet")
+		require.Equal(t, 1, code)
+		require.Contains(t, stdout, ": has never got it")
+		require.Contains(t, stdout, "I15 money: ")
+		require.Contains(t, stderr, "breaks a promise")
+	})
 }
 
 // Tables of the demo's names that somebody else made are not touched.

@@ -4,6 +4,8 @@
 //	go run ./demo/bluecone                 plays every scenario on an embedded database
 //	go run ./demo/bluecone --dsn DSN       the same on another database
 //	go run ./demo/bluecone serve --dsn DSN one instance of the monolith over HTTP
+//	go run ./demo/bluecone doctor --dsn DSN says whether the database is fit, and what to mend
+//	go run ./demo/bluecone check --dsn DSN  says whether anything is lost, doubled or out of turn
 package main
 
 import (
@@ -18,10 +20,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bluecone-go/bluecone/demo/bluecone/database"
 	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/demo/bluecone/story"
+	"github.com/bluecone-go/bluecone/internal/dsn"
 )
 
 // The exit statuses.
@@ -44,15 +46,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case len(args) > 0 && args[0] == "serve":
 		err = serve(ctx, args[1:], stdout, stderr)
+	case len(args) > 0 && args[0] == "doctor":
+		err = examine(ctx, args[1:], stdout)
+	case len(args) > 0 && args[0] == "check":
+		err = check(ctx, args[1:], stdout)
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
-		err = fmt.Errorf("%w: the command %q is unknown: use serve, or no command to play the scenarios", errUsage, args[0])
+		err = fmt.Errorf("%w: the command %q is unknown: use serve, doctor or check, or no command to play the scenarios", errUsage, args[0])
 	default:
 		err = play(ctx, args, stdout, stderr)
 	}
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 		return exitOK
-	case errors.Is(err, errUsage) || errors.Is(err, database.ErrDSN):
+	case errors.Is(err, errUsage) || errors.Is(err, dsn.ErrDSN):
 		_, _ = fmt.Fprintln(stderr, "bluecone:", oneLine(err))
 		return exitUsage
 	default:
@@ -85,6 +91,8 @@ const playUsage = `Plays the scenarios of the demo and checks what came of them.
 
   bluecone [--dsn DSN] [--scenario NAME,NAME] [--trace stdout|otlp]
   bluecone serve --dsn DSN [--addr HOST:PORT] [--config FILE] [--faults] [--node NAME] [--trace stdout|otlp]
+  bluecone doctor --dsn DSN [--json]
+  bluecone check --dsn DSN [--quiet]
 
 DSN is sqlite:///abs/path/file.db, mysql://user:password@host:port/name or postgres://user:password@host:port/name.
 `
@@ -92,7 +100,7 @@ DSN is sqlite:///abs/path/file.db, mysql://user:password@host:port/name or postg
 // play runs the story.
 func play(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	fs := flag.NewFlagSet("bluecone", flag.ContinueOnError)
-	dsn := fs.String("dsn", "", "database to play on (default: a SQLite file in a temporary folder)")
+	database := fs.String("dsn", "", "database to play on (default: a SQLite file in a temporary folder)")
 	names := fs.String("scenario", "", "play only these, separated by commas: "+strings.Join(story.Names(), ", "))
 	trace := fs.String("trace", "", "export spans: stdout or otlp")
 	if err := parse(fs, args, stdout, playUsage); err != nil {
@@ -116,7 +124,7 @@ func play(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, telemetry.Close(context.WithoutCancel(ctx))) }()
-	return story.Play(ctx, story.Options{DSN: *dsn, Scenarios: wanted, Settings: conf, Spans: spans, Out: stdout, Metrics: telemetry.Metrics})
+	return story.Play(ctx, story.Options{DSN: *database, Scenarios: wanted, Settings: conf, Spans: spans, Out: stdout, Metrics: telemetry.Metrics})
 }
 
 func checkTrace(export string) error {

@@ -14,11 +14,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/bluecone-go/bluecone/demo/bluecone/database"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
 	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/demo/bluecone/web"
+	"github.com/bluecone-go/bluecone/doctor"
+	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -30,7 +31,7 @@ SIGTERM drains and exits 0, a second one exits at once.
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	fs := flag.NewFlagSet("bluecone serve", flag.ContinueOnError)
 	addr := fs.String("addr", "127.0.0.1:8080", "address to listen on; port 0 chooses one and prints it")
-	dsn := fs.String("dsn", "", "database (required)")
+	database := fs.String("dsn", "", "database (required)")
 	config := fs.String("config", "", "YAML file with the keys of bluecone:")
 	withFaults := fs.Bool("faults", false, "add the calls that break things on purpose")
 	node := fs.String("node", "", "name of this instance in leases and logs (default: host and process)")
@@ -40,16 +41,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err := parse(fs, args, stdout, serveUsage); err != nil {
 		return err
 	}
-	if *dsn == "" {
-		return fmt.Errorf("%w: --dsn is missing", errUsage)
-	}
-	if err := checkTrace(*trace); err != nil {
+	if err := checkServe(*database, *trace, *node); err != nil {
 		return err
-	}
-	if *node != "" {
-		if err := text.ConsumerName("--node", *node); err != nil || len(*node) > 64 {
-			return fmt.Errorf("%w: --node %q must be a plain word of at most 64 characters", errUsage, *node)
-		}
 	}
 	conf, err := settings.Load(*config, os.Environ())
 	if err != nil {
@@ -65,12 +58,12 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, telemetry.Close(context.WithoutCancel(ctx))) }()
-	db, err := database.Open(ctx, *dsn)
+	db, err := dsn.Open(ctx, *database)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	app, err := monolith.New(ctx, monolith.Options{DB: db, Settings: conf, Node: *node, NoPublisher: *noPublisher})
+	app, err := assemble(ctx, monolith.Options{DB: db, Settings: conf, Node: *node, NoPublisher: *noPublisher})
 	if err != nil {
 		return err
 	}
@@ -79,8 +72,38 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	door, token := newDoor()
+	mux := http.NewServeMux()
+	mux.Handle("/console/", door.handler(app.Ops))
+	mux.Handle("/", web.New(app, *withFaults, telemetry.Metrics))
+	_, _ = fmt.Fprintf(stdout, "console: http://%s/console/?token=%s (this link works once)\n", listener.Addr(), token)
 	_, _ = fmt.Fprintf(stdout, "bluecone listens on http://%s\n", listener.Addr())
-	return listen(ctx, listener, web.New(app, *withFaults, telemetry.Metrics), app)
+	return listen(ctx, listener, mux, app)
+}
+
+// checkServe says what is wrong with the flags.
+func checkServe(database, trace, node string) error {
+	if database == "" {
+		return fmt.Errorf("%w: --dsn is missing", errUsage)
+	}
+	if err := checkTrace(trace); err != nil {
+		return err
+	}
+	if node != "" {
+		if err := text.ConsumerName("--node", node); err != nil || len(node) > 64 {
+			return fmt.Errorf("%w: --node %q must be a plain word of at most 64 characters", errUsage, node)
+		}
+	}
+	return nil
+}
+
+// assemble makes the tables and the instance, unless the database is not fit.
+func assemble(ctx context.Context, o monolith.Options) (*monolith.App, error) {
+	app, err := monolith.New(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return app, doctor.Start(ctx, o.DB, doctorConfig(), slog.Default())
 }
 
 // listen serves until ctx ends; then requests under way are answered and the engine drains.

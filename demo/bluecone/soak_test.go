@@ -1,79 +1,76 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/invariant"
 )
 
-// fleet is a deployment of several instances, one of which is killed now and then.
-type fleet struct {
-	t     *testing.T
-	dsn   string
-	mu    sync.Mutex
-	nodes []*server
-	kills int
+const (
+	customers = 6
+	// patient is how long the customers and the checks wait for a deployment that faults befall.
+	patient = 10 * time.Minute
+	// think is how long a customer thinks before buying: without, they outrun a machine that does other things too.
+	think = 100 * time.Millisecond
+)
+
+// soak drives a world with customers while faults befall it.
+type soak struct {
+	*world
+	seed    uint64
+	unknown atomic.Int64 // calls whose outcome the customer was not told
+	served  atomic.Int64
+	report  *soakReport
+
+	mu     sync.Mutex
+	wanted map[string]holdings
+	failed []error
+	skips  map[*server]float64 // duplicates skipped, as each process said last
 }
 
-func newFleet(t *testing.T, dsn string, n int) *fleet {
+func newSoak(t *testing.T, dialect string, seed uint64) *soak {
 	t.Helper()
-	f := &fleet{t: t, dsn: dsn}
-	for i := range n {
-		f.nodes = append(f.nodes, serveOn(t, dsn, nil, "--node", fmt.Sprintf("node%d", i)))
-	}
-	return f
-}
-
-func (f *fleet) any() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.nodes[rand.IntN(len(f.nodes))].base
-}
-
-// killing kills one instance after the other, and starts another in its place, until stop is closed.
-func (f *fleet) killing(every time.Duration, stop <-chan struct{}) {
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			return
-		case <-time.After(every):
-		}
-		f.mu.Lock()
-		victim := f.nodes[i%len(f.nodes)]
-		f.mu.Unlock()
-		victim.end(syscall.SIGKILL)
-		next := serveOn(f.t, f.dsn, nil, "--node", fmt.Sprintf("node%d-%d", i%len(f.nodes), i))
-		f.mu.Lock()
-		f.nodes[i%len(f.nodes)] = next
-		f.kills++
-		f.mu.Unlock()
+	return &soak{
+		world: newWorld(t, dialect), seed: seed, wanted: make(map[string]holdings), skips: make(map[*server]float64),
+		report: &soakReport{dialect: dialect, seed: seed},
 	}
 }
 
 // insist repeats a call, at any instance, until its outcome is known.
-func (f *fleet) insist(path, body, key string) reply {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); pause(10 * time.Millisecond) {
-		r, err := try(f.any(), "POST", path, body, "Idempotency-Key", key)
-		if err == nil && r.status != 503 {
+func (s *soak) insist(path, body, key string) reply {
+	for deadline := time.Now().Add(patient); time.Now().Before(deadline); pause(beat) {
+		r, err := tryWith(hurried, s.node(-1).base, http.MethodPost, path, body, "Idempotency-Key", key)
+		if err == nil && r.status != http.StatusServiceUnavailable {
 			return r
 		}
+		s.unknown.Add(1)
 	}
 	return reply{}
 }
 
+// hurried gives up early: another instance may do better.
+var hurried = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
 // shop is one customer: it buys, and pays, cancels or refunds, and says what it must have in the end.
-func (f *fleet) shop(key string) (user string, want holdings, err error) {
-	u := f.insist("/users", `{"walletCents":10000,"points":500,"couponCents":[300]}`, "user-"+key)
+func (s *soak) shop(number int64) (user string, want holdings, err error) {
+	key := fmt.Sprint(number)
+	u := s.insist("/users", `{"walletCents":10000,"points":500,"couponCents":[300]}`, "user-"+key)
 	coupons, _ := u.at("couponIds").([]any)
 	if u.status != 201 || len(coupons) != 1 {
 		return "", want, fmt.Errorf("user: %v", u)
@@ -83,19 +80,19 @@ func (f *fleet) shop(key string) (user string, want holdings, err error) {
 	if err != nil {
 		return user, want, err
 	}
-	o := f.insist("/orders", string(body), "order-"+key)
+	o := s.insist("/orders", string(body), "order-"+key)
 	if o.status != 201 {
 		return user, want, fmt.Errorf("order: %v", o)
 	}
 	path := "/orders/" + o.text("orderId")
 	call := func(what, body string) {
 		for range 2 { // callbacks come at least once
-			if r := f.insist(path+what, body, ""); r.status != 200 && err == nil {
+			if r := s.insist(path+what, body, ""); r.status != 200 && err == nil {
 				err = fmt.Errorf("%s: %v", what, r)
 			}
 		}
 	}
-	switch rand.IntN(4) {
+	switch rand.New(rand.NewPCG(s.seed, uint64(number))).IntN(4) {
 	case 0:
 		return user, locked, nil
 	case 1:
@@ -111,60 +108,240 @@ func (f *fleet) shop(key string) (user string, want holdings, err error) {
 	}
 }
 
-// soak drives three instances with concurrent customers while one of them is killed and restarted
-// every few seconds. When all is quiet nothing is open, nothing is DEAD, and everybody has what
-// their order says.
-func soak(t *testing.T, dsn string, length time.Duration) {
-	t.Helper()
-	f := newFleet(t, dsn, 3)
-	stop := make(chan struct{})
-	var killer, customers sync.WaitGroup
-	killer.Go(func() { f.killing(3*time.Second, stop) })
-	var mu sync.Mutex
-	wanted := make(map[string]holdings)
-	var failed []error
-	var number atomic.Int64
-	end := time.Now().Add(length)
-	for range 4 {
-		customers.Go(func() {
-			for time.Now().Before(end) {
-				user, want, err := f.shop(fmt.Sprint(number.Add(1)))
-				mu.Lock()
-				wanted[user] = want
-				if err != nil {
-					failed = append(failed, err)
+// serve has customers come until stop is closed, and waits for the last of them.
+func (s *soak) serve(stop <-chan struct{}) (wait func()) {
+	var all sync.WaitGroup
+	for range customers {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
 				}
-				mu.Unlock()
+				pause(think)
+				user, want, err := s.shop(s.served.Add(1))
+				s.mu.Lock()
+				s.wanted[user] = want
+				if err != nil {
+					s.failed = append(s.failed, err)
+				}
+				s.mu.Unlock()
 			}
 		})
 	}
-	customers.Wait()
-	close(stop)
-	killer.Wait()
-	require.Empty(t, failed)
-	f.nodes[0].quiet()
-	stats := f.nodes[0].get("/stats")
-	require.InDelta(t, 0, stats.at("outbox", "DEAD"), 0, "%v", stats.body)
-	require.InDelta(t, 0, stats.at("deliveries", "DEAD"), 0, "%v", stats.body)
-	for user, want := range wanted {
-		require.Equal(t, want, f.nodes[0].holdings(user), "user %s", user)
+	return all.Wait
+}
+
+// befall does one fault, and waits until deliveries progress again.
+func (s *soak) befall(f fault) {
+	s.t.Helper()
+	pause(f.after)
+	unknown := s.unknown.Load()
+	end, err := nemeses[f.kind].do(s.world, f)
+	require.NoError(s.t, err, f)
+	pause(f.lasts)
+	require.NoError(s.t, end(), f)
+	over := time.Now()
+	require.NoError(s.t, s.answers(), f)
+	took, err := s.progress(over)
+	require.NoError(s.t, err, "%v: the instances do not recover", f)
+	s.report.note(s.dialect, f.kind, took, s.unknown.Load()-unknown, s.look(false))
+	s.t.Logf("%8v later: %v; recovered in %v", f.after.Round(time.Millisecond), f, took.Round(time.Millisecond))
+}
+
+// progress waits until something has been delivered that was not before.
+func (s *soak) progress(since time.Time) (time.Duration, error) {
+	newest := int64(-1)
+	for ; time.Since(since) < patient; pause(beat) {
+		if err := s.restart(); err != nil {
+			return 0, err
+		}
+		n, err := s.number("SELECT COALESCE(MAX(id), 0) FROM bc_event_consume_log WHERE status = 'SUCCESS'")
+		switch {
+		case err != nil:
+		case newest < 0:
+			newest = n
+		case n > newest:
+			return time.Since(since), nil
+		}
 	}
-	t.Logf("%d customers, %d kills, %v events and %v deliveries", len(wanted), f.kills, stats.at("outbox", "SENT"), stats.at("deliveries", "SUCCESS"))
-	for _, s := range f.nodes {
-		require.Equal(t, 0, s.end(syscall.SIGTERM))
+	return 0, fmt.Errorf("nothing was delivered for %v", patient)
+}
+
+// look asks for broken invariants: those that hold at any moment, or all when nothing is under way.
+func (s *soak) look(quiet bool) []invariant.Violation {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	if s.dialect == "postgres" { // without statistics the questions take minutes
+		_, err := s.db.ExecContext(ctx, "ANALYZE bc_outbox_event, bc_event_consume_log")
+		require.NoError(s.t, err)
+	}
+	cfg := invariant.Config{Quiet: quiet, Stuck: 24 * time.Hour} // its clock leaps
+	for try := 1; ; try++ {
+		found, err := invariant.Check(ctx, s.db, cfg)
+		if err == nil {
+			return found
+		}
+		require.Less(s.t, try, 3, "%v", err)
+		require.NoError(s.t, s.answers()) // a server may end a while after its disk was full
 	}
 }
 
+// watchSkips reads from every process now and then how many duplicates it has skipped.
+func (s *soak) watchSkips(stop <-chan struct{}) {
+	for {
+		for i := range nodes {
+			s.readSkips(s.node(i))
+		}
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (s *soak) readSkips(n *server) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.base+"/metrics", nil)
+	if err != nil {
+		return
+	}
+	res, err := hurried.Do(req)
+	if err != nil {
+		return // it may be frozen, or dead
+	}
+	defer res.Body.Close()
+	sum := 0.0
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), "} "); ok && strings.HasPrefix(name, "consumer_event_idempotent") {
+			v, _ := strconv.ParseFloat(value, 64)
+			sum += v
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skips[n] = max(s.skips[n], sum)
+}
+
+// judge waits until nothing is open, and checks everything there is to check.
+func (s *soak) judge() {
+	s.t.Helper()
+	for deadline := time.Now().Add(patient); ; pause(beat) {
+		require.NoError(s.t, s.restart())
+		r, err := tryWith(hurried, s.node(0).base, http.MethodGet, "/stats", "")
+		if err == nil && r.status == 200 && open(r) == 0 {
+			break
+		}
+		require.True(s.t, time.Now().Before(deadline), "something is open for ever: %v %v\n%s", r.body, err, strings.Join(s.leftOpen(), "\n"))
+	}
+	stats := s.node(0).get("/stats")
+	r := s.report
+	r.events, _ = stats.at("outbox", "SENT").(float64)
+	r.deliveries, _ = stats.at("deliveries", "SUCCESS").(float64)
+	dead, _ := stats.at("outbox", "DEAD").(float64)
+	if dead > 0 {
+		why, err := s.strings("SELECT DISTINCT CONCAT(consumer_name, ' ', attempts, ' ', COALESCE(error_message, '')) FROM bc_event_consume_log WHERE status = 'DEAD'")
+		r.violate(fmt.Sprintf("%.0f events are DEAD: %q %v", dead, why, err))
+	}
+	for _, err := range s.failed {
+		r.violate("a customer was refused: " + err.Error())
+	}
+	for _, v := range s.look(true) {
+		r.violate(v.String())
+	}
+	for user, want := range s.wanted {
+		if got := s.node(0).holdings(user); got != want {
+			r.violate(fmt.Sprintf("user %s has %+v, not %+v", user, got, want))
+		}
+	}
+	for i := range nodes {
+		s.readSkips(s.node(i))
+	}
+	for _, n := range s.skips {
+		r.skipped += n
+	}
+	r.customers, r.unknown = len(s.wanted), s.unknown.Load()
+	if codes := s.endAll(); !slices.Equal(codes, []int{0, 0, 0}) {
+		r.violate(fmt.Sprintf("instances ended by themselves, or did not drain: exit statuses %v", codes))
+	}
+	code, stdout, stderr := program(s.t, nil, "check", "--dsn", s.ways[0], "--quiet")
+	if code != 0 {
+		r.violate("check: " + stdout + stderr)
+	}
+}
+
+// leftOpen tells what keeps the engine busy, and for how many seconds it is to wait.
+func (s *soak) leftOpen() []string {
+	wait := map[string]string{"mysql": "TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), next_retry_at)", "postgres": "extract(epoch FROM next_retry_at - clock_timestamp())"}[s.dialect]
+	lines, err := s.strings("SELECT CONCAT('event ', event_id, ' ', event_type, ' ', status, ' ', COALESCE(locked_by, ''), ' ', lock_version, ' ', COALESCE(" + wait + ", 0), ' s') FROM bc_outbox_event WHERE status NOT IN ('SENT', 'DEAD') ORDER BY id LIMIT 10")
+	more, err2 := s.strings("SELECT CONCAT('delivery ', event_id, ' ', consumer_name, ' ', status, ' ', COALESCE(locked_by, ''), ' ', attempts, ' ', COALESCE(" + wait + ", 0), ' s') FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED', 'DEAD') ORDER BY id LIMIT 10")
+	return append(append(lines, more...), fmt.Sprint(errors.Join(err, err2)))
+}
+
+// runSoak befalls a deployment with the faults of a schedule.
+func runSoak(t *testing.T, dialect string, seed uint64, length, longest time.Duration) {
+	t.Helper()
+	faults := schedule(seed, kinds(), length, longest)
+	t.Logf("seed %d, %d faults; again: BLUECONE_TEST_SEED=%d BLUECONE_TEST_SOAK=%v BLUECONE_TEST_SOAK_DB=%s", seed, len(faults), seed, length, dialect)
+	s, began := newSoak(t, dialect, seed), time.Now()
+	stop := make(chan struct{})
+	wait := s.serve(stop)
+	halt := sync.OnceFunc(func() { close(stop); wait() })
+	t.Cleanup(halt)
+	go s.watchSkips(stop)
+	for _, f := range faults {
+		s.befall(f)
+	}
+	halt()
+	s.judge()
+	s.report.length = time.Since(began).Round(time.Second)
+	s.report.print(t.Output())
+	require.NoError(t, s.report.publish(os.Getenv("BLUECONE_TEST_SOAK_WRITE")))
+	require.Empty(t, s.report.violations)
+}
+
+// TestSoak_ThreeInstances goes through one round of faults on each database, or as many as BLUECONE_TEST_SOAK takes.
+// The faults follow from BLUECONE_TEST_SEED.
 func TestSoak_ThreeInstances(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("it takes 20 s")
+		t.Skip("it takes 40 s")
 	}
-	length := 20 * time.Second
+	seed, length, longest := rand.Uint64()>>32, time.Second, 1200*time.Millisecond // one round
+	if text := os.Getenv("BLUECONE_TEST_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, "BLUECONE_TEST_SEED must be a number")
+	}
 	if text := os.Getenv("BLUECONE_TEST_SOAK"); text != "" {
 		var err error
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err, "BLUECONE_TEST_SOAK must be a duration such as 5m")
+		longest = 8 * time.Second
 	}
-	soak(t, testdb.DSN(t, "mysql"), length)
+	for _, dialect := range []string{"mysql", "postgres"} {
+		if only := os.Getenv("BLUECONE_TEST_SOAK_DB"); only != "" && only != dialect {
+			continue
+		}
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			runSoak(t, dialect, seed, length, longest)
+		})
+	}
+}
+
+// The faults of a seed are always the same.
+func TestScheduleIsReplayed(t *testing.T) {
+	t.Parallel()
+	names := []string{"black hole", "database killed", "instance killed"}
+	one := schedule(7, names, time.Minute, 5*time.Second)
+	require.Equal(t, one, schedule(7, names, time.Minute, 5*time.Second))
+	require.NotEqual(t, one, schedule(8, names, time.Minute, 5*time.Second))
+	for _, name := range names {
+		require.True(t, slices.ContainsFunc(one[:len(names)], func(f fault) bool { return f.kind == name }), "every kind comes in the first round")
+	}
 }

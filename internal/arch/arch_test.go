@@ -26,7 +26,7 @@ const module = "github.com/bluecone-go/bluecone"
 const root = "../.."
 
 // library are the packages that users import.
-var library = []string{"bus", "outbox", "consumelog", "reaper", "consistency", "bustest", "migrations"}
+var library = []string{"bus", "outbox", "consumelog", "reaper", "consistency", "bustest", "migrations", "ops", "alert", "console"}
 
 type goPackage struct {
 	ImportPath string
@@ -54,14 +54,20 @@ func packages(t *testing.T, patterns ...string) map[string]goPackage {
 func TestImportsRunOneWay(t *testing.T) {
 	t.Parallel()
 	above := map[string][]string{ // package → what it must never reach
-		"consumelog":  {"bus", "outbox", "bustest", "reaper", "consistency", "migrations"},
-		"bus":         {"outbox", "bustest", "reaper", "consistency", "migrations"},
-		"outbox":      {"bustest", "reaper", "consistency", "migrations"},
-		"reaper":      {"bus", "outbox", "consumelog", "bustest", "consistency", "migrations"},
-		"consistency": {"bus", "outbox", "consumelog", "bustest", "reaper", "migrations"},
-		"migrations":  {"bus", "outbox", "consumelog", "bustest", "reaper", "consistency"},
+		"consumelog":  {"bus", "outbox", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
+		"bus":         {"outbox", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
+		"outbox":      {"bustest", "reaper", "consistency", "migrations", "ops", "console"},
+		"reaper":      {"bus", "outbox", "consumelog", "bustest", "consistency", "migrations", "ops", "console"},
+		"consistency": {"bus", "outbox", "consumelog", "bustest", "reaper", "migrations", "ops", "console"},
+		"migrations":  {"bus", "outbox", "consumelog", "bustest", "reaper", "consistency", "ops", "console"},
+		"ops":         {"bustest", "reaper", "consistency", "console"},
+		"console":     {"bustest", "reaper", "consistency"},
 	}
 	all := packages(t, "./...")
+	for name := range above { // nobody imports the alerts but programs
+		above[name] = append(above[name], "alert")
+	}
+	above["alert"] = []string{"bustest", "reaper", "consistency", "migrations", "doctor", "invariant", "ops"}
 	for name, forbidden := range above {
 		for _, f := range forbidden {
 			require.NotContains(t, all[module+"/"+name].Deps, module+"/"+f, "%s must not reach %s", name, f)

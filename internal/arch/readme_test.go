@@ -77,6 +77,9 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	require.NoError(t, err)
 	decisions, err := filepath.Glob(filepath.Join(root, "docs", "decisions", "*.md"))
 	require.NoError(t, err)
+	more, err := filepath.Glob(filepath.Join(root, "docs", "monitoring", "*.md"))
+	require.NoError(t, err)
+	docs = append(docs, more...)
 	top, err := filepath.Glob(filepath.Join(root, "*.md"))
 	require.NoError(t, err)
 	for _, path := range append(append(docs, decisions...), top...) {

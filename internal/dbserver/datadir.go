@@ -17,24 +17,34 @@ import (
 // prefix begins the name of every directory that this package makes in the temporary directory.
 const prefix = "bluecone-dbserver-"
 
-// dataDir is where a private server keeps its files: root/data.
+// dataDir is where a private server keeps its files: root/data, or root/disk/data if that is a file
+// system of its own.
 type dataDir struct {
 	root, data string
 	lock       *os.File // locked while this process lives, so that nobody sweeps the directory away
 }
 
 func (d *dataDir) remove() {
+	unmount(filepath.Join(d.root, diskName))
 	_ = os.RemoveAll(d.root) // what is left goes with the next sweep
 	_ = d.lock.Close()
 }
 
 // newDataDir makes an initialised data directory. Initialising takes seconds, copying a fraction
 // of one, so the result is kept in the user's cache, one template per server version.
-func newDataDir(kind, daemon, variant string, owner *syscall.Credential, initialise func(data string) error) (*dataDir, error) {
+func newDataDir(kind, daemon, variant string, owner *syscall.Credential, o options, initialise func(data string) error) (*dataDir, error) {
 	sweep()
 	dir, err := lockedTempDir(kind)
 	if err != nil {
 		return nil, err
+	}
+	if o.disk > 0 {
+		disk := filepath.Join(dir.root, diskName)
+		dir.data = filepath.Join(disk, "data")
+		if err := errors.Join(os.Mkdir(disk, 0o755), mount(disk, o.disk)); err != nil { //nolint:gosec // the server's user must get in
+			dir.remove()
+			return nil, err
+		}
 	}
 	if err := fill(dir, kind, daemon, variant, owner, initialise); err != nil {
 		dir.remove()
@@ -151,6 +161,7 @@ func sweep() {
 			continue
 		}
 		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			unmount(filepath.Join(root, diskName))
 			_ = os.RemoveAll(root) // next time, then
 		}
 		_ = f.Close()

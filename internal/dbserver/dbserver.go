@@ -1,6 +1,9 @@
 // Package dbserver starts private database servers from the machine's own binaries, each in a
 // temporary directory on a free port, which end with this process even if it is killed. As root
 // MariaDB runs as root, and PostgreSQL, which refuses that, as the user postgres or nobody.
+//
+// A server can be killed, started again on the same port and files, frozen, given another clock
+// ([OwnClock]) and be left without space ([OwnDisk]).
 package dbserver
 
 import (
@@ -26,33 +29,25 @@ import (
 type Settings int
 
 const (
-	// Fast is for tests: small, and what it has committed may be lost if the machine fails.
+	// Fast is for tests: small, and what it has committed may be lost if the server is killed.
 	Fast Settings = iota
 	// Durable is for benchmarks: every commit is on disk, with 2 GiB of cache.
 	Durable
+	// Crashable is for tests that kill the server: small, and what it has committed outlives its process.
+	Crashable
 )
 
-// Server is a running server.
-type Server struct {
-	// URL names a database of it that exists, as mysql://root@127.0.0.1:port/ or postgres://….
-	URL  *url.URL
-	stop func()
-}
-
-// Stop ends the server and removes its files.
-func (s *Server) Stop() { s.stop() }
-
 // Start starts a server of a dialect, "mysql" (MariaDB, or MySQL where only that is installed) or "postgres".
-func Start(dialect string, settings Settings) (*Server, error) {
-	start := map[string]func(Settings) (*url.URL, func(), error){"mysql": startMySQL, "postgres": startPostgres}[dialect]
+func Start(dialect string, settings Settings, opts ...Option) (*Server, error) {
+	start := map[string]func(Settings, options) (*Server, error){"mysql": startMySQL, "postgres": startPostgres}[dialect]
 	if start == nil {
 		return nil, fmt.Errorf("dbserver: there is no server for %q", dialect)
 	}
-	u, stop, err := start(settings)
-	if err != nil {
-		return nil, err
+	o := options{connections: 500}
+	for _, opt := range opts {
+		opt(&o)
 	}
-	return &Server{URL: u, stop: stop}, nil
+	return start(settings, o)
 }
 
 // MySQLConfig translates the URL of a MySQL database for its driver.
@@ -66,20 +61,20 @@ func MySQLConfig(u *url.URL) *mysql.Config {
 }
 
 // onFreePort calls start with a free port, and again with another if somebody else was faster to take it.
-func onFreePort(start func(port string) (*url.URL, func(), error)) (*url.URL, func(), error) {
+func onFreePort(start func(port string) (*Server, error)) (*Server, error) {
 	var failed error
 	for range 3 {
 		port, err := freePort()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		u, stop, err := start(port)
+		s, err := start(port)
 		if err == nil {
-			return u, stop, nil
+			return s, nil
 		}
 		failed = err
 	}
-	return nil, nil, failed
+	return nil, failed
 }
 
 func freePort() (string, error) {

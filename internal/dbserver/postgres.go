@@ -12,38 +12,42 @@ import (
 )
 
 var postgresSettings = map[Settings][]string{ //nolint:gochecknoglobals // a constant table
-	Fast:    {"fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"},
-	Durable: {"fsync=on", "synchronous_commit=on", "shared_buffers=2GB", "max_wal_size=4GB"},
+	Fast: {"fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"},
+	// The files of a server that was killed are in the cache of the system, whole.
+	Crashable: {"fsync=off", "synchronous_commit=on", "full_page_writes=off", "shared_buffers=64MB", "max_wal_size=128MB"},
+	Durable:   {"fsync=on", "synchronous_commit=on", "shared_buffers=2GB", "max_wal_size=4GB"},
 }
 
-func startPostgres(settings Settings) (*url.URL, func(), error) {
+func startPostgres(settings Settings, o options) (*Server, error) {
 	initdb, err := find("initdb")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	daemon := filepath.Join(filepath.Dir(initdb), "postgres")
 	cred, err := unprivileged()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return onFreePort(func(port string) (*url.URL, func(), error) {
-		dir, err := newDataDir("postgres", daemon, "", cred, func(data string) error {
+	return onFreePort(func(port string) (*Server, error) {
+		dir, err := newDataDir("postgres", daemon, "", cred, o, func(data string) error {
 			return output(as(cred, exec.Command(initdb, "-D", data, "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--no-locale")))
 		})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		args := []string{"-D", dir.data, "-p", port}
-		for _, setting := range append(postgresSettings[settings], "listen_addresses=127.0.0.1", "unix_socket_directories="+dir.data, "max_connections=500") {
+		for _, setting := range append(postgresSettings[settings], "listen_addresses=127.0.0.1", "unix_socket_directories="+dir.data, "max_connections="+strconv.Itoa(o.connections)) {
 			args = append(args, "-c", setting)
 		}
-		cmd := as(cred, exec.Command(daemon, args...))
 		u := &url.URL{Scheme: "postgres", User: url.User("postgres"), Host: "127.0.0.1:" + port, Path: "/postgres", RawQuery: "sslmode=disable"}
-		// SIGQUIT ends it at once, too, but lets it remove its System V memory; after SIGKILL that stays until a reboot.
-		stop, err := launch(cmd, dir, syscall.SIGQUIT, func() error {
-			return answers("pgx", u.String(), "SHOW data_directory", dir.data)
+		return launch(&Server{
+			// SIGQUIT ends it at once, too, but lets it remove its System V memory; after SIGKILL that stays until a reboot.
+			URL: u, dir: dir, options: o, end: syscall.SIGQUIT,
+			command: func() *exec.Cmd { return as(cred, exec.Command(daemon, args...)) },
+			ready: func() error {
+				return answers("pgx", u.String(), "SHOW data_directory", dir.data)
+			},
 		})
-		return u, stop, err
 	})
 }
 

@@ -33,6 +33,11 @@ type Dialect struct {
 	// ForUpdate ends a SELECT that waits for the locks of its rows.
 	ForUpdate string
 
+	// ByIndex, unless empty, is a statement that makes the rest of a transaction walk along
+	// indexes. PostgreSQL plans by statistics that may be minutes old: after a burst it
+	// believes that few events are due, and sorts all of them for every claim.
+	ByIndex string
+
 	micros string // format of the expression that reads a time column as microseconds
 }
 
@@ -53,6 +58,7 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		At:         "'epoch'::timestamptz + ? * INTERVAL '1 microsecond'",
 		SkipLocked: " FOR UPDATE SKIP LOCKED",
 		ForUpdate:  " FOR UPDATE",
+		ByIndex:    "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
 		micros:     "(EXTRACT(EPOCH FROM %s) * 1000000)::bigint",
 	},
 	dialect.SQLite: {
@@ -103,53 +109,114 @@ func (d Dialect) Upsert(keyColumns string, columns ...string) string {
 	return " ON CONFLICT (" + keyColumns + ") DO UPDATE SET " + strings.Join(sets, ", ")
 }
 
-// Pair is a row id with the lock version that a writer believes it holds.
+// Pair is a row id with the lock version that a writer believes it holds, 0 for any.
 type Pair struct{ ID, Version int64 }
 
-// Pairs is a derived table t(id, v) of the given pairs.
+// IDs is a condition on rows e that the pairs name. Use it with [Dialect.Keyed].
 //
-// Bulk writes join it by primary key: an IN list of hundreds of ids makes
-// MariaDB scan, and scanning writers deadlock.
-func (d Dialect) Pairs(pairs []Pair) string {
+// The lists stay short of the length at which MariaDB makes a table of them.
+func IDs(pairs []Pair) string {
+	const most = 500
+	lists := make(map[int64][][]Pair)
+	var versions []int64
+	for _, p := range pairs {
+		l := lists[p.Version]
+		if l == nil {
+			versions = append(versions, p.Version)
+		}
+		if n := len(l); n == 0 || len(l[n-1]) == most {
+			l = append(l, nil)
+		}
+		l[len(l)-1] = append(l[len(l)-1], p)
+		lists[p.Version] = l
+	}
 	var b strings.Builder
+	before := "("
+	for _, v := range versions {
+		for _, list := range lists[v] {
+			b.WriteString(before + "e.id IN (")
+			for i, p := range list {
+				if i > 0 {
+					b.WriteByte(',')
+				}
+				b.WriteString(num(p.ID))
+			}
+			b.WriteByte(')')
+			if v != 0 {
+				b.WriteString(" AND e.lock_version = " + num(v))
+			}
+			before = " OR "
+		}
+	}
+	return b.String() + ")"
+}
+
+// Keyed is the table, as e, in a statement that names rows by id. MySQL is told to look them up
+// by primary key: left alone it scans a small table, and scans that lock wait for each other.
+func (d Dialect) Keyed(table string) string {
+	if d.Name == "mysql" {
+		return table + " AS e FORCE INDEX (PRIMARY)"
+	}
+	return table + " AS e"
+}
+
+// UpdateIDs is an UPDATE of the table's rows, e, that the pairs name, of those that fulfil where.
+// Columns in set stand unqualified.
+func (d Dialect) UpdateIDs(table string, pairs []Pair, set, where string) string {
+	return "UPDATE " + d.Keyed(table) + " SET " + set + " WHERE " + IDs(pairs) + " AND " + where
+}
+
+// DeleteIDs is a DELETE of the table's rows, e, that the pairs name, of those that fulfil where.
+func (d Dialect) DeleteIDs(table string, pairs []Pair, where string) string {
+	verb := "DELETE FROM "
+	if d.Name == "mysql" { // only this form takes the hint
+		verb = "DELETE e FROM "
+	}
+	return verb + d.Keyed(table) + " WHERE " + IDs(pairs) + " AND " + where
+}
+
+// Due is the table, as e, in a statement that walks along the rows of one status in the order in
+// which they are due.
+func (d Dialect) Due(table string) string {
+	if d.Name == "mysql" { // it would rather sort them all, and lock what it sorts
+		return table + " AS e FORCE INDEX (idx_status_next_retry)"
+	}
+	return table + " AS e"
+}
+
+// DueDeliveries is the same for the waiting deliveries of one consumer.
+func (d Dialect) DueDeliveries(table string) string {
+	if d.Name == "mysql" {
+		return table + " FORCE INDEX (idx_consumer_due)"
+	}
+	return table
+}
+
+// Open joins the events p of the same aggregate as the event e that are not SENT, by an index
+// that holds only such events: however long the history of the aggregate is. More conditions may follow.
+func (d Dialect) Open(table, p, e string) string {
+	from, on := d.open(table, p, e)
+	join := map[string]string{"mysql": " STRAIGHT_JOIN ", "postgres": " JOIN ", "sqlite": " CROSS JOIN "}[d.Name] // the first and the last keep the order
+	return join + from + " ON " + on
+}
+
+// OpenBefore is a FROM and WHERE of such events p that are earlier than e.
+func (d Dialect) OpenBefore(table, p, e string) string {
+	from, on := d.open(table, p, e)
+	return from + " WHERE " + on + " AND " + p + ".id < " + e + ".id"
+}
+
+func (d Dialect) open(table, p, e string) (from, on string) {
 	switch d.Name {
 	case "mysql":
-		// A UNION ALL of as many SELECTs costs the parser of MariaDB ten times as much.
-		b.WriteString("(SELECT j.id, j.v FROM JSON_TABLE('[")
-		writeTuples(&b, pairs, "[", "]")
-		b.WriteString("]', '$[*]' COLUMNS (id BIGINT PATH '$[0]', v BIGINT PATH '$[1]')) AS j) AS t")
+		return table + " AS " + p + " FORCE INDEX (idx_open_aggregate)", p + ".open_aggregate = " + e + ".open_aggregate"
 	case "sqlite":
-		b.WriteString("(SELECT column1 AS id, column2 AS v FROM (VALUES ")
-		writeTuples(&b, pairs, "(", ")")
-		b.WriteString(")) AS t")
-	default:
-		b.WriteString("(VALUES ")
-		writeTuples(&b, pairs, "(", ")")
-		b.WriteString(") AS t(id, v)")
+		return table + " AS " + p + " INDEXED BY bc_outbox_event_idx_open_aggregate", d.Siblings(p, e)
 	}
-	return b.String()
+	return table + " AS " + p, d.Siblings(p, e)
 }
 
-// UpdatePairs is an UPDATE of the table's rows that the pairs name by id.
-// set and where refer to the table as e and to the pairs as t; columns in set stand unqualified.
-func (d Dialect) UpdatePairs(table string, pairs []Pair, set, where string) string {
-	if d.Name == "mysql" {
-		return "UPDATE " + d.FromPairs(table, pairs) + " SET " + set + " WHERE " + where
-	}
-	return "UPDATE " + table + " AS e SET " + set + " FROM " + d.Pairs(pairs) + " WHERE e.id = t.id AND " + where
-}
-
-// FromPairs joins the table, as e, to the pairs by primary key. MySQL must be told to: on a
-// small table it would rather scan, and a scan that locks waits for everybody.
-func (d Dialect) FromPairs(table string, pairs []Pair) string {
-	if d.Name == "mysql" {
-		return d.Pairs(pairs) + " STRAIGHT_JOIN " + table + " AS e FORCE INDEX (PRIMARY) ON e.id = t.id"
-	}
-	return d.Pairs(pairs) + " JOIN " + table + " AS e ON e.id = t.id"
-}
-
-// Siblings is a condition on an event p of the same aggregate as the event e that is not SENT,
-// served by an index that holds only such events: however long the history of the aggregate is.
+// Siblings is a condition on an event p of the same aggregate as the event e that is not SENT.
 func (d Dialect) Siblings(p, e string) string {
 	same := p + ".aggregate_type = " + e + ".aggregate_type AND " + p + ".aggregate_id = " + e + ".aggregate_id AND " + p + ".status <> 'SENT'"
 	if d.Name == "mysql" {
@@ -160,15 +227,6 @@ func (d Dialect) Siblings(p, e string) string {
 
 // Micro is a duration in whole microseconds, as After wants it.
 func Micro(d time.Duration) int64 { return d.Microseconds() }
-
-func writeTuples(b *strings.Builder, pairs []Pair, begin, end string) {
-	for i, p := range pairs {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(begin + num(p.ID) + "," + num(p.Version) + end)
-	}
-}
 
 func num(n int64) string { return strconv.FormatInt(n, 10) }
 

@@ -80,10 +80,16 @@ func TestBulkWritesTouchWhatThePairsName(t *testing.T) {
 				pairs = append(pairs, dialect.Pair{ID: int64(i + 1), Version: 1})
 			}
 		}
-		_, err := db.ExecContext(t.Context(), d.UpdatePairs("bc_outbox_event", pairs, "status = ?", "e.lock_version = t.v"), "SENT")
+		_, err := db.ExecContext(t.Context(), d.UpdateIDs("bc_outbox_event", pairs, "status = ?", "1 = 1"), "SENT")
 		require.NoError(t, err)
 		require.Equal(t, int64(300), number(t, db, "SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'SENT'"))
-		require.Equal(t, int64(600), number(t, db, "SELECT COUNT(*) FROM "+d.Pairs(pairs)))
+		require.Equal(t, int64(300), number(t, db, "SELECT COUNT(*) FROM "+d.Keyed("bc_outbox_event")+" WHERE "+dialect.IDs(pairs)))
+		for i := range pairs {
+			pairs[i].Version = 0 // any
+		}
+		_, err = db.ExecContext(t.Context(), d.DeleteIDs("bc_outbox_event", pairs, "e.status <> 'DEAD'"))
+		require.NoError(t, err)
+		require.Equal(t, int64(100), number(t, db, "SELECT COUNT(*) FROM bc_outbox_event"))
 	})
 }
 
@@ -99,7 +105,9 @@ func TestErrorsOfEveryDatabaseHaveTheirClass(t *testing.T) {
 		_, err = db.ExecContext(t.Context(), "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('x', '[]', '[]'), ('x', '[]', '[]')")
 		require.Equal(t, dialect.Duplicate, dialect.Classify(err), "a primary key, too: %v", err)
 		_, err = db.ExecContext(t.Context(), "SELECT nonsense FROM nowhere")
-		require.Equal(t, dialect.Other, dialect.Classify(err), "%v", err)
+		require.Equal(t, dialect.Schema, dialect.Classify(err), "%v", err)
+		_, err = db.ExecContext(t.Context(), "INSERT INTO bc_consumer (name, event_types, aliases) VALUES (NULL, '[]', '[]')")
+		require.Equal(t, dialect.Data, dialect.Classify(err), "%v", err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = db.ExecContext(ctx, "SELECT 1")
@@ -159,14 +167,23 @@ func TestErrorClassesAndWhatPoisons(t *testing.T) {
 		{&MySQLError{1290}, dialect.Unavailable},
 		{&MySQLError{1021}, dialect.Unavailable},
 		{&MySQLError{1062}, dialect.Duplicate},
-		{&MySQLError{1406}, dialect.Other},
+		{&MySQLError{1406}, dialect.Data},
+		{errors.Join(errors.New("more"), fmt.Errorf("wrapped: %w", &MySQLError{1146})), dialect.Schema},
+		{&MySQLError{1105}, dialect.Other},
 		{stateError("40001"), dialect.TxRetry},
 		{stateError("40P01"), dialect.TxRetry},
 		{stateError("57P01"), dialect.Conn},
 		{stateError("53300"), dialect.Conn},
 		{stateError("25006"), dialect.Unavailable},
 		{stateError("53100"), dialect.Unavailable},
-		{stateError("22001"), dialect.Other},
+		{stateError("22001"), dialect.Data},
+		{stateError("23514"), dialect.Data},
+		{stateError("23503"), dialect.Other}, // the row it refers to may yet come
+		{stateError("42P01"), dialect.Schema},
+		{stateError("57014"), dialect.Other}, // it took too long: that counts
+		{codeError(275), dialect.Data},
+		{codeError(787), dialect.Other},
+		{codeError(1), dialect.Schema},
 		{codeError(5), dialect.TxRetry},
 		{codeError(517), dialect.TxRetry}, // SQLITE_BUSY_SNAPSHOT
 		{codeError(13), dialect.Unavailable},

@@ -8,39 +8,60 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 )
 
 // Class says what a database error means for the work that met it.
 type Class int
 
-// The classes of database errors, from the table of docs/guarantees.md.
+// The classes of database errors.
 const (
-	// Other is any error that says nothing about the transaction: the handler's own, say.
+	// Other is any error that says nothing about the transaction: the handler's own, say. It
+	// counts as an attempt.
 	Other Class = iota
-	// TxRetry means the transaction lost a race (deadlock, lock wait, snapshot): run it again.
+	// TxRetry means the transaction lost a race (deadlock, lock wait, snapshot): it is poisoned
+	// and run again, uncounted.
 	TxRetry
-	// Conn means the connection or the server went away: the outcome of a COMMIT is unknown.
+	// Conn means the connection or the server went away: it is run again, uncounted, and the
+	// outcome of a COMMIT is read back.
 	Conn
-	// Duplicate means a unique key refused the row.
+	// Duplicate means a unique key refused the row: on a key of ours, the work has been done.
 	Duplicate
-	// Unavailable means the database refuses writes for now: read-only, out of disk.
+	// Unavailable means the database refuses writes for now (read-only, out of disk): it is tried
+	// again later, uncounted.
 	Unavailable
+	// Data means that the values do not fit and never will: no attempt can succeed.
+	Data
+	// Schema means that tables or statements do not fit each other: it is the code's fault, not
+	// the event's, so its consumer is stopped and no attempt counts.
+	Schema
 )
+
+// String is the class in the words of docs/guarantees.md.
+func (c Class) String() string {
+	return [...]string{"other", "transaction retry", "connection", "duplicate", "unavailable", "data", "schema"}[c]
+}
 
 // Poisons reports whether a transaction that met the class must never commit,
 // whatever its handler answers (MariaDB commits what is left of it).
 func (c Class) Poisons() bool { return c == TxRetry || c == Conn || c == Unavailable }
 
-var mysqlClass = map[uint16]Class{ //nolint:gochecknoglobals // a constant table
-	1213: TxRetry, 1205: TxRetry, 1020: TxRetry, 3572: TxRetry,
-	2006: Conn, 2013: Conn, 1040: Conn, 1203: Conn, 1226: Conn, 1053: Conn, 1927: Conn, 1317: Conn,
-	1062: Duplicate, 1586: Duplicate,
-	1290: Unavailable, 1836: Unavailable, 1021: Unavailable, 1114: Unavailable, 1030: Unavailable,
-}
-
-var sqliteClass = map[int]Class{ //nolint:gochecknoglobals // a constant table, by primary result code
-	5: TxRetry, 6: TxRetry, 8: Unavailable, 10: Conn, 13: Unavailable,
+// classes is the table of what each database says in each case: error numbers of MySQL and MariaDB,
+// SQLSTATEs or their beginnings, and result codes of SQLite, extended ones before primary ones. The
+// first match counts.
+var classes = []struct { //nolint:gochecknoglobals // a constant table
+	class    Class
+	mysql    []uint16
+	postgres []string
+	sqlite   []int
+}{
+	{TxRetry, []uint16{1213, 1205, 1020, 3572}, []string{"40001", "40P01", "55P03"}, []int{5, 6}},
+	{Conn, []uint16{2006, 2013, 1040, 1203, 1226, 1053, 1927, 1317}, []string{"08", "57P0", "53300", "25P03"}, []int{10}},
+	{Duplicate, []uint16{1062, 1586}, []string{"23505"}, []int{2067, 1555}},
+	{Unavailable, []uint16{1290, 1836, 1021, 1114, 1030}, []string{"25006", "53100"}, []int{8, 13}},
+	{Data, []uint16{1406, 1366, 1264, 1265, 1048, 1292, 4025, 3819, 3140, 1153}, []string{"22", "23502", "23514"}, []int{18, 1299, 275}},
+	{Schema, []uint16{1054, 1146, 1064, 1267}, []string{"42"}, []int{1}},
 }
 
 // Classify tells the class of err for any of the three databases.
@@ -49,37 +70,31 @@ func Classify(err error) Class {
 	if err == nil {
 		return Other
 	}
-	if code, ok := mysqlNumber(err); ok {
-		return mysqlClass[code]
+	if number, ok := mysqlNumber(err); ok {
+		return classOf(func(mysql []uint16, _ []string, _ []int) bool { return slices.Contains(mysql, number) })
 	}
 	var pg interface{ SQLState() string }
 	if errors.As(err, &pg) {
-		return postgresClass(pg.SQLState())
+		state := pg.SQLState()
+		return classOf(func(_ []uint16, postgres []string, _ []int) bool {
+			return slices.ContainsFunc(postgres, func(p string) bool { return strings.HasPrefix(state, p) })
+		})
 	}
 	var lite interface{ Code() int }
 	if errors.As(err, &lite) {
-		return classOfSQLite(lite.Code())
+		code := lite.Code()
+		return classOf(func(_ []uint16, _ []string, sqlite []int) bool {
+			return slices.Contains(sqlite, code) || slices.Contains(sqlite, code&0xff)
+		})
 	}
 	return classOfConnection(err)
 }
 
-func classOfSQLite(code int) Class {
-	if code == 2067 || code == 1555 { // SQLITE_CONSTRAINT_UNIQUE, _PRIMARYKEY
-		return Duplicate
-	}
-	return sqliteClass[code&0xff]
-}
-
-func postgresClass(state string) Class {
-	switch {
-	case state == "40001", state == "40P01", state == "55P03":
-		return TxRetry
-	case state == "23505":
-		return Duplicate
-	case strings.HasPrefix(state, "08"), strings.HasPrefix(state, "57P0"), state == "53300", state == "25P03":
-		return Conn
-	case state == "25006", state == "53100":
-		return Unavailable
+func classOf(matches func(mysql []uint16, postgres []string, sqlite []int) bool) Class {
+	for _, c := range classes {
+		if matches(c.mysql, c.postgres, c.sqlite) {
+			return c.class
+		}
 	}
 	return Other
 }
@@ -105,12 +120,25 @@ func classOfConnection(err error) Class {
 
 // mysqlNumber reads the Number field of *mysql.MySQLError without importing the driver.
 func mysqlNumber(err error) (uint16, bool) {
-	for ; err != nil; err = errors.Unwrap(err) {
-		v := reflect.ValueOf(err)
-		if v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct && v.Elem().Type().Name() == "MySQLError" {
-			if f := v.Elem().FieldByName("Number"); f.IsValid() && f.Kind() == reflect.Uint16 {
-				return uint16(f.Uint()), true
-			}
+	v := reflect.ValueOf(err)
+	if v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct && v.Elem().Type().Name() == "MySQLError" {
+		if f := v.Elem().FieldByName("Number"); f.IsValid() && f.Kind() == reflect.Uint16 {
+			return uint16(f.Uint()), true
+		}
+	}
+	var inner []error
+	switch wrapped := err.(type) { //nolint:errorlint // this is what looks inside
+	case interface{ Unwrap() error }:
+		inner = []error{wrapped.Unwrap()}
+	case interface{ Unwrap() []error }:
+		inner = wrapped.Unwrap()
+	}
+	for _, e := range inner {
+		if e == nil {
+			continue
+		}
+		if n, ok := mysqlNumber(e); ok {
+			return n, true
 		}
 	}
 	return 0, false

@@ -31,28 +31,39 @@ type Row struct {
 	Status                     string
 	RetryCount                 int
 	LockVersion                int64
+	DueAt                      int64  // next_retry_at in microseconds, 0 for none
+	Extra                      int64  // what the query asked for besides
 	Malformed                  string // why the row cannot be delivered; empty if it can
 }
 
-const columns = 15
+const columns = 16
 
-// Select is a SELECT of the rows e that tail (JOIN …, WHERE … ORDER BY …) names.
-func Select(d dialect.Dialect, tail string) string {
-	return "SELECT e.id, e.event_id, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id, e.store_id, e.schema_version, e.max_retry_count, " +
-		d.Text("e.event_payload") + ", " + d.Text("e.event_metadata") + ", " + d.Micros("e.created_at") + ", e.status, e.retry_count, e.lock_version FROM bc_outbox_event e " + tail
+// Columns are those of the row e that make a [Row].
+func Columns(d dialect.Dialect) string {
+	return "e.id, e.event_id, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id, e.store_id, e.schema_version, e.max_retry_count, " +
+		d.Text("e.event_payload") + ", " + d.Text("e.event_metadata") + ", " + d.Micros("e.created_at") + ", e.status, e.retry_count, e.lock_version, " + d.Micros("e.next_retry_at")
 }
 
-// Read runs a query made by [Select].
+// Select is a SELECT of rows from (a table, as e, and what else comes before and with WHERE).
+func Select(d dialect.Dialect, from string) string {
+	return "SELECT " + Columns(d) + " FROM " + from
+}
+
+// Read runs a query for [Columns], and perhaps a number more, which becomes Extra.
 func Read(ctx context.Context, idb bun.IDB, query string, args ...any) ([]Row, error) {
 	rows, err := idb.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
 	var out []Row
-	raw := make([]sql.NullString, columns)
-	dest := make([]any, columns)
-	for i := range raw {
+	raw := make([]sql.NullString, len(names))
+	dest := make([]any, len(names))
+	for i := range dest {
 		dest[i] = &raw[i]
 	}
 	for rows.Next() {
@@ -72,13 +83,13 @@ func parse(raw []sql.NullString) Row {
 		TenantID: p.number(5, "tenant_id"), StoreID: p.number(6, "store_id"),
 		SchemaVersion: int(p.number(7, "schema_version")), MaxAttempts: int(p.number(8, "max_retry_count")),
 		Payload: []byte(raw[9].String), CreatedAt: time.UnixMicro(p.number(11, "created_at")).UTC(),
-		Status: raw[12].String, RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"),
+		Status: raw[12].String, RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: p.number(columns, "extra"),
 	}
 	if !json.Valid(r.Payload) {
 		p.errs = append(p.errs, errors.New("event_payload is not valid JSON"))
 	}
 	var err error
-	if r.Metadata, err = metadata(raw[10].String); err != nil {
+	if r.Metadata, err = Metadata(raw[10].String); err != nil {
 		p.errs = append(p.errs, err)
 	}
 	if err := errors.Join(p.errs...); err != nil {
@@ -93,7 +104,7 @@ type parser struct {
 }
 
 func (p *parser) number(i int, column string) int64 {
-	if !p.raw[i].Valid {
+	if i >= len(p.raw) || !p.raw[i].Valid {
 		return 0
 	}
 	n, err := strconv.ParseInt(p.raw[i].String, 10, 64)
@@ -103,9 +114,9 @@ func (p *parser) number(i int, column string) int64 {
 	return n
 }
 
-// metadata reads a JSON object. Values that are not strings, as people write them by
+// Metadata reads a JSON object. Values that are not strings, as people write them by
 // hand ({"userId": 789}), are kept as their JSON text.
-func metadata(s string) (map[string]string, error) {
+func Metadata(s string) (map[string]string, error) {
 	md := make(map[string]string)
 	if s == "" || s == "null" {
 		return md, nil

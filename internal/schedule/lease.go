@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -50,7 +51,12 @@ func (r *Runner) run(ctx context.Context, j Job, due time.Time, outOfTurn bool) 
 		err = errors.Join(err, e)
 	}
 	telemetry.End(span, err)
-	r.cfg.Logger.InfoContext(ctx, "job ended", "job", j.Code, "counts", counts, telemetry.Took, report.Duration, telemetry.Err, report.Error)
+	telemetry.Add(ctx, r.runs, 1, "jobCode", j.Code, telemetry.Status, status(report))
+	level := slog.LevelInfo
+	if j.Quiet && err == nil {
+		level = slog.LevelDebug
+	}
+	r.cfg.Logger.Log(ctx, level, "job ended", "job", j.Code, "counts", counts, telemetry.Took, report.Duration, telemetry.Err, report.Error)
 	return report, err
 }
 
@@ -117,25 +123,28 @@ func (r *Runner) renew(ctx context.Context, code string, version int64, cancel c
 func (r *Runner) release(ctx context.Context, j Job, version int64, rep Report) error {
 	ctx, cancel := context.WithTimeout(ctx, bookkeeping)
 	defer cancel()
-	status := "SUCCESS"
-	if rep.Error != "" {
-		status = "FAILED"
-	}
 	counts, err := json.Marshal(rep.Counts)
 	if err != nil {
 		return fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
 	_, err = r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_by = NULL, locked_until = NULL, lock_version = lock_version + 1, last_finished_at = "+r.d.Now+", last_status = ? WHERE job_code = ? AND lock_version = ? AND locked_by = ?",
-		status, j.Code, version, r.cfg.Instance)
+		status(rep), j.Code, version, r.cfg.Instance)
 	if err != nil {
 		return fmt.Errorf("schedule: %s: release the lease: %w", j.Code, err)
 	}
 	_, err = r.db.ExecContext(ctx, "INSERT INTO bc_job_run (job_code, instance, status, started_at, finished_at, duration_us, counts, error_message) VALUES (?, ?, ?, "+r.d.After+", "+r.d.Now+", ?, ?, ?)",
-		j.Code, r.cfg.Instance, status, -rep.Duration.Microseconds(), rep.Duration.Microseconds(), string(counts), orNull(rep.Error))
+		j.Code, r.cfg.Instance, status(rep), -rep.Duration.Microseconds(), rep.Duration.Microseconds(), string(counts), orNull(rep.Error))
 	if err != nil {
 		return fmt.Errorf("schedule: %s: write the history: %w", j.Code, err)
 	}
 	return r.trim(ctx, j.Code)
+}
+
+func status(rep Report) string {
+	if rep.Error != "" {
+		return "FAILED"
+	}
+	return "SUCCESS"
 }
 
 // trim keeps the newest runs of a job.

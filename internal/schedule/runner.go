@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
@@ -26,6 +27,7 @@ type Job struct {
 	Code    string        // durable name, the key of its lease
 	Spec    Spec          // when it is due
 	Timeout time.Duration // ends its context
+	Quiet   bool          // its good runs are logged at DEBUG only
 	Run     func(ctx context.Context) (Counts, error)
 }
 
@@ -45,6 +47,7 @@ type Config struct {
 	Instance       string       // Default: instance.Name().
 	Logger         *slog.Logger // Default: slog.Default().
 	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
 	Lease          time.Duration // how long the turn of a dead instance lasts. Default: 1 min.
 }
 
@@ -54,6 +57,7 @@ type Runner struct {
 	d      dialect.Dialect
 	cfg    Config
 	tracer trace.Tracer
+	runs   metric.Int64Counter
 	jobs   map[string]Job
 }
 
@@ -73,6 +77,9 @@ func New(db *bun.DB, cfg Config, jobs ...Job) (*Runner, error) {
 		cfg.Lease = time.Minute
 	}
 	r := &Runner{db: db, d: d, cfg: cfg, tracer: telemetry.Tracer(cfg.TracerProvider), jobs: make(map[string]Job)}
+	if r.runs, err = telemetry.Counter(cfg.MeterProvider, "scheduler.runs", "Runs of scheduled jobs, by how they ended."); err != nil {
+		return nil, err
+	}
 	for _, j := range jobs {
 		if _, ok := r.jobs[j.Code]; ok {
 			return nil, fmt.Errorf("schedule: two jobs have the code %s", j.Code)
@@ -84,6 +91,12 @@ func New(db *bun.DB, cfg Config, jobs ...Job) (*Runner, error) {
 
 // Run runs each job when it is due until ctx ends, waits for those that run, and returns nil.
 func (r *Runner) Run(ctx context.Context) error {
+	defer r.gauge(context.WithoutCancel(ctx))()
+	for code := range r.jobs {
+		for _, status := range []string{"SUCCESS", "FAILED"} {
+			telemetry.Zero(ctx, []string{"jobCode", code, telemetry.Status, status}, r.runs)
+		}
+	}
 	var wg sync.WaitGroup
 	for _, j := range r.jobs {
 		wg.Go(func() { r.loop(ctx, j) })
@@ -96,18 +109,26 @@ func (r *Runner) Run(ctx context.Context) error {
 // thinks due, is noticed.
 const maxWait = 30 * time.Second
 
+// awaySay is for how long the database may be away before a job says so: the publisher does at once.
+const awaySay = time.Minute
+
 func (r *Runner) loop(ctx context.Context, j Job) {
-	away := false
+	var away time.Time
+	said := false
 	for ctx.Err() == nil {
-		due, wait, err := r.turn(ctx, j)
+		due, wait, err := r.patientTurn(ctx, j)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			if !away {
+			if away.IsZero() {
+				away = time.Now()
+			}
+			if !said && time.Since(away) > awaySay {
+				said = true
 				r.cfg.Logger.WarnContext(ctx, "the database does not answer as it should; the job keeps waiting for its turn", "job", j.Code, telemetry.Err, err)
 			}
-			away, wait = true, 5*time.Second
+			wait = 5 * time.Second
 		case err == nil:
-			away = false
+			away, said = time.Time{}, false
 		}
 		if due != nil {
 			_, err := r.run(ctx, j, *due, false)
@@ -121,6 +142,13 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// patientTurn does not wait for a silent database.
+func (r *Runner) patientTurn(ctx context.Context, j Job) (due *time.Time, wait time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	return r.turn(ctx, j)
 }
 
 // turn tells, by the database's clock, whether the job is due (and since when), or how

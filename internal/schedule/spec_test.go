@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/internal/hostile"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 )
 
@@ -53,6 +54,10 @@ func TestBadSpecsAreErrorsNotPanics(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"0/10 * * * * ?", "TZ=0", "@every 1s", "*/0 * * * *", "1-0 * * * *", "? ? ? ? ?"} {
 		f.Add(s)
+	}
+	for _, v := range hostile.Values() {
+		f.Add(v.Text)
+		f.Add(v.Text + " * * * *")
 	}
 	f.Fuzz(func(t *testing.T, expr string) {
 		spec, err := schedule.Parse(expr)

@@ -16,7 +16,7 @@ type Metrics struct {
 	Repeated, Unroutable          metric.Int64Counter
 	Consumed, Idempotent, Refused metric.Int64Counter // consumer.event.consumed, .idempotent, .failed
 	Attempts, LeaseLost, Skipped  metric.Int64Counter
-	LocalFirst                    metric.Int64Counter
+	LocalFirst, CircuitOpened     metric.Int64Counter
 	Latency, HandlerTime          metric.Float64Histogram
 
 	meter metric.Meter
@@ -29,36 +29,63 @@ func NewMetrics(mp metric.MeterProvider) (*Metrics, error) {
 	}
 	b := builder{meter: mp.Meter(Scope)}
 	m := &Metrics{
-		Created:     b.counter("outbox.event.created", "Events saved."),
-		Repeated:    b.counter("outbox.event.repeated", "Saves of a keyed event that existed already."),
-		Sent:        b.counter("outbox.event.sent", "Events delivered to every consumer."),
-		Failed:      b.counter("outbox.event.failed", "Events left with a delivery that waits for another attempt."),
-		Dead:        b.counter("outbox.event.dead", "Events left with a delivery that waits for an operator."),
-		Unroutable:  b.counter("outbox.event.unroutable", "Times an event was parked because nobody registered for its type."),
-		LocalFirst:  b.counter("outbox.event.local_first", "Events delivered everywhere by the first attempt in the process that saved them."),
-		Consumed:    b.counter("consumer.event.consumed", "Deliveries that took effect."),
-		Idempotent:  b.counter("consumer.event.idempotent", "Deliveries found done already."),
-		Refused:     b.counter("consumer.event.failed", "Attempts that failed."),
-		Attempts:    b.counter("consumer.event.attempts", "Handler runs."),
-		Skipped:     b.counter("consumer.event.skipped", "Deliveries closed without an effect."),
-		LeaseLost:   b.counter("outbox.lease.lost", "Writes refused because the lease had passed to another instance."),
-		Latency:     b.histogram("consumer.event.latency", "From the save to the handler's commit."),
-		HandlerTime: b.histogram("consumer.handler.duration", "Time inside one handler call."),
-		meter:       b.meter,
+		Created:       b.counter("outbox.event.created", "Events saved."),
+		Repeated:      b.counter("outbox.event.repeated", "Saves of a keyed event that existed already."),
+		Sent:          b.counter("outbox.event.sent", "Events delivered to every consumer."),
+		Failed:        b.counter("outbox.event.failed", "Events left with a delivery that waits for another attempt."),
+		Dead:          b.counter("outbox.event.dead", "Events left with a delivery that waits for an operator."),
+		Unroutable:    b.counter("outbox.event.unroutable", "Times an event was parked because nobody registered for its type."),
+		LocalFirst:    b.counter("outbox.event.local_first", "Events delivered everywhere by the first attempt in the process that saved them."),
+		Consumed:      b.counter("consumer.event.consumed", "Deliveries that took effect."),
+		Idempotent:    b.counter("consumer.event.idempotent", "Deliveries found done already."),
+		Refused:       b.counter("consumer.event.failed", "Attempts that failed."),
+		Attempts:      b.counter("consumer.event.attempts", "Handler runs."),
+		Skipped:       b.counter("consumer.event.skipped", "Deliveries closed without an effect."),
+		LeaseLost:     b.counter("outbox.lease.lost", "Writes refused because the lease had passed to another instance."),
+		CircuitOpened: b.counter("consumer.circuit.opened", "Times a consumer was paused because what it calls could not be reached."),
+		Latency:       b.histogram("consumer.event.latency", "From the save to the handler's commit."),
+		HandlerTime:   b.histogram("consumer.handler.duration", "Time inside one handler call."),
+		meter:         b.meter,
 	}
 	return m, b.err
 }
 
 // Add counts n with attributes given as key, value, key, value.
 func Add(ctx context.Context, c metric.Int64Counter, n int64, kv ...string) {
-	if n != 0 {
+	if n != 0 && c.Enabled(ctx) { // without an SDK nothing is built
 		c.Add(ctx, n, metric.WithAttributes(attrs(kv)...))
+	}
+}
+
+// Zero makes counters exist before anything has been counted: of a series that begins with 1, a
+// monitoring system sees no increase.
+func Zero(ctx context.Context, kv []string, counters ...metric.Int64Counter) {
+	for _, c := range counters {
+		c.Add(ctx, 0, metric.WithAttributes(attrs(kv)...))
+	}
+}
+
+// ZeroConsumer does so for what is counted by consumer and event type.
+func (m *Metrics) ZeroConsumer(ctx context.Context, consumer string, eventTypes []string) {
+	Zero(ctx, []string{Consumer, consumer}, m.LeaseLost, m.CircuitOpened)
+	for _, t := range eventTypes {
+		Zero(ctx, []string{Consumer, consumer, EventType, t}, m.Consumed, m.Idempotent, m.Refused, m.Attempts, m.Skipped)
+	}
+}
+
+// ZeroEvents does so for what is counted by event type.
+func (m *Metrics) ZeroEvents(ctx context.Context, eventTypes []string) {
+	Zero(ctx, nil, m.LeaseLost, m.Unroutable)
+	for _, t := range eventTypes {
+		Zero(ctx, []string{EventType, t}, m.Created, m.Repeated, m.Sent, m.Failed, m.Dead, m.LocalFirst)
 	}
 }
 
 // Observe records a duration with attributes given as key, value, key, value.
 func Observe(ctx context.Context, h metric.Float64Histogram, d time.Duration, kv ...string) {
-	h.Record(ctx, max(d, 0).Seconds(), metric.WithAttributes(attrs(kv)...))
+	if h.Enabled(ctx) {
+		h.Record(ctx, max(d, 0).Seconds(), metric.WithAttributes(attrs(kv)...))
+	}
 }
 
 // Gauge describes one observable gauge.
@@ -66,20 +93,35 @@ type Gauge struct{ Name, Help, Unit string }
 
 // Gauges registers observable gauges that are all read by one callback.
 // Call the result to unregister them.
-func (m *Metrics) Gauges(read func(ctx context.Context, set func(name string, v float64, kv ...string)) error, wanted ...Gauge) (func() error, error) {
-	gauges := make(map[string]metric.Float64ObservableGauge, len(wanted))
+func (m *Metrics) Gauges(read Reading, wanted ...Gauge) (func() error, error) {
+	return gauges(m.meter, read, wanted)
+}
+
+// Reading sets gauges to what they are now.
+type Reading func(ctx context.Context, set func(name string, v float64, kv ...string)) error
+
+// Gauges is [Metrics.Gauges] for whoever has no other instruments; mp nil means the global provider.
+func Gauges(mp metric.MeterProvider, read Reading, wanted ...Gauge) (func() error, error) {
+	if mp == nil {
+		mp = otel.GetMeterProvider()
+	}
+	return gauges(mp.Meter(Scope), read, wanted)
+}
+
+func gauges(meter metric.Meter, read Reading, wanted []Gauge) (func() error, error) {
+	byName := make(map[string]metric.Float64ObservableGauge, len(wanted))
 	list := make([]metric.Observable, 0, len(wanted))
 	for _, w := range wanted {
-		g, err := m.meter.Float64ObservableGauge(w.Name, metric.WithDescription(w.Help), metric.WithUnit(w.Unit))
+		g, err := meter.Float64ObservableGauge(w.Name, metric.WithDescription(w.Help), metric.WithUnit(w.Unit))
 		if err != nil {
 			return nil, fmt.Errorf("telemetry: gauge %s: %w", w.Name, err)
 		}
-		gauges[w.Name] = g
+		byName[w.Name] = g
 		list = append(list, g)
 	}
-	reg, err := m.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+	reg, err := meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		return read(ctx, func(name string, v float64, kv ...string) {
-			o.ObserveFloat64(gauges[name], v, metric.WithAttributes(attrs(kv)...))
+			o.ObserveFloat64(byName[name], v, metric.WithAttributes(attrs(kv)...))
 		})
 	}, list...)
 	if err != nil {

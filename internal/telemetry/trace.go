@@ -2,12 +2,15 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // Tracer returns the tracer of bluecone; tp nil means the global provider.
@@ -31,14 +34,18 @@ func Inject(ctx context.Context, carrier map[string]string) string {
 
 // Extract returns ctx with the remote span that the carrier names, if it names one.
 func Extract(ctx context.Context, carrier map[string]string) context.Context {
+	if carrier["traceparent"] == "" {
+		return ctx
+	}
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(carrier))
 }
 
 // End closes a span with the outcome of its work.
 func End(span trace.Span, err error) {
 	if err != nil {
-		span.RecordError(err)
-		span.SetStatus(codes.Error, err.Error())
+		said := text.Error(err)
+		span.RecordError(errors.New(said)) //nolint:err113 // the text without what a database quotes back
+		span.SetStatus(codes.Error, said)
 	}
 	span.End()
 }

@@ -21,12 +21,28 @@ func Clean(s string, limit int) string {
 	return string([]rune(s)[:limit-1]) + "…"
 }
 
-// Error is the storable text of err, "" for nil.
+// quoted are the places in which databases quote a value back that did not suit them. It may be
+// somebody's name or card number: it goes neither into a log nor into a table.
+var quoted = []*regexp.Regexp{ //nolint:gochecknoglobals // constants
+	regexp.MustCompile(`(?s)(Duplicate entry ')(.*)(' for key)`),                                       // MySQL 1062
+	regexp.MustCompile(`(?s)(Incorrect [a-z ]+ value: ')(.*)(' for (?:column|function))`),              // 1292, 1366
+	regexp.MustCompile(`(?s)(Truncated incorrect [A-Za-z]+ value: ')(.*)(')`),                          // 1292
+	regexp.MustCompile(`(?s)(invalid input (?:syntax|value) for [a-z ]+(?: \w+)?: ")(.*)(")`),          // PostgreSQL 22P02
+	regexp.MustCompile(`(?s)(date/time field value out of range: ")(.*)(")`),                           // 22008
+	regexp.MustCompile(`(?s)(value ")(.*)(" is out of range for type)`),                                // 22003
+	regexp.MustCompile(`(?s)(cannot unmarshal number )([-+0-9.eE]+)( into Go (?:value|struct field))`), // encoding/json
+}
+
+// Error is the storable text of err, "" for nil. Values that a database quotes back are left out.
 func Error(err error) string {
 	if err == nil {
 		return ""
 	}
-	if s := Clean(err.Error(), MaxError); s != "" {
+	said := err.Error()
+	for _, q := range quoted {
+		said = q.ReplaceAllString(said, "$1…$3")
+	}
+	if s := Clean(said, MaxError); s != "" {
 		return s
 	}
 	return fmt.Sprintf("%T with an empty message", err)
@@ -71,7 +87,10 @@ func Key(field, s string, limit int) error {
 }
 
 // Quote shows s in an error message, escaped and cut.
-func Quote(s string) string { return fmt.Sprintf("%q", Clean(s, 60)) }
+func Quote(s string) string {
+	const shown = 60
+	return fmt.Sprintf("%q", Clean(s[:min(len(s), (shown+1)*utf8.UTFMax)], shown)) // the rest may be megabytes
+}
 
 func match(field, s string, limit int, re *regexp.Regexp, want string) error {
 	switch {

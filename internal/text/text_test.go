@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/internal/hostile"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -55,4 +56,45 @@ func TestNames(t *testing.T) {
 	for s, check := range bad {
 		require.ErrorContains(t, check("field", s), "field", "%q", s)
 	}
+}
+
+// What a database quotes back of a value is left out of an error's text; names stay.
+func TestErrorsDoNotQuoteValues(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		"Error 1062 (23000): Duplicate entry 'O'Hara' for key 'uk_name'":                         "Error 1062 (23000): Duplicate entry '…' for key 'uk_name'",
+		"Error 1292 (22007): Incorrect datetime value: 'secret' for column `d`.`t`.`c` at row 1": "Error 1292 (22007): Incorrect datetime value: '…' for column `d`.`t`.`c` at row 1",
+		"Error 1292 (22007): Truncated incorrect DECIMAL value: 'secret'":                        "Error 1292 (22007): Truncated incorrect DECIMAL value: '…'",
+		`ERROR: invalid input syntax for type integer: "secret" (SQLSTATE 22P02)`:                `ERROR: invalid input syntax for type integer: "…" (SQLSTATE 22P02)`,
+		`ERROR: value "99999999999" is out of range for type integer (SQLSTATE 22003)`:           `ERROR: value "…" is out of range for type integer (SQLSTATE 22003)`,
+		"json: cannot unmarshal number 4929 into Go struct field card.number of type int8":       "json: cannot unmarshal number … into Go struct field card.number of type int8",
+		"the order 'x' is not paid": "the order 'x' is not paid",
+	} {
+		require.Equal(t, want, text.Error(errors.New(said)))
+	}
+}
+
+// Whatever is accepted as a name or key is stored alike by every database; whatever is refused is
+// refused in a line that names the field.
+func FuzzNames(f *testing.F) {
+	for _, v := range hostile.Values() {
+		f.Add(v.Text)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for name, check := range map[string]func(field, s string) error{
+			"event type": text.EventType, "consumer": text.ConsumerName, "aggregate type": text.AggregateType,
+			"key": func(field, s string) error { return text.Key(field, s, 255) },
+		} {
+			err := check(name, s)
+			if err != nil {
+				if said := err.Error(); !strings.HasPrefix(said, name) || len(said) > 500 || !utf8.ValidString(said) || strings.ContainsAny(said, "\n\x00\x1b") {
+					t.Errorf("%s %q: %q", name, s, said)
+				}
+				continue
+			}
+			if s == "" || len(s) > 255 || !utf8.ValidString(s) || strings.TrimSpace(s) != s || strings.ContainsAny(s, "\x00\n\r\t") {
+				t.Errorf("%s: %q is accepted", name, s)
+			}
+		}
+	})
 }

@@ -1,3 +1,4 @@
+// Package database keeps the demo's tables.
 package database
 
 import (
@@ -42,7 +43,10 @@ var indexes = map[string]string{ //nolint:gochecknoglobals // a constant
 	"demo_wallet_freeze_expiry": "demo_wallet_freeze (status, frozen_at)",
 	"demo_points_freeze_expiry": "demo_points_freeze (status, frozen_at)",
 	"demo_wallet_ledger_user":   "demo_wallet_ledger (user_id)",
+	"demo_wallet_ledger_order":  "demo_wallet_ledger (order_id)",
 	"demo_points_ledger_user":   "demo_points_ledger (user_id)",
+	"demo_points_ledger_order":  "demo_points_ledger (order_id)",
+	"demo_coupon_op_order":      "demo_coupon_operation (order_id)",
 }
 
 const owner = "bluecone demo"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/alert"
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consistency"
 	"github.com/bluecone-go/bluecone/consumelog"
@@ -22,6 +23,7 @@ import (
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
+	"github.com/bluecone-go/bluecone/ops"
 	"github.com/bluecone-go/bluecone/outbox"
 	"github.com/bluecone-go/bluecone/reaper"
 )
@@ -60,6 +62,8 @@ type App struct {
 	Reaper      *reaper.Reaper
 	Consistency *consistency.Consistency
 	Retention   *outbox.Retention
+	Alerter     *alert.Alerter
+	Ops         *ops.Ops
 
 	runners  []bus.Runner
 	running  atomic.Bool
@@ -112,8 +116,14 @@ func (a *App) modules() (err error) {
 			c, err := a.Coupons.Get(ctx, idb, couponID)
 			return c.UserID, c.Cents, c.Status == coupon.Issued, err
 		},
-		RecordPayment: payments.Record,
-		FreezeFailed:  a.freezeFailed,
+		RecordPayment: func(ctx context.Context, tx bun.Tx, payNo, orderID string) error {
+			err := payments.Record(ctx, tx, payNo, orderID)
+			if errors.Is(err, payment.ErrOther) {
+				return fmt.Errorf("%w: %w", order.ErrPayNoUsed, err)
+			}
+			return err
+		},
+		FreezeFailed: a.freezeFailed,
 	})
 	return err
 }
@@ -137,7 +147,16 @@ func (a *App) jobs(o Options, b *bus.Bus) (err error) {
 		return err
 	}
 	a.Retention, err = outbox.NewRetention(a.Outbox, outbox.RetentionConfig{Keep: max(keep, o.Settings.ScanWindow)})
-	a.runners = []bus.Runner{a.Reaper, a.Consistency, a.Retention}
+	if err != nil {
+		return err
+	}
+	if a.Alerter, err = newAlerter(a, o); err != nil {
+		return err
+	}
+	if err := a.operations(o); err != nil {
+		return err
+	}
+	a.runners = []bus.Runner{a.Reaper, a.Consistency, a.Retention, a.Alerter, a.Ops}
 	if !o.NoPublisher {
 		a.runners = append(a.runners, a.Publisher)
 	}
@@ -233,8 +252,10 @@ func (a *App) RunJob(ctx context.Context, code string) (any, error) {
 	case outbox.RetentionJob:
 		removed, err := a.Retention.RunOnce(ctx)
 		return map[string]int64{"removed": removed}, err
+	case alert.JobCode:
+		return a.Alerter.RunOnce(ctx)
 	}
-	return nil, fmt.Errorf("%w: %q; the jobs are outbox_publisher, %s, %s and %s", ErrNoJob, code, reaper.JobCode, consistency.JobCode, outbox.RetentionJob)
+	return nil, fmt.Errorf("%w: %q; the jobs are outbox_publisher, %s, %s, %s and %s", ErrNoJob, code, reaper.JobCode, consistency.JobCode, outbox.RetentionJob, alert.JobCode)
 }
 
 // Verify lists broken invariants of all modules.

@@ -15,6 +15,7 @@ import (
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 
+	"github.com/bluecone-go/bluecone/alert"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 )
 
@@ -27,6 +28,17 @@ type Settings struct {
 	PublisherCron string        // bluecone.outbox.publisher-cron. Default: 0/10 * * * * ?
 	ReaperCron    string        // bluecone.scheduler.lock-timeout-reaper-cron. Default: 0 */5 * * * ?
 	CheckCron     string        // bluecone.scheduler.consistency-check-cron. Default: 0 0 */2 * * ?
+	Alert         Alert
+}
+
+// Alert says where alerts go, besides the log.
+type Alert struct {
+	Cron        string              // bluecone.alert.cron. Default: 0/30 * * * * ?
+	Environment string              // bluecone.alert.environment. Default: none.
+	Console     string              // bluecone.alert.console, the address of the console that messages link to. Default: none.
+	Runbook     string              // bluecone.alert.runbook, the address of docs/operations.md. Default: that path.
+	Webhook     alert.WebhookConfig // bluecone.alert.webhook.url, .format and .secret. Default: none.
+	Least       alert.Level         // bluecone.alert.webhook.least. Default: WARN.
 }
 
 // Default is what holds without any configuration.
@@ -34,6 +46,7 @@ func Default() Settings {
 	return Settings{
 		LockTimeout: 30 * time.Minute, ScanWindow: 24 * time.Hour, BatchSize: 100, MaxRetryCount: 10,
 		PublisherCron: "0/10 * * * * ?", ReaperCron: "0 */5 * * * ?", CheckCron: "0 0 */2 * * ?",
+		Alert: Alert{Cron: "0/30 * * * * ?", Least: alert.Warn},
 	}
 }
 
@@ -47,6 +60,14 @@ func (s *Settings) setters() map[string]func(text string) error {
 		"bluecone.outbox.publisher-cron":              cron(&s.PublisherCron),
 		"bluecone.scheduler.lock-timeout-reaper-cron": cron(&s.ReaperCron),
 		"bluecone.scheduler.consistency-check-cron":   cron(&s.CheckCron),
+		"bluecone.alert.cron":                         cron(&s.Alert.Cron),
+		"bluecone.alert.environment":                  word(&s.Alert.Environment),
+		"bluecone.alert.console":                      word(&s.Alert.Console),
+		"bluecone.alert.runbook":                      word(&s.Alert.Runbook),
+		"bluecone.alert.webhook.url":                  word(&s.Alert.Webhook.URL),
+		"bluecone.alert.webhook.format":               choice(&s.Alert.Webhook.Format, alert.JSON, alert.DingTalk, alert.WeCom, alert.Feishu, alert.Slack),
+		"bluecone.alert.webhook.secret":               word(&s.Alert.Webhook.Secret),
+		"bluecone.alert.webhook.least":                choice(&s.Alert.Least, alert.Warn, alert.Critical),
 	}
 }
 
@@ -150,6 +171,24 @@ func cron(into *string) func(string) error {
 			return err
 		}
 		*into = text
+		return nil
+	}
+}
+
+// word reads any text.
+func word(into *string) func(string) error {
+	return func(text string) error {
+		*into = text
+		return nil
+	}
+}
+
+func choice[T ~string](into *T, allowed ...T) func(string) error {
+	return func(text string) error {
+		if !slices.Contains(allowed, T(text)) {
+			return fmt.Errorf("%q is none of %q", text, allowed)
+		}
+		*into = T(text)
 		return nil
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,9 +60,16 @@ func forUser(ctx context.Context, userID string) context.Context {
 	return bus.WithMetadata(ctx, bus.Metadata{bus.MetaUserID: userID})
 }
 
-// jsonErrors answers an unknown path or a wrong method in the API's own form.
+// jsonErrors answers an unknown path or a wrong method in the API's own form. Nothing has a name that
+// databases would not store, or not tell apart.
 func jsonErrors(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name := range strings.SplitSeq(r.URL.Path, "/") {
+			if name != "" && text.Key("path", name, 128) != nil {
+				answer(w, http.StatusNotFound, failure{"there is nothing of this name", "NOT_FOUND"})
+				return
+			}
+		}
 		if _, pattern := mux.Handler(r); pattern == "" {
 			probe := &recorder{ResponseWriter: discard{http.Header{}}, status: http.StatusOK}
 			mux.ServeHTTP(probe, r)

@@ -2,6 +2,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -53,17 +54,36 @@ const maxBody = 1 << 20
 
 // decode reads a JSON body of exactly the fields of v. An empty body is an empty object.
 func decode(w http.ResponseWriter, r *http.Request, v any) bool {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(v)
-	if err == nil && dec.More() {
-		err = errors.New("there is something behind the JSON value")
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil && len(body) > 0 {
+		err = unmarshal(body, v)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		fail(w, r, &order.Error{Kind: order.Invalid, Code: "BAD_JSON", Text: "the body cannot be read: " + err.Error()})
 		return false
 	}
 	return true
+}
+
+func unmarshal(body []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if dec.More() {
+		return errors.New("there is something behind the JSON value")
+	}
+	if replaced(body, v) {
+		return errors.New("a string of it is not valid Unicode")
+	}
+	return nil
+}
+
+// replaced reports whether the decoder has put a replacement character where body has none.
+func replaced(body []byte, v any) bool {
+	again, err := json.Marshal(v)
+	return err == nil && bytes.Count(again, []byte("\ufffd")) > bytes.Count(body, []byte("\ufffd"))+bytes.Count(bytes.ToLower(body), []byte(`\ufffd`))
 }
 
 func answer(w http.ResponseWriter, status int, v any) {

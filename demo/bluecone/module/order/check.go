@@ -48,6 +48,9 @@ func (s *Service) check(name, column string, event func(Order) bus.Event) consis
 			}
 			return out, err
 		},
+		Of: func(ctx context.Context, db bun.IDB, key string) ([]Order, error) {
+			return s.list(ctx, db, "id = ? AND "+column+" IS NOT NULL", key)
+		},
 		Repair: func(ctx context.Context, tx bun.Tx, fact Order) (bool, error) {
 			o, err := s.read(ctx, tx, fact.OrderID, s.d.ForUpdate)
 			if err != nil {
@@ -62,17 +65,20 @@ func (s *Service) check(name, column string, event func(Order) bus.Event) consis
 }
 
 func (s *Service) changed(ctx context.Context, db bun.IDB, column string, q consistency.Query) ([]Order, error) {
-	rows, err := db.QueryContext(ctx, "SELECT "+columns+" FROM demo_order WHERE "+column+" > "+s.d.After+" AND "+column+" <= "+s.d.After+" AND id > ? ORDER BY id LIMIT ?",
-		-dialect.Micro(q.From), -dialect.Micro(q.To), q.After, q.Limit)
+	return s.list(ctx, db, column+" > "+s.d.After+" AND "+column+" <= "+s.d.After+" AND id > ? ORDER BY id LIMIT ?", -dialect.Micro(q.From), -dialect.Micro(q.To), q.After, q.Limit)
+}
+
+func (s *Service) list(ctx context.Context, db bun.IDB, where string, args ...any) ([]Order, error) {
+	rows, err := db.QueryContext(ctx, "SELECT "+columns+" FROM demo_order WHERE "+where, args...)
 	if err != nil {
-		return nil, fmt.Errorf("orders by %s: %w", column, err)
+		return nil, fmt.Errorf("orders: %w", err)
 	}
 	defer rows.Close()
 	var out []Order
 	for rows.Next() {
 		var o Order
 		if err := rows.Scan(o.fields()...); err != nil {
-			return nil, fmt.Errorf("orders by %s: %w", column, err)
+			return nil, fmt.Errorf("orders: %w", err)
 		}
 		out = append(out, o)
 	}

@@ -1,6 +1,9 @@
 package order
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Kind says what a caller can do about an [Error].
 type Kind int
@@ -24,3 +27,6 @@ func (e *Error) Error() string { return e.Text }
 func refuse(kind Kind, code, format string, args ...any) error {
 	return &Error{Kind: kind, Code: code, Text: fmt.Sprintf(format, args...)}
 }
+
+// ErrPayNoUsed means that a payment belongs to another order.
+var ErrPayNoUsed = errors.New("the payment number is used")

@@ -11,7 +11,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 var errAnswered = errors.New("answered before")
@@ -21,8 +20,8 @@ var errAnswered = errors.New("answered before")
 // The key's row is written in fn's own transaction; a call at the same time waits for it.
 func once[T any](ctx context.Context, s *Service, key string, request any, fn func(ctx context.Context, tx bun.Tx) (T, error)) (answer T, err error) {
 	if key != "" {
-		if err := text.Key("Idempotency-Key", key, 150); err != nil {
-			return answer, refuse(Invalid, "INVALID", "%v", err)
+		if err := plain("Idempotency-Key", key, 150); err != nil {
+			return answer, err
 		}
 	}
 	body, err := json.Marshal(request)

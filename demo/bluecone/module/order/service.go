@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -33,7 +34,7 @@ type Assets struct {
 	Points      func(ctx context.Context, idb bun.IDB, userID string) (int64, error)
 	// Coupon tells a coupon's owner and value, and whether it is free.
 	Coupon func(ctx context.Context, idb bun.IDB, couponID string) (userID string, cents int64, free bool, err error)
-	// RecordPayment notes a payment once.
+	// RecordPayment notes a payment once. For one of another order its error is an [ErrPayNoUsed].
 	RecordPayment func(ctx context.Context, tx bun.Tx, payNo, orderID string) error
 	// FreezeFailed tells whether the assets of the order could not be frozen for good.
 	FreezeFailed func(ctx context.Context, orderID string) (bool, error)
@@ -139,6 +140,14 @@ func (s *Service) Create(ctx context.Context, key string, req NewOrder) (Order, 
 	if req.UserID == "" || req.TotalCents == 0 {
 		return Order{}, refuse(Invalid, "INVALID", "userId and totalCents must be given")
 	}
+	if err := plain("userId", req.UserID, 64); err != nil {
+		return Order{}, err
+	}
+	if req.CouponID != "" {
+		if err := plain("couponId", req.CouponID, 64); err != nil {
+			return Order{}, err
+		}
+	}
 	return once(ctx, s, prefixed("order:", key), req, func(ctx context.Context, tx bun.Tx) (Order, error) { return s.create(ctx, tx, req) })
 }
 
@@ -208,8 +217,8 @@ func (s *Service) affordable(ctx context.Context, tx bun.Tx, req NewOrder, o *Or
 // Pay takes a payment callback: WAIT_PAY → PAID, and order.paid. It answers every
 // repetition alike. loseEvent is the demo's fault: the event is not saved.
 func (s *Service) Pay(ctx context.Context, orderID, payNo string, loseEvent bool) (Order, error) {
-	if payNo == "" || len(payNo) > 128 {
-		return Order{}, refuse(Invalid, "INVALID", "payNo must have between 1 and 128 characters")
+	if err := plain("payNo", payNo, 128); err != nil {
+		return Order{}, err
 	}
 	failed, err := s.assets.FreezeFailed(ctx, orderID) // before the transaction: it needs a connection of its own
 	if err != nil {
@@ -233,7 +242,10 @@ func (s *Service) Pay(ctx context.Context, orderID, payNo string, loseEvent bool
 			return err
 		}
 		if err := s.assets.RecordPayment(ctx, tx, payNo, orderID); err != nil {
-			return refuse(Conflict, "PAY_NO_USED", "%v", err)
+			if errors.Is(err, ErrPayNoUsed) {
+				return refuse(Conflict, "PAY_NO_USED", "%v", err)
+			}
+			return err
 		}
 		o.Status = StPaid
 		if loseEvent {
@@ -263,8 +275,8 @@ func (s *Service) Cancel(ctx context.Context, orderID string) (Order, error) {
 
 // Refund pays an order back: PAID → REFUNDED, and order.refunded.
 func (s *Service) Refund(ctx context.Context, orderID, refundID string) (Order, error) {
-	if refundID == "" || len(refundID) > 64 {
-		return Order{}, refuse(Invalid, "INVALID", "refundId must have between 1 and 64 characters")
+	if err := plain("refundId", refundID, 64); err != nil {
+		return Order{}, err
 	}
 	return s.change(ctx, orderID, func(ctx context.Context, tx bun.Tx, o *Order) error {
 		if o.Status == StRefund && o.refundID == refundID {
@@ -305,6 +317,9 @@ func (s *Service) Get(ctx context.Context, orderID string) (Order, error) {
 
 // RefundID is the refund of the order, "" if there is none.
 func (o Order) RefundID() string { return o.refundID }
+
+// Earned is how many points the order brings when it is paid.
+func (o Order) Earned() int64 { return o.earned }
 
 const columns = "id, user_id, status, total_cents, wallet_cents, points, coupon_id, coupon_cents, payable_cents, earned, refund_id"
 
@@ -348,6 +363,14 @@ func (o Order) refunded() Refunded {
 func within(field string, cents int64) error {
 	if cents < 0 || cents > maxCents {
 		return refuse(Invalid, "INVALID", "%s is %d: it must be between 0 and %d", field, cents, int64(maxCents))
+	}
+	return nil
+}
+
+// plain refuses what databases would not store, or not tell apart.
+func plain(field, s string, limit int) error {
+	if err := text.Key(field, s, limit); err != nil {
+		return refuse(Invalid, "INVALID", "%v", err)
 	}
 	return nil
 }

@@ -1,0 +1,282 @@
+package alert
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// consumer is one that some instance has registered, or that deliveries name.
+type consumer struct {
+	name     string
+	paused   bool
+	pausedBy string
+	seen     int64 // 0 if nobody has registered it
+	alias    bool  // the old name of another
+}
+
+// absent reports whether no instance has had the consumer for too long.
+func (l *look) absent(c consumer) bool {
+	return !c.alias && exceeds(l.age(c.seen), l.cfg.limits(c.name, "").Unregistered)
+}
+
+// readConsumers reads the registry and the names that deliveries carry.
+func (l *look) readConsumers(ctx context.Context) error {
+	aliases := make(map[string]bool)
+	err := l.each(ctx, func(scan func(...any) error) error {
+		var c consumer
+		var old string
+		if err := scan(&c.name, &c.paused, &c.pausedBy, &c.seen, &old); err != nil {
+			return err
+		}
+		var names []string
+		if json.Unmarshal([]byte(old), &names) == nil { // what is no JSON, the publisher reports
+			for _, n := range names {
+				aliases[n] = true
+			}
+		}
+		l.consumers = append(l.consumers, c)
+		return nil
+	}, "SELECT name, CASE WHEN paused_until > "+l.d.Now+" THEN 1 ELSE 0 END, COALESCE(paused_by, ''), "+l.d.Micros("seen_at")+", aliases FROM bc_consumer ORDER BY name")
+	if err != nil {
+		return err
+	}
+	if err := l.readNames(ctx); err != nil {
+		return err
+	}
+	for i, c := range l.consumers {
+		l.consumers[i].alias = aliases[c.name]
+		if c.paused {
+			if err := l.paused(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readNames adds the consumers that only deliveries name. It jumps along the index from one to the next:
+// MariaDB would read all of it to answer for all names at once.
+func (l *look) readNames(ctx context.Context) error {
+	for last := ""; ; {
+		var next string
+		err := l.db.QueryRowContext(ctx, "SELECT consumer_name FROM bc_event_consume_log WHERE consumer_name > ? ORDER BY consumer_name LIMIT 1", last).Scan(&next)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(l.consumers, func(c consumer) bool { return c.name == next }) {
+			l.consumers = append(l.consumers, consumer{name: next})
+		}
+		last = next
+	}
+}
+
+// paused judges a consumer that an operator has stopped.
+func (l *look) paused(ctx context.Context, c consumer) error {
+	var since int64
+	err := l.db.QueryRowContext(ctx, "SELECT COALESCE(MAX("+l.d.Micros("created_at")+"), 0) FROM bc_audit_log WHERE target = ? AND action = 'pause'", c.name).Scan(&since)
+	if err != nil || !exceeds(l.age(since), l.cfg.limits(c.name, "").Paused) {
+		return err
+	}
+	says := "the consumer " + c.name + " is paused, since a time that nobody has written down"
+	if since > 0 {
+		says = fmt.Sprintf("the consumer %s has been paused for %s by %s", c.name, span(l.age(since)), c.pausedBy)
+	}
+	l.add(signal{rule: RulePaused, consumer: c.name, count: 1, since: since, says: says})
+	return nil
+}
+
+// queue is what waits for a consumer, of one event type and state.
+type queue struct {
+	consumer, eventType, status string
+	all                         tally
+	uncounted                   tally // whose attempts do not count
+	changed                     int64 // when the first of them became what it is
+}
+
+// consumersPerStatement keeps the statement of a large house short.
+const consumersPerStatement = 20
+
+// deliveries judges what waits for the consumers, and what is DEAD.
+func (l *look) deliveries(ctx context.Context) error {
+	for chunk := range slices.Chunk(l.consumers, consumersPerStatement) {
+		queues, err := l.queues(ctx, chunk)
+		if err != nil {
+			return err
+		}
+		for _, c := range chunk {
+			l.judge(c, slices.DeleteFunc(slices.Clone(queues), func(q queue) bool { return q.consumer != c.name }))
+		}
+	}
+	return nil
+}
+
+func (l *look) queues(ctx context.Context, consumers []consumer) (found []queue, err error) {
+	var parts []string
+	var args []any
+	uncounted := "CASE WHEN status = 'FAILED' AND attempts = 0 THEN "
+	for _, c := range consumers {
+		for _, status := range []string{"PENDING", "FAILED", "PROCESSING", "DEAD"} {
+			parts = append(parts, "SELECT consumer_name, event_type, status, COUNT(*), MIN(created), MIN(changed), COUNT("+uncounted+"1 END), COALESCE(MIN("+uncounted+"created END), 0) FROM "+
+				"(SELECT consumer_name, event_type, status, attempts, "+l.d.Micros("created_at")+" AS created, "+l.d.Micros("updated_at")+" AS changed FROM "+l.d.DueDeliveries("bc_event_consume_log")+
+				" WHERE consumer_name = ? AND status = '"+status+"' AND status <> 'SUCCESS' LIMIT ?) AS t GROUP BY consumer_name, event_type, status")
+			args = append(args, c.name, countCap+1)
+		}
+	}
+	err = l.each(ctx, func(scan func(...any) error) error {
+		var q queue
+		err := scan(&q.consumer, &q.eventType, &q.status, &q.all.count, &q.all.since, &q.changed, &q.uncounted.count, &q.uncounted.since)
+		found = append(found, q)
+		return err
+	}, strings.Join(parts, " UNION ALL "), args...)
+	return found, err
+}
+
+// judge finds what is wrong with the queues of a consumer.
+func (l *look) judge(c consumer, queues []queue) {
+	waiting, uncounted := make(map[string]tally), make(map[string]tally)
+	var all tally
+	for _, q := range queues {
+		if q.status == "DEAD" {
+			if limit := l.cfg.limits(c.name, q.eventType).Dead; limit > 0 && q.all.count >= limit {
+				l.add(signal{
+					rule: RuleDead, consumer: c.name, eventType: q.eventType, count: q.all.count, since: q.changed,
+					says: upTo(q.all.count, "delivery", "deliveries") + " of " + q.eventType + " to " + c.name + " " + are(q.all.count) + " DEAD and " + plural(q.all.count, "waits", "wait") + " for an operator",
+				})
+			}
+			continue
+		}
+		all = all.plus(q.all)
+		waiting[q.eventType] = waiting[q.eventType].plus(q.all)
+		if q.uncounted.count > 0 {
+			uncounted[q.eventType] = uncounted[q.eventType].plus(q.uncounted)
+		}
+	}
+	switch {
+	case c.paused: // that is why they wait
+	case l.absent(c) && all.count > 0:
+		since, seen := c.seen, "for "+span(l.age(c.seen))
+		if c.seen == 0 {
+			since, seen = all.since, "for as long as is known"
+		}
+		l.add(signal{
+			rule: RuleUnregistered, consumer: c.name, count: all.count, since: since,
+			says: upTo(all.count, "delivery", "deliveries") + " " + plural(all.count, "waits", "wait") + " for the consumer " + c.name + ", which no instance has had " + seen,
+		})
+	default:
+		l.late(c, waiting, uncounted)
+	}
+}
+
+// late judges deliveries that wait for a consumer that runs.
+func (l *look) late(c consumer, waiting, uncounted map[string]tally) {
+	for eventType, t := range waiting {
+		limits := l.cfg.limits(c.name, eventType)
+		if u := uncounted[eventType]; u.count > 0 && exceeds(l.age(u.since), limits.Uncounted) {
+			l.add(signal{
+				rule: RuleCircuit, consumer: c.name, eventType: eventType, count: u.count, since: u.since,
+				says: fmt.Sprintf("%s of %s to %s %s for %s without an attempt that counts: what the consumer calls cannot be reached, or asks for patience",
+					upTo(u.count, "delivery", "deliveries"), eventType, c.name, plural(u.count, "has failed", "have failed"), span(l.age(u.since))),
+			})
+			continue
+		}
+		if age := l.age(t.since); exceeds(age, limits.LagAge) {
+			l.add(signal{
+				rule: RuleLag, consumer: c.name, eventType: eventType, count: t.count, since: t.since,
+				says: fmt.Sprintf("the oldest of %s of %s has been waiting for %s for %s", upTo(t.count, "delivery", "deliveries"), eventType, c.name, span(age)),
+			})
+		}
+	}
+}
+
+func plural(n int64, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+func are(n int64) string { return plural(n, "is", "are") }
+
+// attempts judges the share of attempts that failed lately. Only if enough failed are the successes
+// counted: among the newest deliveries, by primary key.
+func (l *look) attempts(ctx context.Context) error {
+	window := l.cfg.Limits.FailureWindow
+	failed, err := l.failures(ctx, window)
+	if err != nil {
+		return err
+	}
+	enough := false
+	for name, t := range failed {
+		limits := l.cfg.limits(name, "")
+		enough = enough || (limits.FailureRatio >= 0 && limits.FailureLeast >= 0 && t.count >= limits.FailureLeast)
+	}
+	if !enough {
+		return nil
+	}
+	succeeded, whole, err := l.successes(ctx, window)
+	if err != nil {
+		return err
+	}
+	if whole < window { // so much happens that the newest deliveries are from a shorter time
+		if failed, err = l.failures(ctx, whole); err != nil {
+			return err
+		}
+	}
+	for name, t := range failed {
+		limits := l.cfg.limits(name, "")
+		ratio := float64(t.count) / float64(t.count+succeeded[name])
+		if limits.FailureRatio >= 0 && limits.FailureLeast >= 0 && t.count >= limits.FailureLeast && ratio >= limits.FailureRatio {
+			l.add(signal{
+				rule: RuleFailures, consumer: name, count: t.count, since: t.since,
+				says: fmt.Sprintf("%.0f %% of the attempts of %s in the last %s failed (%d of %d)", 100*ratio, name, span(whole), t.count, t.count+succeeded[name]),
+			})
+		}
+	}
+	return nil
+}
+
+func (l *look) failures(ctx context.Context, window time.Duration) (byConsumer map[string]tally, err error) {
+	byConsumer = make(map[string]tally)
+	err = l.each(ctx, func(scan func(...any) error) error {
+		var name string
+		var t tally
+		err := scan(&name, &t.count, &t.since)
+		byConsumer[name] = t
+		return err
+	}, "SELECT consumer_name, COUNT(*), MIN(created) FROM (SELECT consumer_name, "+l.d.Micros("created_at")+" AS created FROM bc_delivery_attempt WHERE created_at > "+l.d.After+" ORDER BY created_at DESC LIMIT ?) AS t GROUP BY consumer_name",
+		-dialect.Micro(window), countCap)
+	return byConsumer, err
+}
+
+// successes counts those within the window, which may be shorter than asked for.
+func (l *look) successes(ctx context.Context, window time.Duration) (byConsumer map[string]int64, whole time.Duration, err error) {
+	byConsumer = make(map[string]int64)
+	from := l.now - window.Microseconds()
+	var total, first int64
+	first = l.now
+	err = l.each(ctx, func(scan func(...any) error) error {
+		var name string
+		var all, done, oldest int64
+		err := scan(&name, &all, &done, &oldest)
+		byConsumer[name] = done
+		total, first = total+all, min(first, oldest)
+		return err
+	}, "SELECT consumer_name, COUNT(*), COUNT(CASE WHEN status = 'SUCCESS' AND consumed > ? THEN 1 END), MIN(created) FROM "+
+		"(SELECT consumer_name, status, "+l.d.Micros("consumed_at")+" AS consumed, "+l.d.Micros("created_at")+" AS created FROM bc_event_consume_log ORDER BY id DESC LIMIT ?) AS t GROUP BY consumer_name",
+		from, countCap)
+	if whole = window; total == countCap {
+		whole = min(max(l.age(first), time.Second), window)
+	}
+	return byConsumer, whole, err
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// goal is one row of the table of what has to be reached.
+type goal struct {
+	text, dialect string
+	value         func(rs *results) float64 // 0: not measured in this run
+	bound         float64
+	atMost        bool
+}
+
+func (g goal) reached(v float64) bool {
+	return (g.atMost && v <= g.bound) || (!g.atMost && v >= g.bound)
+}
+
+func (g goal) wanted() string {
+	return map[bool]string{true: "≤ ", false: "≥ "}[g.atMost] + figure(g.bound)
+}
+
+// ratio of two medians of one workload and database; 0 if one is missing.
+func ratio(workload, dialect, name, to string) func(*results) float64 {
+	return func(rs *results) float64 {
+		a, b := rs.find(workload, dialect, name).median(), rs.find(workload, dialect, to).median()
+		if b == 0 {
+			return 0
+		}
+		return a / b
+	}
+}
+
+func goals() []goal {
+	var gs []goal
+	atLeast := func(text, workload, dialect, name, to string, bound float64) {
+		gs = append(gs, goal{text, dialect, ratio(workload, dialect, name, to), bound, false})
+	}
+	atMost := func(text, workload, dialect, name, to string, bound float64) {
+		gs = append(gs, goal{text, dialect, ratio(workload, dialect, name, to), bound, true})
+	}
+	atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "mysql", engineOrdinary, limitOrdinary, 0.75)
+	atLeast("W1 ordinary handlers, defaults, to watermill-sql tuned", "W1", "mysql", engineOrdinary, watermillTuned, 1.7)
+	atLeast("W1 batch handlers, to the limit", "W1", "mysql", engineBatch, limitBatch, 0.60)
+	atLeast("W1 batch handlers, to watermill-sql tuned", "W1", "mysql", engineBatch, watermillTuned, 3.8)
+	atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "postgres", engineOrdinary, limitOrdinary, 0.75)
+	atLeast("W1 batch handlers, to the limit", "W1", "postgres", engineBatch, limitBatch, 0.55)
+	atLeast("W1 ordinary handlers, to River exactly once", "W1", "postgres", engineOrdinary, riverExactlyOnce, 15)
+	atLeast("W1 ordinary handlers, to River at least once", "W1", "postgres", engineOrdinary, riverAtLeastOnce, 4)
+	atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "sqlite", engineOrdinary, limitOrdinary, 0.75)
+	for _, d := range servers {
+		atMost("W2 200/s, defaults, p50 to the limit's", "W2", d, engineDefault+", 200/s, p50", limitWake+", 200/s, p50", 1.3)
+		atMost("W2 200/s, defaults, p99 to the limit's", "W2", d, engineDefault+", 200/s, p99", limitWake+", 200/s, p99", 2)
+	}
+	for _, d := range all {
+		for _, writers := range []int{1, 4, 16} {
+			atLeast(fmt.Sprintf("W3 %d writers, to the insert by hand", writers), "W3", d, fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceHand, writers), 0.9)
+		}
+	}
+	for _, d := range all {
+		gs = append(gs, goal{"W4 most history, to the least", d, mostToLeastHistory(d), 0.9, false})
+	}
+	for _, d := range servers {
+		atLeast("W4 old snapshot held, drain, to none held", "W4", d, "old snapshot held, drain", "no snapshot held, drain", 0.5)
+	}
+	for _, d := range servers {
+		for _, count := range []int{2, 4, 8} {
+			atLeast(fmt.Sprintf("W5 %d instances, to one", count), "W5", d, fmt.Sprintf("%d instances", count), "1 instances", 0.9)
+		}
+	}
+	for _, d := range all {
+		for _, trouble := range troubles[1:] {
+			atLeast("W6 "+trouble+", drain of the others, to undisturbed", "W6", d, trouble+", drain of the others", troubles[0]+", drain of the others", 0.9)
+			atMost("W6 "+trouble+", p99 of the others, to undisturbed", "W6", d, trouble+", the others at 200/s, p99", troubles[0]+", the others at 200/s, p99", 1.5)
+		}
+	}
+	return gs
+}
+
+// mostToLeastHistory compares the drains with the most and the fewest SENT rows.
+func mostToLeastHistory(dialect string) func(*results) float64 {
+	return func(rs *results) float64 {
+		var first, last float64
+		for _, r := range rs.list {
+			var sent int
+			if n, _ := fmt.Sscanf(r.name, "%d SENT rows, drain", &sent); n == 1 && r.dialect == dialect && strings.HasSuffix(r.name, " SENT rows, drain") {
+				if first == 0 {
+					first = r.median()
+				}
+				last = r.median()
+			}
+		}
+		if first == 0 {
+			return 0
+		}
+		return last / first
+	}
+}

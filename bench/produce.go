@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	produceNone   = "business row alone"
+	produceHand   = "and an event, by hand"
+	produceEngine = "and an event, bluecone"
+)
+
+// produces runs W3: how many business transactions a second 1, 4 and 16 writers commit.
+func produces(ctx context.Context, o options, m *machine, rs *results) error {
+	for range o.runs {
+		for _, writers := range []int{1, 4, 16} {
+			for _, name := range []string{produceNone, produceHand, produceEngine} {
+				rate, err := oneProduce(ctx, m, name, writers, o.length/4)
+				if err != nil {
+					return fmt.Errorf("W3 %s: %w", name, err)
+				}
+				rs.add("W3", m.dialect, fmt.Sprintf("%s, %d writers", name, writers), "commits/s", rate)
+			}
+		}
+	}
+	return nil
+}
+
+func oneProduce(ctx context.Context, m *machine, name string, writers int, length time.Duration) (float64, error) {
+	db, err := m.fresh(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer db.close()
+	if err := db.effects(ctx); err != nil {
+		return 0, err
+	}
+	c, err := producer(ctx, db, name)
+	if err != nil {
+		return 0, err
+	}
+	var count atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	began := time.Now()
+	for w := range writers {
+		g.Go(func() error {
+			for i := 0; time.Since(began) < length; i++ {
+				e := paid{OrderID: fmt.Sprintf("%d-%d", w, i), Seq: i, Filler: filler}
+				err := c.transact(ctx, db, func(ctx context.Context, tx txn) error {
+					err := tx.exec(ctx, "INSERT INTO business (name) VALUES ("+db.mark(1)+")", e.OrderID)
+					if err != nil {
+						return err
+					}
+					return c.save(ctx, tx, e)
+				})
+				if err != nil {
+					return err
+				}
+				count.Add(1)
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	return float64(count.Load()) / time.Since(began).Seconds(), errors.Join(err, c.stop())
+}
+
+func producer(ctx context.Context, db *database, name string) (courier, error) {
+	nothing := func() error { return nil }
+	switch name {
+	case produceEngine:
+		e, err := newEngine(ctx, db)
+		if err != nil {
+			return courier{}, err
+		}
+		return e.saver(), nil
+	case produceHand:
+		l := &limit{db: db}
+		return courier{save: l.saveOne, stop: nothing}, l.prepare(ctx, 0)
+	}
+	return courier{save: func(context.Context, txn, paid) error { return nil }, stop: nothing}, nil
+}
+
+// saver is bluecone without a publisher.
+func (e *engine) saver() courier {
+	return courier{
+		run: func(ctx context.Context, fn func(ctx context.Context, tx txn) error) error {
+			return e.bun.RunInTx(ctx, nil, func(ctx context.Context, tx bunTx) error {
+				return fn(context.WithValue(ctx, txKey{}, tx), txn{sql: tx.Tx})
+			})
+		},
+		save: func(ctx context.Context, _ txn, p paid) error {
+			return e.ob.Save(ctx, ctx.Value(txKey{}).(bunTx), p) //nolint:forcetypeassert // put there by run
+		},
+		stop: func() error { return nil },
+	}
+}

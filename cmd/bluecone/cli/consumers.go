@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/ops"
+)
+
+// consumers lists and steers consumers.
+func (a *app) consumers() *cobra.Command {
+	return group("consumers", "List, pause, resume and replay consumers", a.consumersList(), a.consumersPause(), a.consumersResume(), a.consumersReplay())
+}
+
+func (a *app) consumersList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "What each consumer does, and what waits for it", Args: takes(), Example: "  bluecone consumers list",
+		RunE: a.run(func(ctx context.Context, c *call) error {
+			all, err := c.Ops.Consumers(ctx)
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 {
+				c.note("No instance has announced a consumer yet.")
+			}
+			return c.print(consumersView(all), notNil(all))
+		}),
+	}
+}
+
+func consumersView(all []ops.Consumer) view {
+	v := view{columns: []string{"consumer", "state", "waiting", "failed", "dead", "oldest", "lastSuccessAt", "pausedUntilAt", "pausedBy", "types", "lastError"}}
+	for _, c := range all {
+		var until any = c.PausedUntil
+		if c.State == ops.Paused && c.PausedUntil.IsZero() {
+			until = "until resumed"
+		}
+		v.add(c.Name, c.State, c.Waiting, c.Failed, c.Dead, c.Oldest, c.LastSuccess, until, c.PausedBy, c.Types, c.LastError)
+	}
+	return v
+}
+
+// consumer finds one by its name.
+func (c *call) consumer(ctx context.Context, name string) (ops.Consumer, error) {
+	all, err := c.Ops.Consumers(ctx)
+	if err != nil {
+		return ops.Consumer{}, err
+	}
+	known := make([]string, len(all))
+	for i, one := range all {
+		if one.Name == name {
+			return one, nil
+		}
+		known[i] = one.Name
+	}
+	if len(known) == 0 {
+		return ops.Consumer{}, notFound("the consumer %q is unknown: no instance has announced any", name)
+	}
+	return ops.Consumer{}, notFound("the consumer %q is unknown%s (see 'consumers list')", name, closeTo(name, known, ""))
+}
+
+func (a *app) consumersPause() *cobra.Command {
+	var length time.Duration
+	until := moment{ahead: true}
+	var forever bool
+	cmd := &cobra.Command{
+		Use: "pause CONSUMER", Short: "Stop a consumer in the whole deployment", Args: takes("consumer"),
+		Long: `Stops a consumer in the whole deployment. Its deliveries wait; nobody else's do. Say for how long:
+a pause without an end is forgotten easily.`,
+		Example: `  bluecone consumers pause PointsConsumer --for 30m --reason "points service is being restarted"
+  bluecone consumers pause PointsConsumer --until 2026-11-21T18:00 --reason INC-1234`,
+		ValidArgsFunction: a.completeConsumers,
+	}
+	cmd.Flags().DurationVar(&length, "for", 0, "how long, such as 30m")
+	cmd.Flags().Var(&until, "until", "until when, such as 2026-11-21T18:00 (UTC)")
+	cmd.Flags().BoolVar(&forever, "indefinitely", false, "until somebody resumes it")
+	before(cmd, func(cmd *cobra.Command) error {
+		said := 0
+		for _, flag := range []string{"for", "until", "indefinitely"} {
+			if cmd.Flags().Changed(flag) {
+				said++
+			}
+		}
+		switch {
+		case said != 1:
+			return usage("%s: say for how long, in one way: --for 30m, --until TIME or --indefinitely", cmd.CommandPath())
+		case cmd.Flags().Changed("for") && length <= 0:
+			return usage("--for %v: it must be longer than nothing", length)
+		case cmd.Flags().Changed("until") && !until.at.After(time.Now()):
+			return usage("--until %s: that is over", until.String())
+		}
+		return nil
+	})
+	w := addWrite(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
+		is, err := c.consumer(ctx, c.args[0])
+		if err != nil {
+			return err
+		}
+		d, end := length, "until somebody resumes it"
+		if !until.at.IsZero() {
+			d = time.Until(until.at)
+		}
+		if d > 0 {
+			end = "until " + stamp(time.Now().Add(d)) + " UTC"
+		}
+		if !w.dryRun {
+			if err := c.Ops.Pause(ctx, w.operation(), is.Name, d); err != nil {
+				return err
+			}
+		}
+		return c.done(w, "pause", is.Name, "%s is paused %s; %s for it", is.Name, end, waits(is.Waiting))
+	})
+	return cmd
+}
+
+// waits is "1 delivery waits" or "2 deliveries wait".
+func waits(n ops.Count) string {
+	if n.Count == 1 && !n.More {
+		return "1 delivery waits"
+	}
+	return count(n) + " deliveries wait"
+}
+
+func (a *app) consumersResume() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "resume CONSUMER", Short: "End a pause", Args: takes("consumer"), ValidArgsFunction: a.completeConsumers,
+		Example: `  bluecone consumers resume PointsConsumer --reason "points service is back"`,
+	}
+	w := addWrite(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
+		is, err := c.consumer(ctx, c.args[0])
+		if err != nil {
+			return err
+		}
+		if is.State != ops.Paused {
+			c.note("%s is not paused, it is %s", is.Name, is.State)
+		}
+		if !w.dryRun {
+			if err := c.Ops.Resume(ctx, w.operation(), is.Name); err != nil {
+				return err
+			}
+		}
+		return c.done(w, "resume", is.Name, "%s is resumed; %s for it", is.Name, waits(is.Waiting))
+	})
+	return cmd
+}
+
+func (a *app) consumersReplay() *cobra.Command {
+	var eventType, eventID string
+	since, until := moment{}, moment{}
+	cmd := &cobra.Command{
+		Use: "replay CONSUMER", Short: "Run a consumer again over events that it has done", Args: takes("consumer"), ValidArgsFunction: a.completeConsumers,
+		Long: `Runs a consumer again over events that it has already done. That is no retry: what the consumer did is
+done a second time. It is refused unless the consumer is declared Replayable.`,
+		Example: `  bluecone consumers replay SearchIndex --since 24h --type order.paid --reason "index was lost" --dry-run
+  bluecone consumers replay SearchIndex --event 0193… --reason INC-1234`,
+	}
+	cmd.Flags().StringVar(&eventID, "event", "", "only this event id")
+	cmd.Flags().StringVar(&eventType, "type", "", "only this event type")
+	cmd.Flags().Var(&since, "since", "only events saved since then, such as 24h or 2026-11-21T15:00 (UTC)")
+	cmd.Flags().Var(&until, "until", "only events saved before then")
+	a.completeTypes(cmd, "type")
+	before(cmd, func(cmd *cobra.Command) error {
+		switch {
+		case eventID == "" && since.at.IsZero():
+			return usage("%s: say which events: --event ID or --since TIME", cmd.CommandPath())
+		case eventID != "" && (eventType != "" || !since.at.IsZero() || !until.at.IsZero()):
+			return usage("%s: --event names one event: it does not go with --type, --since or --until", cmd.CommandPath())
+		}
+		return ordered(since, until)
+	})
+	p := addPace(cmd)
+	w := addWrite(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
+		is, err := c.consumer(ctx, c.args[0])
+		switch {
+		case err != nil:
+			return err
+		case !is.Replayable:
+			return &said{text: is.Name + " cannot be replayed: it is not declared Replayable (bus.ConsumerConfig), so it may not bear to run twice"}
+		case eventID != "" && !w.dryRun:
+			if err := c.Ops.Replay(ctx, w.operation(), eventID, is.Name); err != nil {
+				return err
+			}
+			return c.done(w, "replay", eventID, "%s is run again by %s", eventID, is.Name)
+		}
+		q := ops.Query{EventID: eventID, EventType: eventType, Since: since.at, Until: until.at}
+		if eventID == "" {
+			q.Consumer, q.DeliveryStatus = is.Name, consumelog.Success
+		}
+		return c.bulk(ctx, w, p, ops.NewBulk{Action: ops.ActionReplay, Consumer: is.Name, Query: q})
+	})
+	return cmd
+}
+
+// ordered demands that a time span has its ends in their order.
+func ordered(since, until moment) error {
+	if !since.at.IsZero() && !until.at.IsZero() && !since.at.Before(until.at) {
+		return usage("--since %s is not before --until %s", since.String(), until.String())
+	}
+	return nil
+}
+
+// notNil makes an empty list print as [].
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

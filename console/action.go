@@ -1,0 +1,329 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bluecone-go/bluecone/ops"
+)
+
+// action is something to do. Pages post it as a form, programs post the same fields as JSON.
+type action struct {
+	name  string
+	needs Permission
+	// do does it. An action that only looks, and answers with a page of its own, has show instead.
+	do   func(r *http.Request, in *reader, op ops.Operation) (outcome, error)
+	show func(w http.ResponseWriter, r *http.Request, in *reader, op ops.Operation) error
+}
+
+// outcome is what an action did.
+type outcome struct {
+	Changed int    `json:"changed"`          // how many
+	Passed  int    `json:"passed,omitempty"` // how many were not in a state that allows it
+	Result  any    `json:"result,omitempty"`
+	go2     string // page to show afterwards, if not the one the form was on
+}
+
+func (c *Console) actions() []action {
+	return []action{
+		{name: "retry", needs: Retry, do: c.retry},
+		{name: "skip", needs: Skip, do: c.skip},
+		{name: "discard", needs: Discard, do: c.discard},
+		{name: "replay", needs: Replay, do: c.replay},
+		{name: "pause", needs: Pause, do: c.pause},
+		{name: "resume", needs: Pause, do: c.resume},
+		{name: "run-job", needs: RunJob, do: c.runJob},
+		{name: "publish", needs: Publish, do: c.publish},
+		{name: "publish-check", needs: Publish, show: c.publishCheck},
+		{name: "payload", needs: PayloadView, show: c.payload},
+		{name: "bulk", needs: Bulk, do: c.startBulk},
+		{name: "bulk-cancel", needs: Bulk, do: c.cancelBulk},
+		{name: "bulk-resume", needs: Bulk, do: c.resumeBulk},
+	}
+}
+
+// doForm does what a form asks for, and shows the page it was on.
+func (c *Console) doForm(a action) func(w http.ResponseWriter, r *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := r.ParseForm(); err != nil {
+			return invalid(fmt.Errorf("the form cannot be read: %w", err))
+		}
+		in := &reader{Values: r.PostForm}
+		if a.show != nil {
+			return a.show(w, r, in, operation(r, in))
+		}
+		out, err := c.act(a, r, in)
+		if grown := (*grownError)(nil); errors.As(err, &grown) {
+			v := c.viewOf(r, "bulk-new", grown.plan)
+			v.Self = ""
+			c.render(w, r, http.StatusConflict, v)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		to := out.go2
+		if to == "" {
+			to = back(in.Get("back"))
+		}
+		w.Header().Set("Location", afterwards(to, a.name, out, in.Get("lang")))
+		w.WriteHeader(http.StatusSeeOther)
+		return nil
+	}
+}
+
+// doAPI does what a JSON body asks for.
+func (c *Console) doAPI(a action) func(w http.ResponseWriter, r *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+			return &refusal{http.StatusUnsupportedMediaType, "error.invalid", errors.New("send Content-Type: application/json")}
+		}
+		values, err := decode(r.Body)
+		if err != nil {
+			return err
+		}
+		in := &reader{Values: values}
+		if a.show != nil {
+			return a.show(w, r, in, operation(r, in))
+		}
+		out, err := c.act(a, r, in)
+		if err == nil {
+			answerJSON(w, http.StatusOK, "application/json", out)
+		}
+		return err
+	}
+}
+
+// act does it once, however often the same operation is sent.
+func (c *Console) act(a action, r *http.Request, in *reader) (outcome, error) {
+	op := operation(r, in)
+	if strings.TrimSpace(op.Reason) == "" {
+		return outcome{}, invalid(errors.New("reason is missing: say why, it is kept in the audit log"))
+	}
+	id := in.Get("op")
+	if len(id) > 64 {
+		return outcome{}, invalid(errors.New("op is longer than 64 bytes"))
+	}
+	if id == "" {
+		return a.do(r, in, op)
+	}
+	return c.once.do(op.Actor+"\x00"+a.name+"\x00"+id, func() (outcome, error) { return a.do(r, in, op) })
+}
+
+func operation(r *http.Request, in *reader) ops.Operation {
+	return ops.Operation{Actor: principalOf(r).Name, Reason: strings.TrimSpace(in.Get("reason"))}
+}
+
+// decode reads an object of texts, numbers, truth values and lists of texts, the fields of a form.
+func decode(body io.Reader) (url.Values, error) {
+	dec := json.NewDecoder(body)
+	dec.UseNumber()
+	var fields map[string]any
+	if err := dec.Decode(&fields); err != nil {
+		return nil, invalid(fmt.Errorf("the body must be a JSON object: %w", err))
+	}
+	values := url.Values{}
+	for name, v := range fields {
+		list, ok := v.([]any)
+		if !ok {
+			list = []any{v}
+		}
+		for _, v := range list {
+			switch v := v.(type) {
+			case string, json.Number, bool:
+				values.Add(name, fmt.Sprint(v))
+			case nil:
+			default:
+				return nil, invalid(fmt.Errorf("%s must be a text, a number, true, false, or a list of them", name))
+			}
+		}
+	}
+	return values, nil
+}
+
+// back is the page a form was on, if it is one of ours: never another site.
+func back(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || strings.ContainsAny(u.Path, "/\\:") && u.Path != "./" {
+		return "./"
+	}
+	if u.Path == "" {
+		u.Path = "./"
+	}
+	return (&url.URL{Path: u.Path, RawQuery: u.RawQuery}).String()
+}
+
+// afterwards is the address of a page that says what was done.
+func afterwards(to, action string, out outcome, lang string) string {
+	path, query, _ := strings.Cut(to, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		q = url.Values{}
+	}
+	q.Set("done", action)
+	q.Set("n", strconv.Itoa(out.Changed))
+	q.Del("passed")
+	if out.Passed > 0 {
+		q.Set("passed", strconv.Itoa(out.Passed))
+	}
+	if lang != "" {
+		q.Set("lang", lang)
+	}
+	return path + "?" + q.Encode()
+}
+
+// maxSelected is how many events one request may name; for more there are bulk operations.
+const maxSelected = 500
+
+func (c *Console) retry(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	return each(in, func(id string) error { return c.ops.Retry(r.Context(), op, id, in.Values["consumer"]...) })
+}
+
+func (c *Console) skip(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	if err := in.confirmed(len(in.Values["id"])); err != nil {
+		return outcome{}, err
+	}
+	return each(in, func(id string) error { return c.ops.Skip(r.Context(), op, id, in.Get("consumer")) })
+}
+
+func (c *Console) discard(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	if err := in.confirmed(len(in.Values["id"])); err != nil {
+		return outcome{}, err
+	}
+	return each(in, func(id string) error { return c.ops.Discard(r.Context(), op, id) })
+}
+
+func (c *Console) replay(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	if err := in.confirmed(len(in.Values["id"])); err != nil {
+		return outcome{}, err
+	}
+	return each(in, func(id string) error { return c.ops.Replay(r.Context(), op, id, in.Get("consumer")) })
+}
+
+// confirmed checks that the number of what will be changed was typed.
+func (in *reader) confirmed(n int) error {
+	if strings.TrimSpace(in.Get("confirm")) != strconv.Itoa(n) {
+		return invalid(fmt.Errorf("confirm must be %d, the number of events that this changes", n))
+	}
+	return nil
+}
+
+// each does something to every event that was named. If there is one only, it must succeed.
+func each(in *reader, do func(id string) error) (outcome, error) {
+	ids := in.Values["id"]
+	if len(ids) == 0 || len(ids) > maxSelected {
+		return outcome{}, invalid(fmt.Errorf("id: name between 1 and %d events", maxSelected))
+	}
+	var out outcome
+	for _, id := range ids {
+		err := do(id)
+		switch {
+		case err == nil:
+			out.Changed++
+		case errors.Is(err, ops.ErrNotFound) && len(ids) > 1:
+			out.Passed++
+		default:
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func (c *Console) pause(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	minutes := in.number("minutes", 0, 365*24*60)
+	if err := in.err(); err != nil {
+		return outcome{}, err
+	}
+	return outcome{Changed: 1}, c.ops.Pause(r.Context(), op, in.Get("consumer"), time.Duration(minutes)*time.Minute)
+}
+
+func (c *Console) resume(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	return outcome{Changed: 1}, c.ops.Resume(r.Context(), op, in.Get("consumer"))
+}
+
+func (c *Console) runJob(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	counts, ran, err := c.ops.RunJob(r.Context(), op, in.Get("code"))
+	out := outcome{Result: map[string]any{"ran": ran, "counts": counts}}
+	if ran {
+		out.Changed = 1
+	}
+	return out, err
+}
+
+func (in *reader) manual() ops.Manual {
+	return ops.Manual{EventType: in.Get("eventType"), Payload: in.Get("payload"), TenantID: in.number("tenantId", 0, 1<<62), StoreID: in.number("storeId", 0, 1<<62)}
+}
+
+func (c *Console) publish(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	m := in.manual()
+	if err := in.err(); err != nil {
+		return outcome{}, err
+	}
+	if _, err := c.ops.CheckManual(r.Context(), m); err != nil {
+		return outcome{}, invalid(err)
+	}
+	p, err := c.ops.Publish(r.Context(), op, m)
+	if err != nil {
+		return outcome{}, err
+	}
+	out := outcome{Result: p, go2: "event?id=" + url.QueryEscape(p.EventID)}
+	if p.Created {
+		out.Changed = 1
+	}
+	return out, nil
+}
+
+// publishCheck shows what publishing would save.
+func (c *Console) publishCheck(w http.ResponseWriter, r *http.Request, in *reader, _ ops.Operation) error {
+	m := in.manual()
+	if err := in.err(); err != nil {
+		return err
+	}
+	p, err := c.ops.CheckManual(r.Context(), m)
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		if err != nil {
+			return invalid(err)
+		}
+		answerJSON(w, http.StatusOK, "application/json", p)
+		return nil
+	}
+	v := manualView{Types: c.ops.PublishableTypes(), Manual: m, Proposed: &p}
+	if err != nil {
+		v.Proposed, v.Problem = nil, err.Error()
+	}
+	shown := c.viewOf(r, "publish", v)
+	shown.Self = ""
+	c.render(w, r, http.StatusOK, shown)
+	return nil
+}
+
+// payload reveals a payload. It asks for no reason: looking is the reason, and the audit log has it.
+func (c *Console) payload(w http.ResponseWriter, r *http.Request, in *reader, op ops.Operation) error {
+	if op.Reason == "" {
+		op.Reason = "looked at in the console"
+	}
+	p, err := c.ops.Payload(r.Context(), op, in.Get("id"))
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		answerJSON(w, http.StatusOK, "application/json", p)
+		return nil
+	}
+	e, err := c.ops.Event(r.Context(), in.Get("id"))
+	if err != nil {
+		return err
+	}
+	v := c.viewOf(r, "event", eventView{e, &p})
+	v.Self = ""
+	c.render(w, r, http.StatusOK, v)
+	return nil
+}

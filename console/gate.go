@@ -1,0 +1,156 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// policy lets a page load nothing but the console's own files, and be framed by nobody.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store") // assets say otherwise
+	h.Set("X-Robots-Tag", "noindex")
+}
+
+// visitor is who sent a request.
+type visitor struct{}
+
+func principalOf(r *http.Request) Principal {
+	p, _ := r.Context().Value(visitor{}).(Principal)
+	return p
+}
+
+// ServeHTTP lets in who may come in.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	p, err := c.who(r)
+	if err != nil || !p.Can(View) {
+		http.NotFound(w, r)
+		return
+	}
+	inside, ok := c.inside(r)
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	if inside == "" { // the prefix without its slash: relative addresses need it
+		w.Header().Set("Location", "./"+path.Base(originalPath(r))+"/")
+		w.WriteHeader(http.StatusMovedPermanently)
+		return
+	}
+	r2 := r.WithContext(context.WithValue(r.Context(), visitor{}, p))
+	u := *r.URL
+	u.Path, u.RawPath = inside, ""
+	r2.URL = &u
+	if err := c.cross.Check(r2); err != nil {
+		c.fail(w, r2, &refusal{http.StatusForbidden, "error.cross", err})
+		return
+	}
+	if _, pattern := c.mux.Handler(r2); pattern == "" {
+		c.fail(w, r2, c.noRoute(w, r2))
+		return
+	}
+	r2.Body = http.MaxBytesReader(w, r2.Body, maxBody)
+	c.mux.ServeHTTP(w, r2)
+}
+
+// noRoute says why nothing answers: no such page, or not in this way.
+func (c *Console) noRoute(w http.ResponseWriter, r *http.Request) *refusal {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		r2 := r.WithContext(r.Context())
+		r2.Method = method
+		if _, pattern := c.mux.Handler(r2); pattern != "" {
+			w.Header().Set("Allow", method)
+			return &refusal{http.StatusMethodNotAllowed, "error.method", errors.New("this address takes " + method + " only")}
+		}
+	}
+	return &refusal{http.StatusNotFound, "error.nopage", errors.New("there is no such page")}
+}
+
+// maxBody is the largest request that is read, in bytes: more than the largest payload.
+const maxBody = 1 << 20
+
+func (c *Console) who(r *http.Request) (Principal, error) {
+	if c.cfg.Authorize == nil {
+		return Principal{}, ErrNobody
+	}
+	return c.cfg.Authorize(r)
+}
+
+// inside is the path below the prefix; "" is the prefix without its slash. Only plain paths are known:
+// whatever is escaped, doubled or climbs is nobody's, so that no two readings of a path exist.
+func (c *Console) inside(r *http.Request) (string, bool) {
+	p := strings.TrimPrefix(r.URL.EscapedPath(), strings.TrimSuffix(c.prefix(r), "/"))
+	if p == "" {
+		return "", true
+	}
+	if strings.Contains(p, "%") || !strings.HasPrefix(p, "/") || (p != "/" && path.Clean(p) != p) {
+		return "", false
+	}
+	return p, true
+}
+
+// prefix is what comes before the console's own paths in the path of this request: nothing, if somebody
+// stripped it, else what the console was told or the pattern of the http.ServeMux that sent it here.
+func (c *Console) prefix(r *http.Request) string {
+	if c.cfg.Prefix != "" && strings.HasPrefix(r.URL.EscapedPath(), strings.TrimSuffix(c.cfg.Prefix, "/")) {
+		return c.cfg.Prefix
+	}
+	if r.URL.EscapedPath() != originalPath(r) {
+		return ""
+	}
+	_, pattern, found := strings.Cut(r.Pattern, "/") // the pattern may begin with a method and a host
+	if !found {
+		return ""
+	}
+	pattern, _, _ = strings.Cut(pattern, "{") // and end with a wildcard
+	return "/" + pattern
+}
+
+// originalPath is the path as the client sent it, whatever was stripped since.
+func originalPath(r *http.Request) string {
+	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		return u.EscapedPath()
+	}
+	return r.URL.EscapedPath()
+}
+
+// handle registers a route. There is no other way in, and none without a permission.
+func (c *Console) handle(pattern string, needs Permission, h func(w http.ResponseWriter, r *http.Request) error) {
+	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if !principalOf(r).Can(needs) {
+			c.fail(w, r, &refusal{http.StatusForbidden, "error.forbidden", errors.New("this needs the permission " + string(needs))})
+			return
+		}
+		if err := h(w, r); err != nil {
+			c.fail(w, r, err)
+		}
+	})
+}
+
+// routes registers everything there is.
+func (c *Console) routes() {
+	c.mux.Handle("GET /assets/{name}", c.assets)
+	for _, p := range c.pages() {
+		if c.cfg.ReadOnly && p.plans {
+			continue
+		}
+		c.handle("GET /"+strings.Replace(p.name, "overview", "{$}", 1), p.needs, c.showPage(p))
+		c.handle("GET /api/v1/"+p.name, p.needs, c.answerPage(p))
+	}
+	if c.cfg.ReadOnly {
+		return
+	}
+	for _, a := range c.actions() {
+		c.handle("POST /"+a.name, a.needs, c.doForm(a))
+		c.handle("POST /api/v1/"+a.name, a.needs, c.doAPI(a))
+	}
+}

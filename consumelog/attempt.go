@@ -1,0 +1,157 @@
+package consumelog
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// Attempt is one run of a delivery that did not succeed. The history counts as the delivery does: an
+// outcome of FAILED or DEAD, and of PROCESSING for a run that ended without an answer, is a counted
+// attempt; PENDING is a run that does not count.
+type Attempt struct {
+	Instance string
+	Duration time.Duration
+}
+
+// inHistory is a delivery's verdict as the history has it.
+func (v Verdict) inHistory() Status {
+	if !v.Counts {
+		return Pending
+	}
+	return v.Status
+}
+
+// record adds an attempt to the history of its delivery, in the transaction that stores its verdict.
+func (l *Log) record(ctx context.Context, tx bun.Tx, d Delivery, v Verdict, a Attempt) error {
+	if v.Status == Skipped {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, "+l.d.Now+")",
+		d.Consumer, d.EventID, d.Attempts, string(v.inHistory()), nullText(text.Clean(v.Error, text.MaxError)), a.Instance, a.Duration.Microseconds())
+	if err != nil {
+		return fmt.Errorf("consume log: record attempt on event %s: %w", d.EventID, err)
+	}
+	return nil
+}
+
+// recordUnanswered adds the attempts whose leases have expired to the history, before somebody else
+// takes them: who made them cannot do it any more.
+func (l *Log) recordUnanswered(ctx context.Context, tx bun.Tx, ds []Leased) error {
+	var expired []dialect.Pair
+	for _, d := range ds {
+		if d.Before == Processing {
+			expired = append(expired, dialect.Pair{ID: d.ID})
+		}
+	}
+	if len(expired) == 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us, created_at) "+
+		"SELECT e.consumer_name, e.event_id, e.attempts, 'PROCESSING', 'the attempt ended without an answer', COALESCE(e.locked_by, ''), 0, "+l.d.Now+" FROM "+l.d.Keyed(table)+" WHERE "+dialect.IDs(expired))
+	if err != nil {
+		return fmt.Errorf("consume log: record attempts without an answer: %w", err)
+	}
+	return nil
+}
+
+// Fail inserts the row of a first attempt that did not succeed, and the attempt. It reports false
+// if the delivery has a row already: then somebody else is on it.
+func (l *Log) Fail(ctx context.Context, d Delivery, v Verdict, a Attempt) (bool, error) {
+	row := d
+	if !v.Counts {
+		row.Attempts = 0
+	}
+	query, args := l.insert([]entry{{Delivery: row, status: v.Status, retry: v.retry(), err: text.Clean(v.Error, text.MaxError)}})
+	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
+		if err := l.record(ctx, tx, d, v, a); err != nil { // first: the pause counts from the verdict
+			return err
+		}
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
+	})
+	switch {
+	case err == nil:
+		return true, nil
+	case dialect.Classify(err) == dialect.Duplicate:
+		return false, nil
+	}
+	return false, fmt.Errorf("consume log: record failure of event %s: %w", d.EventID, err)
+}
+
+// FailLeased ends a lease with a verdict, and records the attempt.
+func (l *Log) FailLeased(ctx context.Context, owner string, d Leased, v Verdict, a Attempt) error {
+	attempts, next, args := "attempts = attempts", "next_retry_at = NULL", []any{string(v.Status), nullText(text.Clean(v.Error, text.MaxError))}
+	if !v.Counts {
+		attempts = "attempts = attempts - 1"
+	}
+	if v.Status.Waiting() {
+		next = "next_retry_at = " + l.d.After
+		args = append(args, dialect.Micro(v.Delay))
+	}
+	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
+		if err := l.record(ctx, tx, d.Delivery, v, a); err != nil {
+			return err
+		}
+		return l.end(ctx, tx, owner, d, "status = ?, error_message = ?, "+attempts+", "+next, args...)
+	})
+	if err != nil && !errors.Is(err, ErrLeaseLost) {
+		return fmt.Errorf("consume log: record failure of event %s: %w", d.EventID, err)
+	}
+	return err
+}
+
+// ErrBusy means that somebody else is writing about the delivery at this moment.
+var ErrBusy = errors.New("somebody else is writing about the delivery")
+
+// Refund takes back the attempt of a lease that ran out before its delivery was tried, if whoever took
+// the delivery over has counted it: in the history it becomes a run that does not count. After the
+// delivery's end nothing changes. It never waits for a handler, but reports [ErrBusy].
+func (l *Log) Refund(ctx context.Context, owner string, d Leased) error {
+	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
+		if waits, err := l.lockWaiting(ctx, tx, d.ID); err != nil || !waits {
+			return err
+		}
+		// One row at most: after other refunds a later lease may have been recorded under the same number.
+		var attempt int64
+		err := tx.QueryRowContext(ctx, "SELECT id FROM bc_delivery_attempt WHERE event_id = ? AND consumer_name = ? AND attempt = ? AND instance = ? AND outcome = 'PROCESSING' ORDER BY id LIMIT 1",
+			d.EventID, d.Consumer, d.Attempts, owner).Scan(&attempt)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE bc_delivery_attempt SET outcome = 'PENDING', error_message = 'the lease ran out before the attempt began' WHERE id = ?", attempt); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE "+table+" SET attempts = attempts - 1, updated_at = "+l.d.Now+" WHERE id = ?", d.ID)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("consume log: take back an attempt at event %s: %w", d.EventID, err)
+	}
+	return nil
+}
+
+// lockWaiting locks the row of a delivery, and reports false if the delivery has ended.
+func (l *Log) lockWaiting(ctx context.Context, tx bun.Tx, id int64) (bool, error) {
+	const waiting = " FROM " + table + " WHERE id = ? AND attempts > 0 AND status IN ('PENDING', 'FAILED', 'PROCESSING')"
+	var n int
+	err := tx.QueryRowContext(ctx, "SELECT 1"+waiting+l.d.SkipLocked, id).Scan(&n)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return err == nil, err
+	}
+	err = tx.QueryRowContext(ctx, "SELECT COUNT(*)"+waiting, id).Scan(&n)
+	if err == nil && n > 0 {
+		err = ErrBusy
+	}
+	return false, err
+}

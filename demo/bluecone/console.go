@@ -1,0 +1,85 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net/http"
+	"sync"
+
+	"github.com/bluecone-go/bluecone/console"
+	"github.com/bluecone-go/bluecone/ops"
+)
+
+// door lets whoever holds the token into the console. The token is printed at the start and works
+// once: it is exchanged for a session, whose id lives in a cookie that no script and no other site can use.
+type door struct {
+	mu      sync.Mutex
+	token   [sha256.Size]byte
+	used    bool
+	session [sha256.Size]byte
+}
+
+const sessionCookie = "bluecone_console"
+
+func secret() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// newDoor returns a door and the token that opens it once.
+func newDoor() (d *door, token string) {
+	token = secret()
+	return &door{token: sha256.Sum256([]byte(token))}, token
+}
+
+// open exchanges the token for a session id.
+func (d *door) open(token string) (session string, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sent := sha256.Sum256([]byte(token))
+	if subtle.ConstantTimeCompare(sent[:], d.token[:]) != 1 || d.used {
+		return "", false
+	}
+	session = secret()
+	d.used, d.session = true, sha256.Sum256([]byte(session))
+	return session, true
+}
+
+// authorize knows the one session.
+func (d *door) authorize(r *http.Request) (console.Principal, error) {
+	cookie, err := r.Cookie(sessionCookie)
+	if err != nil {
+		return console.Principal{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sent := sha256.Sum256([]byte(cookie.Value))
+	if !d.used || subtle.ConstantTimeCompare(sent[:], d.session[:]) != 1 {
+		return console.Principal{}, console.ErrNobody
+	}
+	return console.Principal{Name: "demo", May: append(console.Admin(), console.PayloadView)}, nil
+}
+
+// handler is the console behind the door.
+func (d *door) handler(o *ops.Ops) http.Handler {
+	inside := console.New(o, console.Config{Authorize: d.authorize, Title: "bluecone demo", Environment: "demo"})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := r.URL.Query().Get("token")
+		if r.Method != http.MethodGet || token == "" {
+			inside.ServeHTTP(w, r)
+			return
+		}
+		session, ok := d.open(token)
+		if !ok {
+			http.Error(w, "This token has been used, or is not of this process. Start the demo again for a new one.", http.StatusForbidden)
+			return
+		}
+		http.SetCookie(w, &http.Cookie{Name: sessionCookie, Value: session, Path: "/console/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // the demo listens on plain HTTP, where a Secure cookie would not come back
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Location", "./")
+		w.WriteHeader(http.StatusSeeOther)
+	})
+}

@@ -1,0 +1,161 @@
+package monolith
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
+	"github.com/bluecone-go/bluecone/ops"
+)
+
+// publishable are the events that operators may save by hand.
+func publishable() []bus.Event {
+	return []bus.Event{order.CheckoutLocked{}, order.Paid{}, order.Canceled{}, order.Refunded{}}
+}
+
+// operations wires what operators can see and do.
+func (a *App) operations(o Options) (err error) {
+	a.Ops, err = ops.New(a.DB, a.Outbox, ops.Config{
+		Jobs: []ops.Job{a.Publisher, a.Reaper, a.Consistency, a.Retention}, Publishable: publishable(), Checks: a.Consistency, Personal: []string{"userId"},
+		Sections: []ops.Section{a.orderFacts, a.walletFacts(o), a.pointsFacts(o), a.couponFacts(o)}, Logger: o.Logger,
+	})
+	return err
+}
+
+// find reads an order; ok is false if there is none.
+func (a *App) find(ctx context.Context, key string) (o order.Order, ok bool, err error) {
+	o, err = a.Orders.Get(ctx, key)
+	var no *order.Error
+	if errors.As(err, &no) && no.Kind == order.NotFound {
+		return o, false, nil
+	}
+	return o, err == nil, err
+}
+
+// orderFacts is what the module order knows.
+func (a *App) orderFacts(ctx context.Context, key string) (*ops.Facts, error) {
+	o, ok, err := a.find(ctx, key)
+	if err != nil || !ok {
+		return nil, err
+	}
+	f := &ops.Facts{Title: "Order", Rows: []ops.Fact{
+		{Name: "status", Value: o.Status},
+		{Name: "total", Value: money(o.TotalCents)},
+		{Name: "of the wallet", Value: money(o.WalletCents)},
+		{Name: "points", Value: strconv.FormatInt(o.Points, 10)},
+		{Name: "coupon", Value: o.CouponID},
+		{Name: "to be paid", Value: money(o.PayableCents)},
+		{Name: "refund", Value: o.RefundID()},
+	}}
+	if o.RefundID() != "" {
+		f.Keys = []string{o.RefundID()}
+	}
+	return f, nil
+}
+
+// settled reports whether every event of the order has come to its end: only then do amounts have
+// to add up.
+func (a *App) settled(ctx context.Context, o order.Order) (bool, error) {
+	for _, aggregate := range [][2]string{{"ORDER", o.OrderID}, {"REFUND", o.RefundID()}} {
+		if waiting, dead, err := a.Outbox.OpenEvents(ctx, a.DB, aggregate[0], aggregate[1]); err != nil || waiting+dead > 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// kept is what an order takes from an account, by its state.
+func kept(o order.Order, amount int64) int64 {
+	if o.Status == order.StPaid {
+		return amount
+	}
+	return 0
+}
+
+// walletFacts is what the module wallet knows of an order.
+func (a *App) walletFacts(opts Options) ops.Section {
+	return func(ctx context.Context, key string) (*ops.Facts, error) {
+		o, ok, err := a.find(ctx, key)
+		if err != nil || !ok {
+			return nil, err
+		}
+		w, err := a.Wallet.Account(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		f := &ops.Facts{Title: "Wallet", Rows: []ops.Fact{{Name: "freeze", Value: w.Status}, {Name: "spent for the order", Value: money(w.Net)}}}
+		for _, m := range w.Moves {
+			f.Moments = append(f.Moments, moment(m.At, "wallet: %s (available %+d, frozen %+d, spent %+d cents)", m.Key, m.Available, m.Frozen, m.Spent))
+		}
+		if w.Status == "FROZEN" {
+			f.Locks = []ops.Lock{{Name: money(w.Cents) + " of user " + w.UserID, Since: w.Since, TTL: opts.Settings.LockTimeout}}
+		}
+		settled, err := a.settled(ctx, o)
+		if settled {
+			f.Amounts = []ops.Amount{{Name: "cents spent for the order", Want: kept(o, o.WalletCents), Have: w.Net}}
+		}
+		return f, err
+	}
+}
+
+// pointsFacts is what the module points knows of an order.
+func (a *App) pointsFacts(opts Options) ops.Section {
+	return func(ctx context.Context, key string) (*ops.Facts, error) {
+		o, ok, err := a.find(ctx, key)
+		if err != nil || !ok {
+			return nil, err
+		}
+		p, err := a.Points.Account(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		f := &ops.Facts{Title: "Points", Rows: []ops.Fact{{Name: "freeze", Value: p.Status}, {Name: "gained by the order", Value: strconv.FormatInt(p.Net, 10)}}}
+		for _, m := range p.Moves {
+			f.Moments = append(f.Moments, moment(m.At, "points: %s (available %+d, frozen %+d)", m.Key, m.Available, m.Frozen))
+		}
+		if p.Status == "FROZEN" {
+			f.Locks = []ops.Lock{{Name: strconv.FormatInt(p.Points, 10) + " points of user " + p.UserID, Since: p.Since, TTL: opts.Settings.LockTimeout}}
+		}
+		settled, err := a.settled(ctx, o)
+		if settled {
+			f.Amounts = []ops.Amount{{Name: "points gained by the order", Want: kept(o, o.Earned()-o.Points), Have: p.Net}}
+		}
+		return f, err
+	}
+}
+
+// couponFacts is what the module coupon knows of an order.
+func (a *App) couponFacts(opts Options) ops.Section {
+	return func(ctx context.Context, key string) (*ops.Facts, error) {
+		o, ok, err := a.find(ctx, key)
+		if err != nil || !ok || o.CouponID == "" {
+			return nil, err
+		}
+		u, err := a.Coupons.Use(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		f := &ops.Facts{Title: "Coupon", Rows: []ops.Fact{{Name: "coupon", Value: o.CouponID}, {Name: "lock", Value: u.Status}}}
+		for _, m := range u.Moves {
+			f.Moments = append(f.Moments, moment(m.At, "coupon: %s", m.Key))
+		}
+		if u.Status == "LOCKED" {
+			f.Locks = []ops.Lock{{Name: "coupon " + u.CouponID, Since: u.Since, TTL: opts.Settings.LockTimeout}}
+		}
+		settled, err := a.settled(ctx, o)
+		if settled && o.Status == order.StPaid && u.Status != "COMMITTED" {
+			f.Missing = []string{"the order is paid, and its coupon " + o.CouponID + " was not redeemed"}
+		}
+		return f, err
+	}
+}
+
+func moment(at time.Time, says string, args ...any) ops.Moment {
+	return ops.Moment{At: at, Kind: "ledger", Says: fmt.Sprintf(says, args...)}
+}
+
+func money(cents int64) string { return fmt.Sprintf("%d.%02d", cents/100, cents%100) }

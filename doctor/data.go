@@ -1,0 +1,196 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// dataChecks look at the rows, always by an index or at a bounded number of the newest.
+func dataChecks() []check {
+	return []check{
+		{name: "event states", fine: "all known", look: eventStates},
+		{name: "delivery states", fine: "all known", look: deliveryStates},
+		{name: "dead letters", fine: "none", look: deadLetters},
+		{name: "consumer names", fine: "no two alike", look: consumerNames},
+		{name: "absent consumers", fine: "every consumer has been seen lately", look: absentConsumers},
+		{name: "far future", fine: "nothing waits longer than it could have to", look: farFuture},
+		{name: "times", fine: "the newest events are of the past", look: futureRows},
+		{name: "JSON", fine: "the newest payloads can be read", look: malformed},
+	}
+}
+
+const repairRemedy = "look at the rows and set their status with the operator functions of outbox"
+
+// walk lists the distinct values that an index begins with, one step for each.
+func (x *exam) walk(ctx context.Context, query string, args ...any) ([]string, error) {
+	var out []string
+	for last := ""; ; {
+		var next *string
+		if err := x.db.QueryRowContext(ctx, query, append(slices.Clone(args), last)...).Scan(&next); err != nil {
+			return nil, err
+		}
+		if next == nil {
+			return out, nil
+		}
+		out, last = append(out, *next), *next
+	}
+}
+
+// unknown lists what is found and not known; it is empty if there is nothing.
+func unknown(found []string, known ...string) string {
+	odd := slices.DeleteFunc(found, func(s string) bool { return slices.Contains(known, s) })
+	if len(odd) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%q", odd)
+}
+
+func eventStates(ctx context.Context, x *exam) ([]Finding, error) {
+	found, err := x.walk(ctx, "SELECT MIN(status) FROM bc_outbox_event WHERE status > ?")
+	odd := unknown(found, "NEW", "SCHEDULED", "DISPATCHING", "SENT", "FAILED", "DEAD")
+	if err != nil || odd == "" {
+		return nil, err
+	}
+	return warn("event_status", "events have the status {status}, which nobody works on", repairRemedy, values{"status": odd}), nil
+}
+
+func deliveryStates(ctx context.Context, x *exam) ([]Finding, error) {
+	names, err := x.consumers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Finding
+	for _, name := range names {
+		found, err := x.walk(ctx, "SELECT MIN(status) FROM bc_event_consume_log WHERE consumer_name = ? AND status <> 'SUCCESS' AND status > ?", name)
+		if err != nil {
+			return nil, err
+		}
+		if odd := unknown(found, "PENDING", "PROCESSING", "FAILED", "DEAD", "SKIPPED"); odd != "" {
+			all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy, values{"consumer": name, "status": odd})...)
+		}
+	}
+	return all, nil
+}
+
+func (x *exam) consumers(ctx context.Context) ([]string, error) {
+	rows, err := x.texts(ctx, "SELECT name FROM bc_consumer ORDER BY name", 1)
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		names[i] = r[0]
+	}
+	return names, err
+}
+
+// most is how many rows a count goes to: nobody needs to know more, and counting more costs.
+const most = 1000
+
+func (x *exam) count(ctx context.Context, from string, args ...any) (string, error) {
+	var n int
+	err := x.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+from+" LIMIT ?) AS t", append(args, most)...).Scan(&n)
+	switch {
+	case err != nil || n == 0:
+		return "", err
+	case n == most:
+		return fmt.Sprintf("%d or more", most), nil
+	}
+	return fmt.Sprint(n), nil
+}
+
+func deadLetters(ctx context.Context, x *exam) ([]Finding, error) {
+	n, err := x.count(ctx, "bc_outbox_event WHERE status = 'DEAD'")
+	if err != nil || n == "" {
+		return nil, err
+	}
+	return warn("dead", "{n} events are DEAD", "find out why (last_error), then retry or skip them with the operator functions of outbox", values{"n": n}), nil
+}
+
+// consumerNames finds names that a person, or a table with another collation, takes for one.
+func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
+	names, err := x.consumers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	seen := make(map[string]string)
+	for _, n := range names {
+		if other, ok := seen[strings.ToLower(n)]; ok {
+			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case", "rename one, with its old name among ConsumerConfig.Aliases",
+				values{"one": strconv.Quote(other), "other": strconv.Quote(n)})...)
+		}
+		seen[strings.ToLower(n)] = n
+	}
+	return found, nil
+}
+
+func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
+	const absent = 24 * time.Hour
+	rows, err := x.texts(ctx, "SELECT name FROM bc_consumer WHERE seen_at < "+x.d.After+" ORDER BY name", 1, -dialect.Micro(absent))
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	for _, r := range rows {
+		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events still wait for it", "start an instance with it, or call outbox.Retire", values{"consumer": r[0]})...)
+	}
+	return found, nil
+}
+
+// farFuture finds rows whose time nobody can have meant. A parked event waits for minutes, a retry
+// ten at most, a lease less; only a producer may ask for more.
+func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
+	const far = 24 * time.Hour
+	n, err := x.count(ctx, "bc_outbox_event WHERE status = 'DISPATCHING' AND next_retry_at > "+x.d.After, dialect.Micro(far))
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	if n != "" {
+		found = warn("leased_long", "{n} events are leased for more than a day", "set their next_retry_at to now", values{"n": n})
+	}
+	names, err := x.consumers(ctx)
+	if err != nil || len(names) == 0 {
+		return found, err
+	}
+	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After, bun.List(names), dialect.Micro(far))
+	if err == nil && n != "" {
+		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": n})...)
+	}
+	return found, err
+}
+
+// futureRows finds events that say they were made in the future: SQL by hand in another time zone.
+func futureRows(ctx context.Context, x *exam) ([]Finding, error) {
+	n, err := x.count(ctx, "(SELECT created_at FROM bc_outbox_event ORDER BY id DESC LIMIT 1000) AS e WHERE created_at > "+x.d.After, dialect.Micro(5*time.Minute))
+	if err != nil || n == "" {
+		return nil, err
+	}
+	return warn("future", "{n} of the newest events were made in the future", "leave created_at out of SQL written by hand, or write UTC", values{"n": n}), nil
+}
+
+// malformed reads the newest payloads as a consumer would. They are never shown.
+func malformed(ctx context.Context, x *exam) ([]Finding, error) {
+	rows, err := x.texts(ctx, "SELECT event_id, "+x.d.Text("event_payload")+" FROM bc_outbox_event ORDER BY id DESC LIMIT 200", 2)
+	if err != nil {
+		return nil, err
+	}
+	var bad []string
+	for _, r := range rows {
+		if !json.Valid([]byte(r[1])) {
+			bad = append(bad, r[0])
+		}
+	}
+	if len(bad) == 0 {
+		return nil, nil
+	}
+	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}", "they become DEAD when they are delivered: mend the payload and retry them, or skip them",
+		values{"n": strconv.Itoa(len(bad)), "event": bad[0]}), nil
+}

@@ -1,0 +1,180 @@
+package doctor_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/doctor"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+)
+
+func examine(t *testing.T, db *bun.DB, cfg doctor.Config) map[string]doctor.Finding {
+	t.Helper()
+	r, err := doctor.Examine(t.Context(), db, cfg)
+	require.NoError(t, err)
+	found := make(map[string]doctor.Finding)
+	for _, f := range r {
+		if f.Level != doctor.OK {
+			require.NotEmpty(t, f.Rule, f)
+			require.NotEmpty(t, f.Remedy, f)
+		}
+		require.NotRegexp(t, `\{\w+\}`, f.Says+f.Remedy, "every value is filled in")
+		if known, ok := found[f.Check]; !ok || known.Level == doctor.OK {
+			found[f.Check] = f
+		}
+	}
+	return found
+}
+
+// A fresh database has nothing wrong with it but what the test servers are started with.
+func TestFreshDatabaseIsFit(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		for name, f := range examine(t, db, doctor.Config{Workers: 4}) {
+			switch name {
+			case "durability", "idle transactions": // the servers of the tests are fast, not durable
+			default:
+				require.Equal(t, doctor.OK, f.Level, "%s: %s", name, f.Says)
+			}
+		}
+	})
+}
+
+const event = "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', '1', 'order.paid', '1', '{}', 'NEW')"
+
+// Every fault is found, by its check and at its level.
+func TestFaultsAreFound(t *testing.T) {
+	t.Parallel()
+	const consumer = "INSERT INTO bc_consumer (name, event_types, aliases) VALUES "
+	const delivery = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, next_retry_at) VALUES "
+	type fault struct {
+		check string
+		level doctor.Level
+		says  string
+		on    string // empty means all
+		sql   []string
+	}
+	tomorrow := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 2 DAY", "pg": "now() + interval '2 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+2 days') || '000')"}
+	yesterday := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 2 DAY", "pg": "now() - interval '2 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-2 days') || '000')"}
+	testdb.Each(t, func(t *testing.T, template *bun.DB) {
+		name := template.Dialect().Name().String()
+		for _, f := range []fault{
+			{"migrations", doctor.Fail, "0001_bluecone", "", []string{"DELETE FROM bc_schema_version"}},
+			{"indexes", doctor.Fail, "idx_status_next_retry", "mysql", []string{"DROP INDEX idx_status_next_retry ON bc_outbox_event"}},
+			{"indexes", doctor.Fail, "idx_consumer_due", "pg sqlite", []string{"DROP INDEX bc_event_consume_log_idx_consumer_due"}},
+			{"engine", doctor.Fail, "bc_outbox_event is in Aria", "mysql", []string{"ALTER TABLE bc_outbox_event ENGINE = Aria"}},
+			{"collation", doctor.Fail, "consumer_name has the collation utf8mb4_general_ci", "mysql", []string{"ALTER TABLE bc_event_consume_log MODIFY consumer_name VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL"}},
+			{"key length", doctor.Fail, "event_id holds 40 characters", "mysql", []string{"ALTER TABLE bc_outbox_event MODIFY event_id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"}},
+			{"key length", doctor.Fail, "event_id holds 40 characters", "pg", []string{"ALTER TABLE bc_outbox_event ALTER COLUMN event_id TYPE VARCHAR(40)"}},
+			{"strict mode", doctor.Fail, "not strict", "mysql", []string{"SET SESSION sql_mode = ''"}},
+			{"strict mode", doctor.Fail, "NO_BACKSLASH_ESCAPES", "mysql", []string{"SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES'"}},
+			{"time zone", doctor.Warn, "480 min off UTC", "mysql", []string{"SET time_zone = '+08:00'"}},
+			{"clock", doctor.Warn, "apart", "mysql", []string{"SET timestamp = 1700000000"}},
+			{"idle transactions", doctor.OK, "", "mysql", []string{"SET wait_timeout = 60"}},
+			{"idle transactions", doctor.Warn, "for ever", "pg", []string{"SET idle_in_transaction_session_timeout = 0"}},
+			{"read only", doctor.Fail, "read-only", "pg", []string{"SET default_transaction_read_only = on"}},
+			{"read only", doctor.Fail, "read-only", "sqlite", []string{"PRAGMA query_only = 1"}},
+			{"durability", doctor.Fail, "innodb_flush_log_at_trx_commit is 0", "mysql", nil},
+			{"durability", doctor.Fail, "fsync is off", "pg", nil},
+			{"durability", doctor.Warn, "synchronous is 1", "sqlite", nil},
+			{"pool", doctor.Warn, "wait for each other", "", nil},
+			{"event states", doctor.Warn, `["BROKEN" "new"]`, "", []string{event, strings.ReplaceAll(strings.Replace(event, "'NEW'", "'BROKEN'", 1), "'1'", "'2'"), strings.ReplaceAll(strings.Replace(event, "'NEW'", "'new'", 1), "'1'", "'3'")}},
+			{"delivery states", doctor.Warn, `deliveries of Wallet have the status ["DONE"]`, "", []string{consumer + "('Wallet', '[]', '[]')", delivery + "('Wallet', '1', 'order.paid', 'DONE', NULL)", delivery + "('Wallet', '2', 'order.paid', 'SUCCESS', NULL)"}},
+			{"dead letters", doctor.Warn, "1 events are DEAD", "", []string{event, "UPDATE bc_outbox_event SET status = 'DEAD'"}},
+			{"consumer names", doctor.Fail, "differ only by case", "", []string{consumer + "('Wallet', '[]', '[]')", consumer + "('wallet', '[]', '[]')"}},
+			{"absent consumers", doctor.Warn, "Wallet", "", []string{consumer + "('Wallet', '[]', '[]')", "UPDATE bc_consumer SET seen_at = " + yesterday[name]}},
+			{"far future", doctor.Warn, "leased for more than a day", "", []string{event, "UPDATE bc_outbox_event SET status = 'DISPATCHING', next_retry_at = " + tomorrow[name]}},
+			{"far future", doctor.Warn, "deliveries wait", "", []string{consumer + "('Wallet', '[]', '[]')", delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + tomorrow[name] + ")"}},
+			{"times", doctor.Warn, "made in the future", "", []string{event, "UPDATE bc_outbox_event SET created_at = " + tomorrow[name]}},
+			{"JSON", doctor.Warn, "such as 1", "mysql sqlite", []string{event, "UPDATE bc_outbox_event SET event_payload = 'secret'"}},
+		} {
+			if f.on != "" && !strings.Contains(f.on, name) {
+				continue
+			}
+			db := testdb.Open(t, map[string]string{"mysql": "mysql", "pg": "postgres", "sqlite": "sqlite"}[name])
+			db.SetMaxOpenConns(1) // settings of a session stay
+			for _, s := range f.sql {
+				_, err := db.ExecContext(t.Context(), s)
+				require.NoError(t, err, s)
+			}
+			found := examine(t, db, doctor.Config{})[f.check]
+			require.Equal(t, f.level, found.Level, "%s: %s", f.check, found.Says)
+			require.Contains(t, found.Says, f.says)
+			require.NotContains(t, found.Says, "secret", "payloads are nobody's business")
+		}
+	})
+}
+
+// An empty database fails for its missing tables, and what cannot be looked at says so.
+func TestDoctorOnAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range testdb.Dialects() {
+		found := examine(t, testdb.Open(t, dialect, testdb.Bare), doctor.Config{})
+		require.Equal(t, doctor.Fail, found["migrations"].Level)
+		require.Equal(t, doctor.Warn, found["event states"].Level)
+		require.Contains(t, found["event states"].Says, "could not be examined")
+	}
+}
+
+func TestPacketsMustHoldThePayload(t *testing.T) {
+	t.Parallel()
+	found := examine(t, testdb.Open(t, "mysql"), doctor.Config{MaxPayload: 4 << 20})
+	require.Equal(t, doctor.OK, found["packet size"].Level)
+	found = examine(t, testdb.Open(t, "mysql"), doctor.Config{MaxPayload: 1 << 30})
+	require.Equal(t, doctor.Fail, found["packet size"].Level)
+}
+
+// Start refuses what is FAIL, logs what is WARN, and takes one for the other where it is told to.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	db := testdb.Open(t, "sqlite")
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	require.NoError(t, doctor.Start(t.Context(), db, doctor.Config{}, logger))
+	require.Contains(t, log.String(), "check=durability")
+	_, err := db.ExecContext(t.Context(), "DELETE FROM bc_schema_version")
+	require.NoError(t, err)
+	err = doctor.Start(t.Context(), db, doctor.Config{}, logger)
+	require.ErrorIs(t, err, doctor.ErrUnfit)
+	require.ErrorContains(t, err, "call migrations.Up")
+	require.NoError(t, doctor.Start(t.Context(), db, doctor.Config{Accept: []string{"migrations"}}, logger))
+}
+
+// The values of a finding are its sentences' own; with them a translation can say the same.
+func TestFindingsHaveTheirValuesByName(t *testing.T) {
+	t.Parallel()
+	db := testdb.Open(t, "sqlite")
+	_, err := db.ExecContext(t.Context(), "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Wallet', '[]', '[]'), ('{one}', '[]', '[]'), ('wallet', '[]', '[]')")
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('{one}', '1', 'order.paid', '{consumer}')")
+	require.NoError(t, err)
+	r, err := doctor.Examine(t.Context(), db, doctor.Config{})
+	require.NoError(t, err)
+	require.Contains(t, r, doctor.Finding{
+		Check: "consumer names", Level: doctor.Fail, Rule: "consumers_alike", Says: `the consumers "Wallet" and "wallet" differ only by case`,
+		Remedy: "rename one, with its old name among ConsumerConfig.Aliases", Args: map[string]string{"one": `"Wallet"`, "other": `"wallet"`},
+	})
+	require.Contains(t, r, doctor.Finding{
+		Check: "delivery states", Level: doctor.Warn, Rule: "delivery_status", Says: `deliveries of {one} have the status ["{consumer}"], which nobody works on`,
+		Remedy: "look at the rows and set their status with the operator functions of outbox", Args: map[string]string{"consumer": "{one}", "status": `["{consumer}"]`},
+	})
+}
+
+func TestDoctorNamesMistakes(t *testing.T) {
+	t.Parallel()
+	db := testdb.Open(t, "sqlite")
+	_, err := doctor.Examine(t.Context(), db, doctor.Config{Workers: -1, Accept: []string{"durabilty"}})
+	require.ErrorContains(t, err, "Workers -1")
+	require.ErrorContains(t, err, `there is no check "durabilty"`)
+	_, err = doctor.Examine(t.Context(), nil, doctor.Config{})
+	require.ErrorContains(t, err, "db is nil")
+	require.NoError(t, db.Close())
+	_, err = doctor.Examine(t.Context(), db, doctor.Config{ClockOffset: time.Hour})
+	require.ErrorContains(t, err, "does not answer")
+}

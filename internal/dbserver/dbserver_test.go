@@ -1,0 +1,110 @@
+package dbserver_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/bluecone-go/bluecone/internal/dbserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A server outlives all that is done to it, with what it has committed.
+func TestServerIsMistreated(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it starts servers")
+	}
+	for _, dialect := range []string{"mysql", "postgres"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			opts := []dbserver.Option{dbserver.Connections(20)}
+			if dbserver.CanMount() {
+				opts = append(opts, dbserver.OwnDisk(400<<20))
+			}
+			if dbserver.CanFakeTime() {
+				opts = append(opts, dbserver.OwnClock())
+			}
+			s, err := dbserver.Start(dialect, dbserver.Crashable, opts...)
+			if err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(s.Stop)
+			db := open(t, dialect, s)
+			exec := func(query string) error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := db.ExecContext(ctx, query)
+				return err
+			}
+			if dialect == "mysql" {
+				require.NoError(t, exec("CREATE DATABASE x"))
+			} else {
+				require.NoError(t, exec("CREATE SCHEMA x"))
+			}
+			require.NoError(t, exec("CREATE TABLE x.t (id INT PRIMARY KEY)"))
+			back := func() {
+				require.Eventually(t, func() bool { return exec("SELECT 1") == nil }, 20*time.Second, 20*time.Millisecond)
+			}
+
+			require.NoError(t, exec("INSERT INTO x.t VALUES (1)"))
+			s.Kill()
+			require.False(t, s.Running())
+			require.Error(t, exec("SELECT 1"))
+			require.NoError(t, s.Restart())
+			back()
+
+			require.NoError(t, exec("INSERT INTO x.t VALUES (2)"))
+			s.Freeze()
+			require.Error(t, exec("INSERT INTO x.t VALUES (3)"))
+			s.Thaw()
+			back()
+
+			if dbserver.CanFakeTime() {
+				require.NoError(t, s.SetClock(-2*time.Hour))
+				require.Eventually(t, func() bool { return behind(t, db) > time.Hour }, 10*time.Second, 50*time.Millisecond)
+			}
+			if dbserver.CanMount() {
+				require.NoError(t, s.FillDisk())
+				big := "CREATE TABLE x.big AS SELECT a.table_name FROM information_schema.columns a, information_schema.columns b"
+				require.Error(t, exec(big))
+				require.NoError(t, s.FreeDisk())
+				if !s.Running() {
+					require.NoError(t, s.Restart())
+				}
+				back()
+			}
+			var n int
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM x.t WHERE id < 3").Scan(&n))
+			require.Equal(t, 2, n)
+		})
+	}
+}
+
+// behind is how far the server's clock is behind ours.
+func behind(t *testing.T, db *sql.DB) time.Duration {
+	t.Helper()
+	query := map[bool]string{true: "SELECT UNIX_TIMESTAMP()", false: "SELECT extract(epoch FROM clock_timestamp())::bigint"}
+	var now int64
+	if db.QueryRowContext(t.Context(), query[true]).Scan(&now) != nil {
+		require.NoError(t, db.QueryRowContext(t.Context(), query[false]).Scan(&now))
+	}
+	return time.Since(time.Unix(now, 0))
+}
+
+func open(t *testing.T, dialect string, s *dbserver.Server) *sql.DB {
+	t.Helper()
+	driver, dsn := "pgx", s.URL.String()
+	if dialect == "mysql" {
+		driver, dsn = "mysql", dbserver.MySQLConfig(s.URL).FormatDSN()
+	}
+	db, err := sql.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}

@@ -1,0 +1,65 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// statements counts what a pool is asked.
+type statements struct{ n atomic.Int64 }
+
+// BeforeQuery counts.
+func (s *statements) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context {
+	s.n.Add(1)
+	return ctx
+}
+
+// AfterQuery does nothing.
+func (*statements) AfterQuery(context.Context, *bun.QueryEvent) {}
+
+// An instance with nothing to do asks the database at most twice a second, with the defaults and
+// however many consumers it has.
+func TestIdleInstanceAsksSeldom(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		l := &life{t: t, store: s, began: time.Now(), writer: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler)}
+		db := l.connect("idle", true).open()
+		asked := &statements{}
+		db.AddQueryHook(asked) //nolint:staticcheck // the engine's own statements are counted
+		ob, err := outbox.New(db, outbox.Config{Logger: l.logger})
+		require.NoError(t, err)
+		b := bus.New(db, bus.Config{Logger: l.logger})
+		l.register(b)
+		for i := range 20 {
+			bus.On(b.Consumer(fmt.Sprint("More", i), bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[happened]) error { return nil })
+		}
+		pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- bus.Run(ctx, pub) }()
+		wait(ctx, time.Minute) // it has begun
+		before := asked.n.Load()
+		const whole = 20 * time.Minute
+		wait(ctx, whole)
+		perSecond := float64(asked.n.Load()-before) / whole.Seconds()
+		require.LessOrEqual(t, perSecond, 2.0)
+		require.Positive(t, perSecond)
+		t.Logf("%.2f statements a second", perSecond)
+		stop()
+		require.NoError(t, <-done)
+		require.NoError(t, db.Close())
+	})
+}

@@ -1,0 +1,242 @@
+package main
+
+// sabotage is one way to break a promise.
+type sabotage struct {
+	name     string
+	file     string
+	old, new string
+	packages string
+	tests    string // the pattern of those that should notice
+	also     []edit // what else has to be broken, because the promise has two guards
+}
+
+type edit struct{ file, old, new string }
+
+const (
+	engine = "./outbox"
+	pure   = "./bus"
+)
+
+func sabotages() []sabotage { return append(ofTheEngine(), ofOperations()...) }
+
+func ofTheEngine() []sabotage { //nolint:funlen // a list
+	return []sabotage{
+		{
+			"the transaction commits although a deadlock was swallowed", "internal/dialect/errors.go",
+			"return c == TxRetry || c == Conn || c == Unavailable", "return c == Conn || c == Unavailable",
+			engine, "Swallowed", nil,
+		},
+		{
+			"an error of COMMIT is taken for a failure", "bus/deliver.go",
+			"return nil, ln.readBack(ctx, ds, err)", "return nil, err",
+			engine, "UnknownCommit", nil,
+		},
+		{
+			"no last look before COMMIT", "bus/deliver.go",
+			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.until() }):", "case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.until() }) && false:",
+			engine, "FrozenInstance|LostLease", nil,
+		},
+		{
+			"the marker is not looked for before COMMIT", "bus/deliver.go",
+			"case !held.Marked:", "case !held.Marked && false:",
+			engine, "HandlerThatRollsBackItself", nil,
+		},
+		{
+			"settling without token", "outbox/settle.go",
+			`const heldBy = "e.locked_by = ? AND e.status = 'DISPATCHING'"`, `const heldBy = "(1 = 1 OR e.locked_by = ?)"`,
+			engine, "LostLease",
+			[]edit{{"outbox/flight.go", "pairs[i] = f.pair()", "pairs[i] = dialect.Pair{ID: f.row.OutboxID}"}},
+		},
+		{
+			"claims in REPEATABLE READ", "internal/dialect/dialect.go",
+			"return &sql.TxOptions{Isolation: sql.LevelReadCommitted}", "return &sql.TxOptions{Isolation: sql.LevelRepeatableRead}",
+			engine, "SaveNeverWaits", nil,
+		},
+		{
+			"events of an aggregate are claimed out of turn", "outbox/claim.go",
+			"if blocker, ok := first[key]; ok && blocker < r.OutboxID {", "if blocker, ok := first[key]; ok && blocker < 0 {",
+			engine, "BehindAnother", nil,
+		},
+		{
+			"order by the time at which events are due", "outbox/claim.go",
+			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tclaims", "func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tclaims",
+			engine, "Order|Lives", nil,
+		},
+		{
+			"a failed delivery does not hold up those behind it", "bus/lane.go",
+			"mate.behind = mate.behind || mate.aggregate() == key", "_ = mate",
+			engine, "OrderIsKept|Lives|OneBadEvent", nil,
+		},
+		{
+			"only rows of the log block", "consumelog/order.go",
+			`unfinished := "0 = (SELECT COUNT(CASE WHEN l.status IN (?)"`, `unfinished := "1 = (SELECT COUNT(CASE WHEN l.status NOT IN (?)"`,
+			engine, "WithoutARow", nil,
+		},
+		{
+			"an older release trusts its own list of types", "outbox/registry.go",
+			"return c.Handles(eventType) && r.is(namesOf(c))", "return r.is(namesOf(c))",
+			engine, "RollingDeploy", nil,
+		},
+		{
+			"the order gate asks only about types of this release", "bus/lane.go",
+			"len(known(ln.c.name)) > 0", "len(known(ln.c.name)) > 1000",
+			engine, "RollingDeploy", nil,
+		},
+		{
+			"handed over events are routed by an old registry", "outbox/handover.go",
+			"if !f.handed {", "if !f.handed || true {",
+			engine, "HandOver", nil,
+		},
+		{
+			"leases are not renewed", "outbox/session.go",
+			"if err := s.renew(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			engine, "LongHandler", nil,
+		},
+		{
+			"an attempt that kills its process does not count", "consumelog/lease.go",
+			"status = 'PROCESSING', attempts = attempts + 1,", "status = 'PROCESSING',",
+			engine, "AttemptsEnd", nil,
+		},
+		{
+			"an event whose lease keeps expiring is never given to each consumer alone", "outbox/claim.go",
+			`count = "retry_count = retry_count + 1, "`, `count = ""`,
+			engine, "LostLease", nil,
+		},
+		{
+			"the sweep does nothing", "outbox/rollup.go",
+			"for chunk := range slices.Chunk(ids, rollUpBatch) {", "for chunk := range slices.Chunk(ids[:0], rollUpBatch) {",
+			engine, "SweepFinishes", nil,
+		},
+		{
+			"nobody is told of a DEAD delivery", "bus/outcome.go",
+			"if ln.l.bus.onDead != nil {", "if ln.l.bus.onDead == nil {",
+			engine, "DeadRaises", nil,
+		},
+		{
+			"keyed events get a random id", "outbox/save.go",
+			"r.eventID = EventID(c.tenantID, r.eventType, key)", "r.eventID = uuid.NewString()",
+			engine + " ./consistency", "KeyedEvent|Backfilled", nil,
+		},
+		{
+			"a claim starts where the last one ended, always", "outbox/lookout.go",
+			"if thorough || l.wait() <= 0 {", "if l.low == 0 {",
+			engine, "LateCommit|Order", nil,
+		},
+		{
+			"a commit wakes nobody", "outbox/wake.go",
+			`if ev.Query != "COMMIT" {`, `if ev.Query != "NEVER" {`,
+			engine, "WakesAfterCommit", nil,
+		},
+		{
+			"deleted events are not looked for in the log", "outbox/query.go",
+			"if o.cfg.DeleteSent {", "if !o.cfg.DeleteSent {",
+			engine, "DeleteSent", nil,
+		},
+		{
+			"a narrow window takes no claim", "outbox/cycle.go",
+			"size < worth(min(s.most, window, s.p.cfg.BatchSize))", "size < worth(min(s.most, s.p.cfg.BatchSize)) && window >= 0",
+			engine, "NarrowWindow", nil,
+		},
+		{
+			"the circuit stays closed", "bus/circuit.go",
+			"c.until = now.Add(c.pause*3/4 + rand.N(c.pause/2))", "_ = rand.N(c.pause)",
+			engine, "SchemaError", nil,
+		},
+		{
+			"a tenant's burst goes first", "outbox/fairness.go",
+			"if len(others) == 0 {", "if len(others) >= 0 {",
+			engine, "Burst", nil,
+		},
+		{
+			"a strained database gets all workers", "bus/pace.go",
+			"p.isStrained(1) && p.felt >= feelAfter", "p.isStrained(1) && p.felt < 0",
+			pure, "Pace", nil,
+		},
+		{
+			"a paused consumer goes on", "bus/circuit.go",
+			"|| ln.l.host.Paused(ln.c.name)", "|| (ln.l.host.Paused(ln.c.name) && false)",
+			engine, "Paused", nil,
+		},
+		{
+			"retention removes what is not SENT", "outbox/retention.go",
+			"WHEN status = 'SENT' AND COALESCE", "WHEN COALESCE",
+			engine, "Retention", nil,
+		},
+		{
+			"the reaper releases locks of events that wait", "reaper/task.go",
+			"case waiting > 0:", "case waiting > 1000:",
+			"./reaper", "Release|Dead", nil,
+		},
+		{
+			"repairs have no limit", "consistency/check.go",
+			"if r.Repaired >= s.cfg.MaxRepairs {", "if r.Repaired < 0 {",
+			"./consistency", "TooMany", nil,
+		},
+		{
+			"values that never fit are tried again", "internal/dialect/errors.go",
+			`{Data, []uint16{1406,`, `{Other, []uint16{1406,`,
+			engine, "DataError", nil,
+		},
+		{
+			"what a database quotes back of a payload is logged and stored", "internal/text/text.go",
+			`said = q.ReplaceAllString(said, "$1…$3")`, "_ = q",
+			engine, "NoPayload", nil,
+		},
+		{
+			"SQL that does not fit the tables burns attempts", "bus/circuit.go",
+			"if dialect.Classify(err) == dialect.Schema {", "if dialect.Classify(err) == dialect.Schema && false {",
+			engine, "SchemaError", nil,
+		},
+		{
+			"the marker is written after the handler", "bus/deliver.go",
+			"\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\treturn aside, asInfra(fence, err)\n\t}\n\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n",
+			"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n\tif err == nil {\n\t\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\t\treturn aside, asInfra(fence, err)\n\t\t}\n\t}\n",
+			engine, "TwinsNeverRunAtOnce", nil,
+		},
+		{
+			"a lease lost before its handler was called uses up an attempt", "bus/outcome.go",
+			"if errors.Is(err, consumelog.ErrLeaseLost) && d.started.IsZero() {", "if errors.Is(err, consumelog.ErrLeaseLost) && false {",
+			engine, "IsNoAttempt", nil,
+		},
+		{
+			"an attempt is taken back more than once", "consumelog/attempt.go",
+			"AND outcome = 'PROCESSING' ORDER BY id LIMIT 1", "ORDER BY id LIMIT 1",
+			engine, "EachLostLease", nil,
+		},
+		{
+			"an attempt that ended without an answer is not in the history", "consumelog/attempt.go",
+			"if len(expired) == 0 {", "if len(expired) >= 0 {",
+			engine, "EachLostLease", nil,
+		},
+	}
+}
+
+func ofOperations() []sabotage {
+	return []sabotage{
+		{
+			"a route of the console asks for no permission", "console/gate.go",
+			"if !principalOf(r).Can(needs) {", "if !principalOf(r).Can(View) {",
+			"./console", "EveryMutatingRoute", nil,
+		},
+		{
+			"the console is open without an authorizer", "console/gate.go",
+			"return Principal{}, ErrNobody", "return Principal{Name: \"anyone\", May: []Permission{View}}, nil",
+			"./console", "ClosedWithout", nil,
+		},
+		{
+			"other sites may make a browser act", "console/gate.go",
+			"if err := c.cross.Check(r2); err != nil {", "if err := c.cross.Check(r2); err != nil && false {",
+			"./console", "OtherSites", nil,
+		},
+		{
+			"an intervention leaves no trace", "ops/jobs.go",
+			"return audit.Write(ctx, tx, o.d, audit.Entry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details})", "_ = audit.Entry{Details: details}\n\t\t\treturn nil",
+			"./ops", "Payload|Pause|Bulk", nil,
+		},
+		{
+			"every look at what is wrong writes a message", "alert/state.go",
+			"is, kind := was.step(&s, now, b.cfg)", "is, kind := was.step(&s, now, b.cfg)\n\tkind = Firing",
+			"./alert", "OneFaultIsOneMessage", nil,
+		},
+	}
+}

@@ -1,0 +1,62 @@
+package ops
+
+import "time"
+
+// Action is what a bulk operation does to each event.
+type Action string
+
+// The actions of bulk operations.
+const (
+	// ActionRetry makes DEAD and FAILED deliveries due.
+	ActionRetry Action = "retry"
+	// ActionSkip closes the deliveries of one consumer without an effect.
+	ActionSkip Action = "skip"
+	// ActionDiscard closes all deliveries that are not done without an effect.
+	ActionDiscard Action = "discard"
+	// ActionReplay runs the deliveries of one consumer again although they have succeeded.
+	ActionReplay Action = "replay"
+)
+
+// BulkState is where a bulk operation stands.
+type BulkState string
+
+// The states of a bulk operation.
+const (
+	BulkRunning  BulkState = "RUNNING"
+	BulkDone     BulkState = "DONE"
+	BulkCanceled BulkState = "CANCELED"
+	// BulkFailed stopped at an error, and can be resumed.
+	BulkFailed BulkState = "FAILED"
+)
+
+// Bulk is an operation on everything a query selects, in the background.
+type Bulk struct {
+	ID         string        `json:"id"`
+	Action     Action        `json:"action"`
+	Query      Query         `json:"query"`
+	Consumer   string        `json:"consumer,omitempty"`
+	Rate       float64       `json:"rate"`     // events per second
+	Spread     time.Duration `json:"spreadNs"` // over which retries fall due
+	State      BulkState     `json:"state"`
+	Total      Count         `json:"total"`  // as the dry run counted
+	Seen       int64         `json:"seen"`   // events looked at
+	Done       int64         `json:"done"`   // events changed
+	Passed     int64         `json:"passed"` // events that no longer were in a state that allows it
+	Actor      string        `json:"actor"`
+	Reason     string        `json:"reason"`
+	LockedBy   string        `json:"lockedBy,omitempty"` // the instance that works on it
+	CreatedAt  time.Time     `json:"createdAt"`
+	UpdatedAt  time.Time     `json:"updatedAt"`
+	FinishedAt time.Time     `json:"finishedAt,omitzero"`
+	Error      string        `json:"error,omitempty"`
+}
+
+// NewBulk is what to do, and to which events: those that exist when it is started.
+type NewBulk struct {
+	ID       string        `json:"id,omitempty"` // chosen by the caller, so that a repeated request starts nothing twice. Default: a new one
+	Action   Action        `json:"action"`
+	Query    Query         `json:"query"`
+	Consumer string        `json:"consumer,omitempty"` // needed for skip and replay; for retry: only its deliveries. Default: Query.Consumer
+	Rate     float64       `json:"rate,omitempty"`     // events per second. Default: 100
+	Spread   time.Duration `json:"spreadNs,omitempty"` // retries fall due over this time, evenly. Default: 0, at once
+}

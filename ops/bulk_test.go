@@ -1,0 +1,194 @@
+package ops_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/ops"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+func TestBulkRetryOfAGroup(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db, ops.Config{}).consumers()
+		for i := range 30 {
+			f.save(paid{OrderID: itoa(i), Note: "die"})
+		}
+		f.save(paid{OrderID: "other", Note: "fail"})
+		f.once()
+		groups, err := f.ops.Dead(t.Context())
+		require.NoError(t, err)
+		require.Len(t, groups, 2)
+		require.EqualValues(t, 30, groups[0].Dead)
+		require.Equal(t, "order # is cursed", groups[0].Error)
+		require.EqualValues(t, 1, groups[1].Failed)
+		b := ops.NewBulk{ID: "inc-1", Action: ops.ActionRetry, Query: ops.Query{Fingerprint: groups[0].Fingerprint}, Rate: 10_000, Spread: time.Hour}
+		n, err := f.ops.DryRun(t.Context(), b)
+		require.NoError(t, err)
+		require.Equal(t, ops.Count{Count: 30}, n)
+		started, err := f.ops.StartBulk(t.Context(), op, b)
+		require.NoError(t, err)
+		require.Equal(t, ops.BulkRunning, started.State)
+		again, err := f.ops.StartBulk(t.Context(), op, b)
+		require.NoError(t, err)
+		require.Equal(t, started.CreatedAt, again.CreatedAt)
+		worked, err := f.ops.RunBulkOnce(t.Context())
+		require.NoError(t, err)
+		require.True(t, worked)
+		done, err := f.ops.Bulk(t.Context(), "inc-1")
+		require.NoError(t, err)
+		require.Equal(t, ops.BulkDone, done.State)
+		require.EqualValues(t, 30, done.Done)
+		require.Zero(t, done.Passed)
+		require.NotZero(t, done.FinishedAt)
+		require.Equal(t, b.Query, done.Query)
+		require.Equal(t, 30, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'"))
+		require.Equal(t, []string{"retry"}, f.actions(paidID("7")))
+		require.Equal(t, []string{"bulk retry"}, f.actions("inc-1"))
+		first, last := delivery(f.event("0"), "Moody").NextRetryAt, delivery(f.event("29"), "Moody").NextRetryAt
+		require.WithinDuration(t, first.Add(58*time.Minute), last, 15*time.Minute, "spread over the hour")
+		p, err := f.ops.Bulks(t.Context(), "", 1)
+		require.NoError(t, err)
+		require.Len(t, p.Rows, 1)
+		require.Empty(t, p.Next)
+		worked, err = f.ops.RunBulkOnce(t.Context())
+		require.NoError(t, err)
+		require.False(t, worked)
+	})
+}
+
+// die saves n events whose deliveries die.
+func (f *fixture) die(n int) {
+	f.t.Helper()
+	for i := range n {
+		f.save(paid{OrderID: itoa(i), Note: "die"})
+	}
+	f.once()
+}
+
+// begun waits until a bulk operation has done something.
+func (f *fixture) begun(id string) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		b, err := f.ops.Bulk(f.t.Context(), id)
+		return err == nil && b.Done > 0
+	}, time.Minute, 5*time.Millisecond)
+}
+
+// An instance that dies in the middle leaves its lease; another one goes on where it was, and no
+// event is changed twice.
+func TestBulkSurvivesItsInstance(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db, ops.Config{}).consumers()
+		f.die(50)
+		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{ID: "b", Action: ops.ActionSkip, Query: ops.Query{Status: outbox.StatusDead}, Consumer: "Moody", Rate: 40})
+		require.NoError(t, err)
+		ctx, die := context.WithCancel(t.Context())
+		died := make(chan error, 1)
+		go func() {
+			_, err := f.ops.RunBulkOnce(ctx)
+			died <- err
+		}()
+		f.begun("b")
+		die()
+		require.NoError(t, <-died)
+		b, err := f.ops.Bulk(t.Context(), "b")
+		require.NoError(t, err)
+		require.Equal(t, ops.BulkRunning, b.State)
+		require.Less(t, b.Done, int64(50))
+		f.exec("UPDATE bc_bulk_operation SET locked_by = 'dead', locked_until = " + f.now(time.Minute))
+		worked, err := f.ops.RunBulkOnce(t.Context())
+		require.NoError(t, err)
+		require.False(t, worked, "its lease is not over")
+		f.exec("UPDATE bc_bulk_operation SET next_cursor = '', locked_until = " + f.now(-time.Second)) // and it had not noted where it was
+		worked, err = f.ops.RunBulkOnce(t.Context())
+		require.NoError(t, err)
+		require.True(t, worked)
+		b, err = f.ops.Bulk(t.Context(), "b")
+		require.NoError(t, err)
+		require.Equal(t, ops.BulkDone, b.State)
+		require.EqualValues(t, 50, b.Done)
+		require.Equal(t, 50, f.count("SELECT COUNT(*) FROM bc_audit_log WHERE action = 'skip'"))
+	})
+}
+
+func TestBulkIsCanceledAndResumed(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db, ops.Config{}).consumers()
+		f.die(10)
+		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{ID: "b", Action: ops.ActionDiscard, Query: ops.Query{Consumer: "Moody"}, Rate: 1})
+		require.NoError(t, err)
+		run, stop := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() { over <- f.ops.Run(run) }()
+		f.begun("b")
+		require.NoError(t, f.ops.CancelBulk(t.Context(), op, "b"))
+		require.ErrorIs(t, f.ops.CancelBulk(t.Context(), op, "b"), ops.ErrNotFound)
+		stop()
+		require.NoError(t, <-over)
+		b, err := f.ops.Bulk(t.Context(), "b")
+		require.NoError(t, err)
+		require.Equal(t, ops.BulkCanceled, b.State)
+		require.Less(t, b.Done, int64(10))
+		f.exec("UPDATE bc_bulk_operation SET request = REPLACE(" + map[bool]string{true: "request::text", false: "request"}[db.Dialect().Name().String() == "pg"] + ", '\"rate\":1,', '\"rate\":1000,')" + map[bool]string{true: "::json", false: ""}[db.Dialect().Name().String() == "pg"])
+		require.NoError(t, f.ops.ResumeBulk(t.Context(), op, "b"))
+		_, err = f.ops.RunBulkOnce(t.Context())
+		require.NoError(t, err)
+		b, err = f.ops.Bulk(t.Context(), "b")
+		require.NoError(t, err)
+		require.Equal(t, ops.BulkDone, b.State)
+		require.Equal(t, 10, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'SKIPPED'"))
+		require.Equal(t, []string{"bulk discard", "cancel bulk", "resume bulk"}, f.actions("b"))
+	})
+}
+
+func TestBulkReplayInOrder(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db, ops.Config{}).consumers()
+		for i := range 5 {
+			f.save(paid{OrderID: itoa(i)})
+			f.save(noted{OrderID: itoa(i)})
+		}
+		f.once()
+		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{Action: ops.ActionReplay, Query: ops.Query{EventType: "order.paid"}, Consumer: "Moody"})
+		require.ErrorIs(t, err, ops.ErrNotReplayable)
+		b, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{Action: ops.ActionReplay, Query: ops.Query{Consumer: "Steady", DeliveryStatus: consumelog.Success, EventType: "order.paid", Since: time.Now().Add(-time.Hour)}, Rate: 1000})
+		require.NoError(t, err)
+		require.EqualValues(t, 5, b.Total.Count)
+		before := len(f.runs())
+		_, err = f.ops.RunBulkOnce(t.Context())
+		require.NoError(t, err)
+		f.once()
+		require.Equal(t, []string{"Steady 0 again", "Steady 1 again", "Steady 2 again", "Steady 3 again", "Steady 4 again"}, f.runs()[before:])
+	})
+}
+
+func TestBulksThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testdb.Open(t, "sqlite"), ops.Config{})
+	for name, b := range map[string]ops.NewBulk{
+		"action":     {Action: "explode", Query: ops.Query{Status: outbox.StatusDead}},
+		"everything": {Action: ops.ActionRetry},
+		"consumer":   {Action: ops.ActionSkip, Query: ops.Query{Status: outbox.StatusDead}},
+		"rate":       {Action: ops.ActionRetry, Query: ops.Query{Status: outbox.StatusDead}, Rate: -1},
+		"spread":     {Action: ops.ActionRetry, Query: ops.Query{Status: outbox.StatusDead}, Spread: -1},
+		"id":         {ID: " ", Action: ops.ActionRetry, Query: ops.Query{Status: outbox.StatusDead}},
+	} {
+		_, err := f.ops.StartBulk(t.Context(), op, b)
+		require.Error(t, err, name)
+		_, err = f.ops.DryRun(t.Context(), b)
+		require.Error(t, err, name)
+	}
+	_, err := f.ops.Bulk(t.Context(), "nobody")
+	require.ErrorIs(t, err, ops.ErrNotFound)
+}

@@ -1,0 +1,93 @@
+package ops
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// behindAfter is the age of the oldest event that is due at which a deployment counts as behind.
+const behindAfter = time.Minute
+
+// The rules of [Overview.Health], beside [RuleHealthy], [RuleUnregistered], [RulePaused],
+// [RuleCircuit] and [RuleDead].
+const (
+	RuleNobody = "nobody" // no publisher runs, and events wait
+	RuleLate   = "late"   // the oldest event has waited for too long
+)
+
+// health is the worst that an overview shows, in one sentence.
+func health(v Overview) Finding {
+	waiting := v.Events[outbox.StatusNew].Count + v.Events[outbox.StatusDispatching].Count + v.Events[outbox.StatusFailed].Count
+	alive := 0
+	for _, i := range v.Instances {
+		if i.Alive {
+			alive++
+		}
+	}
+	if alive == 0 && waiting > 0 {
+		return fired(RuleNobody, Bad, Event{}, "", one(Count{Count: waiting}, "No publisher runs, and {n} event waits, for {oldest}.", "No publisher runs, and {n} events wait; the oldest for {oldest}."), "Start an instance of the application; the page Instances tells which was seen last.",
+			map[string]string{"n": strconv.FormatInt(waiting, 10), "oldest": round(v.Oldest)})
+	}
+	if f, ok := consumerHealth(v, Unregistered); ok {
+		return f
+	}
+	if n := v.Events[outbox.StatusDead]; n.Count > 0 {
+		args := map[string]string{"n": number(n)}
+		says := one(n, "{n} event is DEAD and waits for somebody to decide.", "{n} events are DEAD and wait for somebody to decide.")
+		if len(v.Dead) > 0 {
+			g := v.Dead[0]
+			args["consumer"], args["type"], args["error"] = g.Consumer, g.EventType, g.Error
+			says = one(n, "{n} event is DEAD and waits for somebody to decide, {type} for {consumer}: {error}.", "{n} events are DEAD and wait for somebody to decide, most of them for {consumer} with {type}: {error}.")
+		}
+		return fired(RuleDead, Bad, Event{}, "", says, "Mend the cause, then retry the group: the page Dead letters, or bluecone dead list and bluecone dead retry.", args)
+	}
+	for _, s := range []State{CircuitOpen, Paused} {
+		if f, ok := consumerHealth(v, s); ok {
+			return f
+		}
+	}
+	if v.Oldest > behindAfter {
+		return fired(RuleLate, Warn, Event{}, "", "The engine is behind: the oldest event has waited for {oldest}.", "The page Consumers, or bluecone consumers list, tells which consumer has the longest queue.",
+			map[string]string{"oldest": round(v.Oldest)})
+	}
+	return Finding{Rule: RuleHealthy, Level: OK, Says: "Healthy."}
+}
+
+// consumerHealth finds a consumer in the given state for which deliveries wait.
+func consumerHealth(v Overview, s State) (Finding, bool) {
+	for _, c := range v.Consumers {
+		waits := Count{Count: c.Waiting.Count + c.Failed.Count, More: c.Waiting.More || c.Failed.More}
+		if c.State != s || waits.Count == 0 {
+			continue
+		}
+		args := map[string]string{"n": number(waits), "by": c.PausedBy, "reason": c.PauseReason, "oldest": round(c.Oldest)}
+		switch s {
+		case Unregistered:
+			return fired(RuleUnregistered, Bad, Event{}, c.Name, one(waits, "{n} delivery waits for {consumer}, which no instance runs, for {oldest}.", "{n} deliveries wait for {consumer}, which no instance runs; the oldest for {oldest}."),
+				"Start an instance that has the consumer, or name it in Aliases of its successor.", args), true
+		case CircuitOpen:
+			return fired(RuleCircuit, Warn, Event{}, c.Name, one(waits, "{n} delivery waits because what {consumer} calls is away.", "{n} deliveries wait because what {consumer} calls is away."), "Bring it back: the consumer tries again by itself.", args), true
+		case Paused:
+			return fired(RulePaused, Warn, Event{}, c.Name, one(waits, "{n} delivery waits because {by} paused {consumer}: {reason}.", "{n} deliveries wait because {by} paused {consumer}: {reason}."), "When the reason is over: bluecone consumers resume {consumer} --reason …", args), true
+		case Running:
+		}
+	}
+	return Finding{}, false
+}
+
+func number(c Count) string {
+	if c.More {
+		return strconv.FormatInt(c.Count, 10) + "+"
+	}
+	return strconv.FormatInt(c.Count, 10)
+}
+
+// one chooses the sentence about a single thing, or that about several.
+func one(n Count, single, several string) string {
+	if n.Count == 1 && !n.More {
+		return single
+	}
+	return several
+}

@@ -1,0 +1,71 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/text"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// ErrInvalid means that what was asked for makes no sense, and would not later either. The error's text
+// names the field and what is wrong with it.
+var ErrInvalid = errors.New("invalid")
+
+// invalid is an [ErrInvalid] that says only what is wrong.
+type invalid struct{ error }
+
+// Is makes it an [ErrInvalid].
+func (invalid) Is(target error) bool { return target == ErrInvalid }
+
+// Unwrap is the mistake itself.
+func (e invalid) Unwrap() error { return e.error }
+
+func invalidf(format string, args ...any) error { return invalid{fmt.Errorf(format, args...)} }
+
+// asInvalid is err, as a mistake of the caller's.
+func asInvalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return invalid{err}
+}
+
+// field is a text that somebody has typed.
+type field struct{ name, value string }
+
+// longest is the most bytes of any name, id or key in the tables.
+const longest = 255
+
+// validate finds mistakes for which a database would answer an error of its own, or nothing without a reason.
+func (q Query) validate() error {
+	var errs []error
+	for _, f := range []field{
+		{"event id", q.EventID},
+		{"aggregate type", q.AggregateType},
+		{"aggregate id", q.AggregateID},
+		{"idempotency key", q.IdempotencyKey},
+		{"trace id", q.TraceID},
+		{"event type", q.EventType},
+		{"consumer", q.Consumer},
+		{"fingerprint", q.Fingerprint},
+	} {
+		if f.value != "" {
+			errs = append(errs, text.Key("ops: "+f.name, f.value, longest))
+		}
+	}
+	if q.TenantID < 0 {
+		errs = append(errs, fmt.Errorf("ops: tenant id %d: it must not be negative", q.TenantID))
+	}
+	statuses := append(slices.Clone(openStatuses), outbox.StatusSent)
+	if q.Status != "" && !slices.Contains(statuses, q.Status) {
+		errs = append(errs, fmt.Errorf("ops: status %s: there is no such status of events, they are %v", text.Quote(string(q.Status)), statuses))
+	}
+	deliveries := []consumelog.Status{consumelog.Pending, consumelog.Processing, consumelog.Failed, consumelog.Dead, consumelog.Success, consumelog.Skipped}
+	if q.DeliveryStatus != "" && !slices.Contains(deliveries, q.DeliveryStatus) {
+		errs = append(errs, fmt.Errorf("ops: delivery status %s: there is no such status of deliveries, they are %v", text.Quote(string(q.DeliveryStatus)), deliveries))
+	}
+	return asInvalid(errors.Join(errs...))
+}

@@ -1,0 +1,169 @@
+// Package ops is what operators can see and do: one API that the web console, the command line and
+// your own programs share.
+//
+// # Contract
+//
+// Reading never disturbs the engine: every statement uses an index, pages are read by key, counts
+// stop at [CountCap], and no list carries payloads. An [Ops] has at most Config.Queries statements
+// of a reader under way, each of which ends after Config.Timeout. Identical reads share one answer
+// for a second.
+//
+// Every write takes an [Operation], who and why, leaves a row in the audit log in the same
+// transaction, and is safe to repeat. What changes many events is a bulk operation: it runs in the
+// background at its own pace, on whichever instance is alive, and can be watched and canceled.
+//
+// The package asks for no permission: whoever calls it decides who may. It shows no secrets.
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/doctor"
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// Operation is who intervenes, and why. Both go into the audit log.
+type Operation = outbox.Operation
+
+// CountCap is where counting stops.
+const CountCap = 10_000
+
+// ErrNotFound means that there is nothing of that id or name, or nothing in a state that allows
+// the operation.
+var ErrNotFound = outbox.ErrNotFound
+
+// ErrNotReplayable means that no instance has the consumer as bus.ConsumerConfig.Replayable.
+var ErrNotReplayable = outbox.ErrNotReplayable
+
+// Job is a scheduled job of this process, which can be run out of turn. *reaper.Reaper,
+// *consistency.Consistency, *outbox.Retention and *outbox.Publisher are Jobs.
+type Job interface {
+	// Schedule is the durable code of the job and its cron expression, in UTC.
+	Schedule() (code, cron string)
+	// RunNow runs it once and answers what it did, by name, such as "released": 3.
+	RunNow(ctx context.Context) (counts map[string]int64, err error)
+}
+
+// Checks answers which events a business key lacks. *consistency.Consistency does.
+type Checks interface {
+	// Lacks names, per check, the facts of the key whose event is missing.
+	Lacks(ctx context.Context, key string) (map[string][]string, error)
+}
+
+// Config configures an [Ops]. The zero value works.
+type Config struct {
+	// Jobs are those of this process. Others can only be asked for. Default: none.
+	Jobs []Job
+	// Publishable are the event types that may be published by hand, a value of each. Default: none.
+	Publishable []bus.Event
+	// Sections add the modules' own views to a story. Default: none.
+	Sections []Section
+	// Checks say which event a business key lacks, for the diagnosis. Default: none.
+	Checks Checks
+	// Personal are JSON paths that hold personal data, such as "user.phone" or "items.name" (a
+	// path goes through arrays). They are hidden in every payload and every consume result,
+	// as are the fields of the Publishable types with the struct tag `bus:"pii"`. Default: none.
+	Personal []string
+	// TraceURL makes the link to a trace in your tracing system. Default: none, no links.
+	TraceURL func(traceID string) string
+	// Doctor says what the database has to be fit for. Default: its defaults.
+	Doctor doctor.Config
+	// Queries is the most statements of readers under way at a time. Default: 2.
+	Queries int
+	// Timeout ends a statement of a reader. Default: 2 s.
+	Timeout time.Duration
+	// StuckAfter is how long an event may be in the hands of the engine, or a delivery in those of a
+	// handler, before the diagnosis calls it stuck. Default: 5 min.
+	StuckAfter time.Duration
+	// Logger receives one line per write. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Queries == 0 {
+		c.Queries = 2
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 2 * time.Second
+	}
+	if c.StuckAfter == 0 {
+		c.StuckAfter = 5 * time.Minute
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Queries < 0 || c.Timeout < 0 || c.StuckAfter < 0 {
+		errs = append(errs, fmt.Errorf("ops.Config: Queries is %d, Timeout %v and StuckAfter %v: they must not be negative", c.Queries, c.Timeout, c.StuckAfter))
+	}
+	seen := make(map[string]bool)
+	for i, j := range c.Jobs {
+		if j == nil {
+			errs = append(errs, fmt.Errorf("ops.Config.Jobs[%d] is nil", i))
+			continue
+		}
+		code, _ := j.Schedule()
+		if seen[code] {
+			errs = append(errs, fmt.Errorf("ops.Config.Jobs: two jobs have the code %s", code))
+		}
+		seen[code] = true
+	}
+	for i, e := range c.Publishable {
+		if e == nil {
+			errs = append(errs, fmt.Errorf("ops.Config.Publishable[%d] is nil: give a value of the event type", i))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Ops reads and steers a deployment. It is safe for concurrent use.
+type Ops struct {
+	db  *bun.DB
+	d   dialect.Dialect
+	ob  *outbox.Outbox
+	cfg Config
+
+	access   *access
+	redactor *redactor
+	ring     ring
+	wake     chan struct{} // a bulk operation has been started here
+}
+
+// New returns the operations of the deployment that works on ob, in db. All mistakes are reported at once.
+func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Ops, error) {
+	if db == nil || ob == nil {
+		return nil, errors.New("ops.New: db and the outbox must not be nil")
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	d, err := dialect.Of(db)
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	return &Ops{db: db, d: d, ob: ob, cfg: cfg, access: newAccess(cfg), redactor: newRedactor(cfg), wake: make(chan struct{}, 1)}, nil
+}
+
+// Run works on bulk operations and samples rates for [Ops.Overview], until ctx ends. Any number of
+// instances may run it. It returns nil.
+func (o *Ops) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { o.sampling(ctx) })
+	wg.Go(func() { o.bulkLoop(ctx) })
+	wg.Wait()
+	return nil
+}

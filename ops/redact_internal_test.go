@@ -1,0 +1,84 @@
+package ops
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/bus"
+)
+
+type address struct {
+	Street string `json:"street" bus:"pii"`
+	Town   string `json:"town"`
+}
+
+type person struct {
+	Name string `json:"name" bus:"pii"`
+	Age  int64  `json:"age"`
+}
+
+type moved struct {
+	person
+	ID      int64              `json:"id"`
+	From    address            `json:"from"`
+	To      *address           `json:"to"`
+	Via     []address          `json:"via"`
+	ByName  map[string]address `json:"byName"`
+	Friends []moved            `json:"friends"`
+}
+
+func (moved) EventType() string              { return "person.moved" }
+func (m moved) Aggregate() (kind, id string) { return "PERSON", "1" }
+
+// What is personal is hidden at every depth, and nothing else changes by a byte.
+func TestRedaction(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(Config{Publishable: []bus.Event{moved{}}, Personal: []string{"token", "meta.ip"}})
+	for _, c := range []struct{ name, doc, want string }{
+		{"embedded", `{"name":"Li","age":9007199254740993}`, `{"name":"(hidden)","age":9007199254740993}`},
+		{"nested", `{"from":{"street":"A 1","town":"B"}}`, `{"from":{"street":"(hidden)","town":"B"}}`},
+		{"pointer", `{"to": {"street": "A 1"} }`, `{"to": {"street": "(hidden)"} }`},
+		{"list", `{"via":[{"street":"A"},{"town":"C"}]}`, `{"via":[{"street":"(hidden)"},{"town":"C"}]}`},
+		{"map", `{"byName":{"Li":{"town":"C"}},"id":1}`, `{"byName":"(hidden)","id":1}`},
+		{"itself", `{"friends":[{"name":"Bo","friends":[{"name":"Cy"}]}]}`, `{"friends":[{"name":"(hidden)","friends":[{"name":"(hidden)"}]}]}`},
+		{"an object in its place", `{"name":{"first":"Li"},"age":1}`, `{"name":"(hidden)","age":1}`},
+		{"paths of the configuration", `{"token":"x","meta":{"ip":"::1","ok":true}}`, `{"token":"(hidden)","meta":{"ip":"(hidden)","ok":true}}`},
+		{"twice", `{"name":"a","name":"b"}`, `{"name":"(hidden)","name":"(hidden)"}`},
+		{"not JSON", `{"name":"Li`, `"(hidden)"`},
+		{"two documents", `{"name":"Li"} {"name":"Bo"}`, `"(hidden)"`},
+		{"white space and digits", "{ \"id\" : 1.50e3 }\n", "{ \"id\" : 1.50e3 }\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, hid := r.payload("person.moved", c.doc)
+			require.Equal(t, c.want, got)
+			require.Equal(t, c.want != c.doc, hid)
+		})
+	}
+	other, hid := r.payload("another.type", `{"name":"Li","token":"x"}`)
+	require.Equal(t, `{"name":"Li","token":"(hidden)"}`, other)
+	require.True(t, hid)
+}
+
+func TestRates(t *testing.T) {
+	t.Parallel()
+	var r ring
+	s, saved, done := r.series()
+	require.Empty(t, s.Saved)
+	require.Zero(t, saved+done)
+	const second = 1_000_000
+	for i := range 100 {
+		r.add(sample{at: int64(i) * 5 * second, lastEvent: int64(i) * 50, lastRecord: int64(i) * 100, open: int64(i)})
+	}
+	s, saved, done = r.series()
+	require.Len(t, s.Saved, 60, "five minutes")
+	require.InDelta(t, 10, s.Saved[0], 0.001)
+	require.InDelta(t, 20, s.Done[59], 0.001)
+	require.InDelta(t, 99, s.Open[59], 0)
+	require.InDelta(t, 10, saved, 0.001)
+	require.InDelta(t, 20, done, 0.001)
+	r.add(sample{at: 600 * second, lastEvent: 1}) // a restored database
+	_, saved, _ = r.series()
+	require.GreaterOrEqual(t, saved, 0.0)
+}

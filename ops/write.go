@@ -1,0 +1,110 @@
+package ops
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/doctor"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// Retry makes deliveries of the event due at once, with all their attempts before them: those of
+// the named consumers, or every DEAD or FAILED one.
+func (o *Ops) Retry(ctx context.Context, op Operation, eventID string, consumers ...string) error {
+	typed := []field{{"event id", eventID}}
+	for _, c := range consumers {
+		typed = append(typed, field{"consumer", c})
+	}
+	return o.change(op, typed, func() error { return o.ob.Retry(ctx, op, eventID, consumers...) })
+}
+
+// Skip closes a delivery without an effect. Later events of its aggregate may then pass.
+func (o *Ops) Skip(ctx context.Context, op Operation, eventID, consumer string) error {
+	return o.change(op, []field{{"event id", eventID}, {"consumer", consumer}}, func() error { return o.ob.Skip(ctx, op, eventID, consumer) })
+}
+
+// Discard gives up an event: every delivery that is not done is skipped, with the reason. An event
+// that is being delivered at this moment cannot be discarded.
+func (o *Ops) Discard(ctx context.Context, op Operation, eventID string) error {
+	return o.change(op, []field{{"event id", eventID}}, func() error { return o.ob.Discard(ctx, op, eventID) })
+}
+
+// Replay runs the delivery of an event to one consumer again although it has succeeded, in a slow
+// lane of its own. It answers [ErrNotReplayable] unless the consumer is
+// bus.ConsumerConfig.Replayable. To ask for a replay that still waits changes nothing, and answers
+// [ErrNotFound].
+func (o *Ops) Replay(ctx context.Context, op Operation, eventID, consumer string) error {
+	return o.change(op, []field{{"event id", eventID}, {"consumer", consumer}}, func() error { return o.ob.Replay(ctx, op, eventID, consumer) })
+}
+
+// Pause stops a consumer, and its replays, in the whole deployment, for d (0 means until it is
+// resumed). Its deliveries wait; nobody else's do.
+func (o *Ops) Pause(ctx context.Context, op Operation, consumer string, d time.Duration) error {
+	if d < 0 {
+		return invalidf("ops: pause %s for %v: it must not be negative (0 means until it is resumed)", text.Quote(consumer), d)
+	}
+	return o.change(op, []field{{"consumer", consumer}}, func() error { return o.ob.Pause(ctx, op, consumer, d) })
+}
+
+// Resume ends a pause.
+func (o *Ops) Resume(ctx context.Context, op Operation, consumer string) error {
+	return o.change(op, []field{{"consumer", consumer}}, func() error { return o.ob.Resume(ctx, op, consumer) })
+}
+
+// Retire removes a consumer that no code has any more from the registry, so that new events no
+// longer wait for it. Skip what already waits.
+func (o *Ops) Retire(ctx context.Context, op Operation, consumer string) error {
+	return o.change(op, []field{{"consumer", consumer}}, func() error { return o.ob.Retire(ctx, op, consumer) })
+}
+
+// change does something with what somebody has typed, and forgets the answers that it makes stale.
+func (o *Ops) change(op Operation, typed []field, do func() error) error {
+	errs := []error{op.Validate()}
+	for _, f := range typed {
+		errs = append(errs, text.Key("ops: "+f.name, f.value, longest))
+	}
+	if err := asInvalid(errors.Join(errs...)); err != nil {
+		return err
+	}
+	defer o.access.forget()
+	return do()
+}
+
+// Doctor examines the database.
+func (o *Ops) Doctor(ctx context.Context) (doctor.Report, error) {
+	return doctor.Examine(ctx, o.db, o.cfg.Doctor)
+}
+
+// Payload reveals the payload of an event, and writes that into the audit log. What Config names as
+// personal stays hidden.
+func (o *Ops) Payload(ctx context.Context, op Operation, eventID string) (Payload, error) {
+	var p Payload
+	err := o.audited(ctx, op, "reveal payload", eventID, "", func(ctx context.Context, tx bun.Tx) error {
+		var eventType string
+		for _, from := range []string{eventTable, archiveTable} {
+			err := tx.QueryRowContext(ctx, "SELECT e.event_type, "+o.d.Text("e.event_payload")+", COALESCE("+o.d.Text("e.event_metadata")+", '') FROM "+from+" e WHERE e.event_id = ?", eventID).
+				Scan(&eventType, &p.Payload, &p.Metadata)
+			if errors.Is(err, sql.ErrNoRows) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			var inPayload, inMetadata bool
+			p.Payload, inPayload = o.redactor.payload(eventType, p.Payload)
+			p.Metadata, inMetadata = o.redactor.hide(p.Metadata, nil)
+			p.Redacted = inPayload || inMetadata
+			return nil
+		}
+		return fmt.Errorf("there is no event of that id that still has its payload: %w", ErrNotFound)
+	})
+	if err != nil {
+		return Payload{}, err
+	}
+	return p, nil
+}

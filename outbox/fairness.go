@@ -1,0 +1,65 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// Fairness between tenants: while a backlog of some tenants is worked off, the newest events are
+// looked at as well, and those of other tenants are taken out of turn.
+const (
+	fairEvery = 250 * time.Millisecond
+	fairBack  = 1500 * time.Millisecond // how new the events are that are looked at, at least
+	fairMost  = handoverMost
+	fairShare = 10 // a tenant with a tenth of a claim has its turn
+)
+
+// fair dispatches events of tenants that the claims of a backlog pass over.
+func (s *session) fair(ctx context.Context, c claim) error {
+	if time.Since(s.wasFair) < fairEvery || s.free() < fairMost {
+		return nil
+	}
+	back := fairBack
+	if !s.wasFair.IsZero() {
+		back += 2 * time.Since(s.wasFair) // nothing since the last look is missed, however long ago that was
+	}
+	s.wasFair = time.Now()
+	busy := busyTenants(c.rows)
+	if len(busy) == 0 {
+		return nil
+	}
+	o := s.p.ob
+	others, err := o.strings(ctx, o.db, "SELECT e.event_id FROM "+o.d.Due(table)+" WHERE e.status = 'NEW' AND e.next_retry_at > "+o.d.After+
+		" AND COALESCE(e.tenant_id, 0) NOT IN (?) ORDER BY e.next_retry_at, e.id LIMIT ?", -dialect.Micro(back), bun.List(busy), fairMost)
+	if err != nil {
+		return fmt.Errorf("outbox: look for other tenants: %w", err)
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	taken, _, err := s.claimByID(ctx, others)
+	if err != nil || len(taken.rows) == 0 {
+		return err
+	}
+	return s.dispatch(ctx, taken)
+}
+
+// busyTenants are those that have a good part of a claim.
+func busyTenants(rows []claimedRow) []int64 {
+	counts := make(map[int64]int)
+	for _, r := range rows {
+		counts[r.TenantID]++
+	}
+	var busy []int64
+	for tenant, n := range counts {
+		if n*fairShare >= len(rows) {
+			busy = append(busy, tenant)
+		}
+	}
+	return busy
+}

@@ -1,0 +1,180 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/chaos"
+	"github.com/bluecone-go/bluecone/internal/inject"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/invariant"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// A connection that is lost while a handler reads its rows is the database's trouble: no hook sees that
+// error, and it is no attempt all the same.
+func TestConnectionLostWhileReadingIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for dialect, sql := range map[string][3]string{
+		"mysql":    {"SELECT SLEEP(20)", "SELECT id FROM information_schema.processlist WHERE info = 'SELECT SLEEP(20)' AND db = DATABASE()", "KILL ?"},
+		"postgres": {"SELECT 1 FROM pg_sleep(20)", "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT 1 FROM pg_sleep(20)' AND state = 'active' AND datname = current_database()", "SELECT pg_terminate_backend(?)"},
+	} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, testdb.Open(t, dialect))
+			f.effects()
+			var runs atomic.Int64
+			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+				if runs.Add(1) > 1 {
+					return effect(ctx, tx, m, 1)
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					var id int64
+					for id == 0 && ctx.Err() == nil {
+						_ = f.db.QueryRowContext(ctx, sql[1]).Scan(&id) // none yet
+					}
+					_, _ = f.db.ExecContext(ctx, sql[2], id) // MariaDB says that it was interrupted
+				}()
+				var n int
+				err := tx.QueryRowContext(ctx, sql[0]).Scan(&n)
+				<-done
+				return err
+			})
+			f.save(orderPaid{OrderID: "1"})
+			f.once()
+			require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
+			require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
+			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
+		})
+	}
+}
+
+// A delivery that was leased and taken over before its handler was called has not used up an attempt:
+// however often an instance is away for longer than its leases, nothing becomes DEAD of it.
+func TestLeaseLostBeforeTheHandlerIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"mysql", "postgres"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, dialect)
+			f := newFixture(t, migrated(t, dsn))
+			gate, entered := make(chan struct{}), make(chan struct{}, 2)
+			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+				if m.AggregateID == "slow" {
+					entered <- struct{}{}
+					<-gate
+				}
+				return nil
+			})
+			other := f.another(dsn)
+			bus.On(other.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
+				return bus.RetryAfter(errors.New("not now"), time.Millisecond)
+			})
+			f.save(orderPaid{OrderID: "slow"}, orderPaid{OrderID: "queued"})
+			f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts) " +
+				"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0 FROM bc_outbox_event ORDER BY id")
+			f.exec("UPDATE bc_outbox_event SET status = 'FAILED'")
+			f.hurry()
+			f.run(outbox.PublisherConfig{Lease: time.Hour, Poll: 10 * time.Millisecond})
+			<-entered
+			f.eventually(func() bool {
+				return f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE aggregate_id = 'queued' AND status = 'PROCESSING'") == 1
+			}, "it is queued behind the slow one")
+			id := f.count("SELECT id FROM bc_event_consume_log WHERE aggregate_id = 'queued'")
+			f.exec("UPDATE bc_event_consume_log SET next_retry_at = created_at WHERE id = ?", id)
+			other.once() // takes it over, and counts the attempt that never began
+			close(gate)
+			f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == 2 }, "both are delivered")
+			require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log WHERE id = ?", id))
+			found, err := invariant.Check(t.Context(), f.db, invariant.Config{Quiet: true})
+			require.NoError(t, err)
+			require.Empty(t, found)
+		})
+	}
+}
+
+// The attempt of a delivery that could not begin is taken back as soon as the database is there again.
+func TestOutageLongerThanALeaseIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"mysql", "postgres"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, dialect)
+			direct := newFixture(t, migrated(t, dsn))
+			direct.effects()
+			db, way := throughProxy(t, dialect, dsn)
+			f := newFixture(t, db)
+			f.counting("A", bus.ConsumerConfig{})
+			var once sync.Once
+			gone := make(chan struct{})
+			f.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+				once.Do(func() { way.Break(chaos.Fault{Kind: chaos.Reset}); close(gone) })
+				return nil
+			}})
+			direct.save(orderPaid{OrderID: "1"})
+			direct.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts) " +
+				"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0 FROM bc_outbox_event")
+			direct.exec("UPDATE bc_outbox_event SET status = 'FAILED'")
+			direct.hurry()
+			f.run(outbox.PublisherConfig{Lease: time.Second, Poll: 10 * time.Millisecond})
+			<-gone
+			direct.eventually(func() bool {
+				return direct.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PROCESSING' AND next_retry_at < "+now(direct.db)) == 1
+			}, "its lease runs out")
+			way.Mend()
+			direct.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
+			require.Equal(t, 1, direct.count("SELECT attempts FROM bc_event_consume_log"))
+			found, err := invariant.Check(t.Context(), direct.db, invariant.Config{Quiet: true})
+			require.NoError(t, err)
+			require.Empty(t, found)
+		})
+	}
+}
+
+// However late an instance gives up leases that it has lost, and in whatever order, each is taken back
+// once: here two of them stand in the history under one number.
+func TestEachLostLeaseIsTakenBackOnce(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.save(orderPaid{OrderID: "1"})
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at) " +
+			"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0, created_at FROM bc_outbox_event")
+		log, err := consumelog.New(db)
+		require.NoError(t, err)
+		lose := func() consumelog.Leased { // takes it over from whoever has it, and loses it at once
+			q := consumelog.ClaimQuery{Gate: consumelog.Gate{Names: []string{"A"}, Types: []string{orderPaid{}.EventType()}, Owner: "me"}, Types: []string{orderPaid{}.EventType()}, Lease: time.Hour, Limit: 1}
+			claimed, err := log.Claim(t.Context(), q)
+			require.NoError(t, err)
+			require.Len(t, claimed, 1)
+			f.exec("UPDATE bc_event_consume_log SET next_retry_at = created_at")
+			return claimed[0]
+		}
+		first, second, third := lose(), lose(), lose()
+		require.NoError(t, log.Refund(t.Context(), "me", first))
+		fourth := lose()
+		for _, d := range []consumelog.Leased{second, third, second} {
+			require.NoError(t, log.Refund(t.Context(), "me", d))
+		}
+		require.Equal(t, 2, fourth.Attempts-1, "one of three was taken back before")
+		require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
+		found, err := invariant.Check(t.Context(), f.db, invariant.Config{})
+		require.NoError(t, err)
+		require.Empty(t, found)
+	})
+}
+
+func now(db *bun.DB) string {
+	return map[string]string{"mysql": "UTC_TIMESTAMP(6)", "pg": "now()"}[db.Dialect().Name().String()]
+}
