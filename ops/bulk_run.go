@@ -27,11 +27,13 @@ const (
 func (o *Ops) bulkLoop(ctx context.Context) {
 	tick := time.NewTicker(bulkPoll)
 	defer tick.Stop()
+	said := false
 	for ctx.Err() == nil {
 		worked, err := o.RunBulkOnce(ctx)
-		if err != nil && ctx.Err() == nil {
-			o.cfg.Logger.WarnContext(ctx, "a bulk operation has stopped", telemetry.Err, text.Error(err))
+		if err != nil && ctx.Err() == nil && !said {
+			o.cfg.Logger.WarnContext(ctx, "bulk operations do not go on; they are tried again until they do", telemetry.Err, text.Error(err))
 		}
+		said = err != nil
 		if worked && err == nil {
 			continue
 		}

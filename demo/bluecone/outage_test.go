@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,26 +46,10 @@ func TestInstancesOutliveTheirDatabase(t *testing.T) {
 				n, err := s.number("SELECT COUNT(*) FROM bc_event_consume_log")
 				return err == nil && n > 50
 			}, "deliveries are under way")
-			outage := func(what string, begin func() error, end func() error) {
-				before := s.logged()
-				require.NoError(t, begin())
-				s.eachSays(what, before, saysAway)
-				require.NoError(t, end())
-				took, err := s.progress(time.Now())
-				require.NoError(t, err, what)
-				s.eachSays(what, before, saysBack)
-				t.Logf("%s: deliveries go on %v after the database is back", what, took.Round(time.Millisecond))
-				for i, n := range s.nodes {
-					loud := loudLines(n.stderr.String()[before[i]:])
-					t.Logf("%s: instance %d says %v", what, i, loud)
-					require.Equal(t, 1, loud[saysAway], what)
-					require.Equal(t, 1, loud[saysBack], what)
-				}
-			}
-			outage("killed", func() error { s.server.Kill(); return nil }, s.answers)
-			outage("frozen", func() error { s.server.Freeze(); pause(freeze); return nil }, func() error { s.server.Thaw(); return s.answers() })
+			s.outage("killed", func() error { s.server.Kill(); return nil }, s.answers)
+			s.outage("frozen", func() error { s.server.Freeze(); pause(freeze); return nil }, func() error { s.server.Thaw(); return s.answers() })
 			if dbserver.CanMount() {
-				outage("out of disk", s.server.FillDisk, func() error {
+				s.outage("out of disk", s.server.FillDisk, func() error {
 					if err := s.server.FreeDisk(); err != nil {
 						return err
 					}
@@ -78,6 +63,26 @@ func TestInstancesOutliveTheirDatabase(t *testing.T) {
 	}
 }
 
+// outage begins one, ends it when every instance has said so, and waits until all say that it is over.
+func (s *soak) outage(what string, begin, end func() error) {
+	s.t.Helper()
+	before := s.logged()
+	require.NoError(s.t, begin(), what)
+	s.eventually(s.all(saysAway), what+": every instance says that the database is away")
+	during := s.logged()
+	require.NoError(s.t, end(), what)
+	took, err := s.progress(time.Now())
+	require.NoError(s.t, err, what)
+	s.eventually(s.all(saysBack), what+": every instance says that it is back")
+	s.t.Logf("%s: deliveries go on %v after the database is back", what, took.Round(time.Millisecond))
+	for i, n := range s.nodes {
+		log := n.stderr.String()
+		s.t.Logf("%s: instance %d says %v", what, i, loudLines(log[before[i]:]))
+		require.LessOrEqual(s.t, loudLines(log[before[i]:during[i]])[saysAway], 1, "%s: instance %d", what, i)
+		require.Len(s.t, slices.Compact(tidings(log)), len(tidings(log)), "%s: instance %d says the same twice", what, i)
+	}
+}
+
 // logged is how much each instance has logged.
 func (s *soak) logged() (sizes []int) {
 	for _, n := range s.nodes {
@@ -86,17 +91,29 @@ func (s *soak) logged() (sizes []int) {
 	return sizes
 }
 
-// eachSays waits until every instance has said it.
-func (s *soak) eachSays(what string, since []int, msg string) {
-	s.t.Helper()
-	s.eventually(func() bool {
-		for i, n := range s.nodes {
-			if len(logLines(n.stderr.String()[since[i]:], msg)) == 0 {
+// all reports whether what every instance has told last of the database is msg.
+func (s *soak) all(msg string) func() bool {
+	return func() bool {
+		for _, n := range s.nodes {
+			if told := tidings(n.stderr.String()); len(told) == 0 || told[len(told)-1] != msg {
 				return false
 			}
 		}
 		return true
-	}, what+": "+msg)
+	}
+}
+
+// tidings are what a log tells of the database, in order: that it is away, that it is back. A slow
+// machine may add an outage of its own, but each is told in two lines.
+func tidings(log string) (told []string) {
+	for line := range strings.Lines(log) {
+		for _, msg := range []string{saysAway, saysBack} {
+			if strings.Contains(line, msg) {
+				told = append(told, msg)
+			}
+		}
+	}
+	return told
 }
 
 func (s *soak) eventually(ok func() bool, what string) {
