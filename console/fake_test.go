@@ -97,14 +97,14 @@ func (f *fake) Payload(_ context.Context, op ops.Operation, id string) (ops.Payl
 	return ops.Payload{Payload: `{"secret":"` + canary + `","text":"` + f.text + `"}`, Metadata: `{"traceId":"` + f.text + `"}`, Redacted: true}, f.did("payload %s %s", op.Actor, id)
 }
 
-func (f *fake) Trace(_ context.Context, key string) (ops.Story, error) {
+func (f *fake) Trace(ctx context.Context, key string) (ops.Story, error) {
 	if key == "missing" {
 		return ops.Story{}, fmt.Errorf("key missing: %w", ops.ErrNotFound)
 	}
 	m := ops.Moment{At: then(), Kind: f.text, EventID: f.text, Consumer: f.text, Actor: f.text, Says: f.text, TraceID: f.text, TraceURL: "https://traces.example/" + f.text}
 	return ops.Story{
 		Key: key, Findings: []ops.Finding{f.finding()}, Events: []ops.Event{f.event()}, Consumers: []string{f.text, "other"}, Moments: []ops.Moment{m},
-		Sections: []ops.Facts{{Title: f.text, Rows: []ops.Fact{{Name: f.text, Value: f.text}}, Findings: []ops.Finding{f.finding()}}}, Truncated: true,
+		Sections: []ops.Facts{{Title: f.text + " in " + ops.Language(ctx), Rows: []ops.Fact{{Name: f.text, Value: f.text}}, Findings: []ops.Finding{f.finding()}}}, Truncated: true,
 	}, f.did("trace %s", key)
 }
 

@@ -91,6 +91,15 @@ func TestLanguageOfTheAnswer(t *testing.T) {
 	require.NotContains(t, get(c, "/", "Accept-Language", "zh").Body.String(), `href="events?lang=zh"`)
 }
 
+// What the host's modules know is told in the language of the page; programs read English.
+func TestSectionsAreAskedInTheReadersLanguage(t *testing.T) {
+	t.Parallel()
+	c := consoleOf(&fake{text: "x"}, everything())
+	for target, want := range map[string]string{"/forensics?key=7&lang=zh": "x in zh", "/forensics?key=7": "x in en", "/api/v1/forensics?key=7&lang=zh": "x in en"} {
+		require.Contains(t, get(c, target).Body.String(), want, target)
+	}
+}
+
 // Every rule of packages ops and doctor has its sentences in every other language.
 func TestEveryFindingIsTranslated(t *testing.T) {
 	t.Parallel()

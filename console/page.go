@@ -182,15 +182,18 @@ type storyView struct {
 }
 
 func (c *Console) forensics(r *http.Request) (any, error) {
-	key := strings.TrimSpace(r.URL.Query().Get("key"))
+	key, ctx, api := strings.TrimSpace(r.URL.Query().Get("key")), r.Context(), strings.HasPrefix(r.URL.Path, "/api/")
 	if key == "" {
-		if strings.HasPrefix(r.URL.Path, "/api/") {
+		if api {
 			return nil, invalid(errors.New("key is missing: an aggregate id, event id, idempotency key or trace id"))
 		}
 		return storyView{}, nil
 	}
-	story, err := c.ops.Trace(r.Context(), key)
-	if errors.Is(err, ops.ErrNotFound) && !strings.HasPrefix(r.URL.Path, "/api/") {
+	if !api {
+		ctx = ops.WithLanguage(ctx, c.localeOf(r).lang)
+	}
+	story, err := c.ops.Trace(ctx, key)
+	if errors.Is(err, ops.ErrNotFound) && !api {
 		return storyView{Story: ops.Story{Key: key}, Unknown: true}, nil
 	}
 	return storyView{Story: story}, err

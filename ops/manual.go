@@ -132,7 +132,11 @@ func (o *Ops) CheckManual(ctx context.Context, m Manual) (Published, error) {
 }
 
 func (o *Ops) save(ctx context.Context, tx bun.Tx, m Manual, e bus.Event) error {
-	return o.ob.Save(ctx, tx, outbox.With(e, outbox.Tenant(m.TenantID, m.StoreID), outbox.Meta("source", "manual")))
+	err := o.ob.Save(ctx, tx, outbox.With(e, outbox.Tenant(m.TenantID, m.StoreID), outbox.Meta("source", "manual")))
+	if errors.Is(err, outbox.ErrInvalidEvent) {
+		return asInvalid(err)
+	}
+	return err
 }
 
 func (o *Ops) exists(ctx context.Context, idb bun.IDB, eventID string) (bool, error) {

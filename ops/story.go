@@ -69,7 +69,7 @@ type Finding struct {
 }
 
 // Section is what a module of the host adds to the story of a business key: its own view of the
-// entity. It answers nil if it knows nothing of the key.
+// entity. It answers nil if it knows nothing of the key. [Language] tells which language it should speak.
 type Section func(ctx context.Context, key string) (*Facts, error)
 
 // Facts is a section of a story.

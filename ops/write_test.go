@@ -219,9 +219,9 @@ func TestPublishAMissingEvent(t *testing.T) {
 			"invalid": {EventType: "order.paid", Payload: `{"orderId":""}`},
 		} {
 			_, err := f.ops.CheckManual(t.Context(), bad)
-			require.Error(t, err, name)
+			require.ErrorIs(t, err, ops.ErrInvalid, name)
 			_, err = f.ops.Publish(t.Context(), op, bad)
-			require.Error(t, err, name)
+			require.ErrorIs(t, err, ops.ErrInvalid, name)
 		}
 		sample, err := f.ops.Sample("order.paid")
 		require.NoError(t, err)

@@ -32,8 +32,22 @@ const (
 // namespace is the UUID namespace of keyed events.
 var namespace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/bluecone-go/bluecone#event")) //nolint:gochecknoglobals // a constant
 
+// ErrInvalidEvent means that [Outbox.Save] refused an event before it spoke to the database. The
+// error's text says which event, and what is wrong with it.
+var ErrInvalidEvent = errors.New("invalid event")
+
+// invalidEvent is an [ErrInvalidEvent] that says only what is wrong.
+type invalidEvent struct{ error }
+
+// Is makes it an [ErrInvalidEvent].
+func (invalidEvent) Is(target error) bool { return target == ErrInvalidEvent }
+
+// Unwrap is the mistake itself.
+func (e invalidEvent) Unwrap() error { return e.error }
+
 // Save stores the events in the caller's transaction. Nothing is stored, and the
-// transaction is still usable, if one of them is not valid; the error says which and why.
+// transaction is still usable, if one of them is not valid; the error is an
+// [ErrInvalidEvent] and says which and why.
 // Saving a keyed event that exists already is a no-op.
 //
 // Events of one aggregate are delivered in the order of their commits if the
@@ -50,7 +64,7 @@ func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err 
 	rows := make([]newRow, len(events))
 	for i, e := range events {
 		if rows[i], err = o.prepare(ctx, e); err != nil {
-			return fmt.Errorf("outbox: event %d of %d (%s): %w", i+1, len(events), typeOf(e), err)
+			return invalidEvent{fmt.Errorf("outbox: event %d of %d (%s): %w", i+1, len(events), typeOf(e), err)}
 		}
 	}
 	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].eventID), telemetry.String(telemetry.EventType, rows[0].eventType),

@@ -238,7 +238,9 @@ func TestBadEventsAreRefusedByNameAndLoseNothing(t *testing.T) {
 		f := newFixture(t, db)
 		for name, c := range refused {
 			err := db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
-				require.ErrorContains(t, f.ob.Save(ctx, tx, c.event), c.says, name)
+				err := f.ob.Save(ctx, tx, c.event)
+				require.ErrorContains(t, err, c.says, name)
+				require.ErrorIs(t, err, outbox.ErrInvalidEvent, name)
 				require.Error(t, f.ob.Save(ctx, tx, orderPaid{OrderID: "good"}, c.event), "one bad event refuses all of the call")
 				return f.ob.Save(ctx, tx, orderPaid{OrderID: "after"}) // the transaction is still usable
 			})

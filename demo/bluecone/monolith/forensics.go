@@ -42,14 +42,14 @@ func (a *App) orderFacts(ctx context.Context, key string) (*ops.Facts, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	f := &ops.Facts{Title: "Order", Rows: []ops.Fact{
-		{Name: "status", Value: o.Status},
-		{Name: "total", Value: money(o.TotalCents)},
-		{Name: "of the wallet", Value: money(o.WalletCents)},
-		{Name: "points", Value: strconv.FormatInt(o.Points, 10)},
-		{Name: "coupon", Value: o.CouponID},
-		{Name: "to be paid", Value: money(o.PayableCents)},
-		{Name: "refund", Value: o.RefundID()},
+	f := &ops.Facts{Title: in(ctx, "Order", "订单"), Rows: []ops.Fact{
+		{Name: in(ctx, "status", "状态"), Value: o.Status},
+		{Name: in(ctx, "total", "总额"), Value: money(o.TotalCents)},
+		{Name: in(ctx, "of the wallet", "钱包支付"), Value: money(o.WalletCents)},
+		{Name: in(ctx, "points", "积分"), Value: strconv.FormatInt(o.Points, 10)},
+		{Name: in(ctx, "coupon", "优惠券"), Value: o.CouponID},
+		{Name: in(ctx, "to be paid", "待付"), Value: money(o.PayableCents)},
+		{Name: in(ctx, "refund", "退款单"), Value: o.RefundID()},
 	}}
 	if o.RefundID() != "" {
 		f.Keys = []string{o.RefundID()}
@@ -87,16 +87,16 @@ func (a *App) walletFacts(opts Options) ops.Section {
 		if err != nil {
 			return nil, err
 		}
-		f := &ops.Facts{Title: "Wallet", Rows: []ops.Fact{{Name: "freeze", Value: w.Status}, {Name: "spent for the order", Value: money(w.Net)}}}
+		f := &ops.Facts{Title: in(ctx, "Wallet", "钱包"), Rows: []ops.Fact{{Name: in(ctx, "freeze", "冻结"), Value: w.Status}, {Name: in(ctx, "spent for the order", "本单支出"), Value: money(w.Net)}}}
 		for _, m := range w.Moves {
-			f.Moments = append(f.Moments, moment(m.At, "wallet: %s (available %+d, frozen %+d, spent %+d cents)", m.Key, m.Available, m.Frozen, m.Spent))
+			f.Moments = append(f.Moments, moment(m.At, in(ctx, "wallet: %s (available %+d, frozen %+d, spent %+d cents)", "钱包：%s（可用 %+d，冻结 %+d，支出 %+d 分）"), m.Key, m.Available, m.Frozen, m.Spent))
 		}
 		if w.Status == "FROZEN" {
-			f.Locks = []ops.Lock{{Name: money(w.Cents) + " of user " + w.UserID, Since: w.Since, TTL: opts.Settings.LockTimeout}}
+			f.Locks = []ops.Lock{{Name: fmt.Sprintf(in(ctx, "%s of user %s", "%s（用户 %s）"), money(w.Cents), w.UserID), Since: w.Since, TTL: opts.Settings.LockTimeout}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled {
-			f.Amounts = []ops.Amount{{Name: "cents spent for the order", Want: kept(o, o.WalletCents), Have: w.Net}}
+			f.Amounts = []ops.Amount{{Name: in(ctx, "cents spent for the order", "本单支出（分）"), Want: kept(o, o.WalletCents), Have: w.Net}}
 		}
 		return f, err
 	}
@@ -113,16 +113,16 @@ func (a *App) pointsFacts(opts Options) ops.Section {
 		if err != nil {
 			return nil, err
 		}
-		f := &ops.Facts{Title: "Points", Rows: []ops.Fact{{Name: "freeze", Value: p.Status}, {Name: "gained by the order", Value: strconv.FormatInt(p.Net, 10)}}}
+		f := &ops.Facts{Title: in(ctx, "Points", "积分"), Rows: []ops.Fact{{Name: in(ctx, "freeze", "冻结"), Value: p.Status}, {Name: in(ctx, "gained by the order", "本单净得"), Value: strconv.FormatInt(p.Net, 10)}}}
 		for _, m := range p.Moves {
-			f.Moments = append(f.Moments, moment(m.At, "points: %s (available %+d, frozen %+d)", m.Key, m.Available, m.Frozen))
+			f.Moments = append(f.Moments, moment(m.At, in(ctx, "points: %s (available %+d, frozen %+d)", "积分：%s（可用 %+d，冻结 %+d）"), m.Key, m.Available, m.Frozen))
 		}
 		if p.Status == "FROZEN" {
-			f.Locks = []ops.Lock{{Name: strconv.FormatInt(p.Points, 10) + " points of user " + p.UserID, Since: p.Since, TTL: opts.Settings.LockTimeout}}
+			f.Locks = []ops.Lock{{Name: fmt.Sprintf(in(ctx, "%d points of user %s", "%d 积分（用户 %s）"), p.Points, p.UserID), Since: p.Since, TTL: opts.Settings.LockTimeout}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled {
-			f.Amounts = []ops.Amount{{Name: "points gained by the order", Want: kept(o, o.Earned()-o.Points), Have: p.Net}}
+			f.Amounts = []ops.Amount{{Name: in(ctx, "points gained by the order", "本单净得积分"), Want: kept(o, o.Earned()-o.Points), Have: p.Net}}
 		}
 		return f, err
 	}
@@ -139,19 +139,27 @@ func (a *App) couponFacts(opts Options) ops.Section {
 		if err != nil {
 			return nil, err
 		}
-		f := &ops.Facts{Title: "Coupon", Rows: []ops.Fact{{Name: "coupon", Value: o.CouponID}, {Name: "lock", Value: u.Status}}}
+		f := &ops.Facts{Title: in(ctx, "Coupon", "优惠券"), Rows: []ops.Fact{{Name: in(ctx, "coupon", "优惠券"), Value: o.CouponID}, {Name: in(ctx, "lock", "锁定"), Value: u.Status}}}
 		for _, m := range u.Moves {
-			f.Moments = append(f.Moments, moment(m.At, "coupon: %s", m.Key))
+			f.Moments = append(f.Moments, moment(m.At, in(ctx, "coupon: %s", "优惠券：%s"), m.Key))
 		}
 		if u.Status == "LOCKED" {
-			f.Locks = []ops.Lock{{Name: "coupon " + u.CouponID, Since: u.Since, TTL: opts.Settings.LockTimeout}}
+			f.Locks = []ops.Lock{{Name: in(ctx, "coupon ", "优惠券 ") + u.CouponID, Since: u.Since, TTL: opts.Settings.LockTimeout}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled && o.Status == order.StPaid && u.Status != "COMMITTED" {
-			f.Missing = []string{"the order is paid, and its coupon " + o.CouponID + " was not redeemed"}
+			f.Missing = []string{fmt.Sprintf(in(ctx, "the order is paid, and its coupon %s was not redeemed", "订单已支付，但优惠券 %s 未核销"), o.CouponID)}
 		}
 		return f, err
 	}
+}
+
+// in is what the one who asks can read.
+func in(ctx context.Context, en, zh string) string {
+	if ops.Language(ctx) == "zh" {
+		return zh
+	}
+	return en
 }
 
 func moment(at time.Time, says string, args ...any) ops.Moment {

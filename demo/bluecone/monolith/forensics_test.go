@@ -52,6 +52,14 @@ func TestStoryOfAnOrder(t *testing.T) {
 		require.Equal(t, 1, kinds[ops.MomentRepaired])
 		require.Equal(t, 7, kinds["ledger"], "locked, frozen, committed, redeemed, earned")
 		require.Equal(t, []string{"CouponConsumer", "PointsConsumer", "WalletConsumer"}, s.Consumers)
+		s, err = app.Ops.Trace(ops.WithLanguage(ctx, "zh"), o.OrderID)
+		require.NoError(t, err)
+		for _, facts := range s.Sections {
+			require.NotRegexp(t, "[A-Za-z]", facts.Title)
+			for _, row := range facts.Rows {
+				require.NotRegexp(t, "[A-Za-z]", row.Name)
+			}
+		}
 	})
 }
 
