@@ -223,6 +223,9 @@ func TestJobsAndChecks(t *testing.T) {
 		require.Contains(t, r.errors, "--reason is missing")
 		r = d.shop("check", "run", "--reason", "r")
 		require.Zero(t, r.code, r.errors)
+		require.Contains(t, r.out, "Every invariant holds")
+		as[map[string]any](t, d.ok("check", "run", "--dry-run", "-o", "json")) // nothing but JSON
+		require.Equal(t, "check,eventId,consumer,says\n", d.ok("check", "run", "--dry-run", "-o", "csv"))
 		_, err := d.db.ExecContext(t.Context(), "UPDATE bc_outbox_event SET status = 'LOST'")
 		require.NoError(t, err)
 		d.save(paid{OrderID: "1"})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/ops"
 )
 
 // screen is a program in a terminal of its own.
@@ -102,6 +103,35 @@ func TestLongWorkShowsABar(t *testing.T) {
 	s := d.terminal(100, "dead", "retry", "--all", "--rate", "20", "--reason", "it is back")
 	require.Contains(t, s.until("/30"), "%")
 	require.Zero(t, s.code(), s.seen.String())
+}
+
+// Whoever stops watching long work leaves it to the deployment, and is told so and how to look.
+func TestCtrlCLeavesLongWorkToTheDeployment(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t, "sqlite")
+	d.save(paid{OrderID: "1"}, paid{OrderID: "2"}, paid{OrderID: "3"})
+	d.work(bus.Permanent(errors.New("away")))
+	s := d.terminal(100, "dead", "retry", "--all", "--rate", "0.1", "--reason", "it is back")
+	s.until("/3")
+	_, err := s.tty.Write([]byte{3})
+	require.NoError(t, err)
+	require.Equal(t, 130, s.code(), s.seen.String())
+	require.Contains(t, s.seen.String(), "goes on in the background")
+	require.Equal(t, ops.BulkRunning, as[ops.Page[ops.Bulk]](t, d.ok("bulk", "list", "-o", "json")).Rows[0].State)
+}
+
+// Long work that somebody else cancels has failed for whoever waits for it.
+func TestCanceledWorkIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t, "sqlite")
+	d.save(paid{OrderID: "1"}, paid{OrderID: "2"}, paid{OrderID: "3"})
+	d.work(bus.Permanent(errors.New("away")))
+	s := d.terminal(100, "dead", "retry", "--all", "--rate", "0.1", "--reason", "it is back")
+	s.until("/3")
+	id := as[ops.Page[ops.Bulk]](t, d.ok("bulk", "list", "-o", "json")).Rows[0].ID
+	d.ok("bulk", "cancel", id, "--reason", "not yet")
+	require.Equal(t, 1, s.code(), s.seen.String())
+	require.Contains(t, s.seen.String(), "is CANCELED after")
 }
 
 // A pause without an end says so, wherever it is shown.
