@@ -208,7 +208,7 @@ func (ln *lane) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) err
 	for i, d := range ds {
 		rows[i] = d.row(ln.c)
 	}
-	err := ln.l.bus.log.MarkSuccess(ctx, tx, rows)
+	err := ln.l.bus.log.MarkSuccess(ctx, tx, rows, pairsOf(ds))
 	if dialect.Classify(err) == dialect.Duplicate {
 		forget(ds) // a twin was faster: look up next time
 		return &infraError{err}

@@ -1,6 +1,7 @@
 package consumelog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,12 +36,38 @@ func (l *Log) Existing(ctx context.Context, idb bun.IDB, names, eventIDs []strin
 	return found, rows.Err()
 }
 
-// MarkSuccess inserts the SUCCESS rows of deliveries that were never tried
-// before. It must run before their handlers, in the same transaction.
-func (l *Log) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery) error {
-	// The shortest statement there is: the columns' defaults say SUCCESS and now.
+// MarkSuccess inserts the SUCCESS rows of deliveries that were never tried before, whose events are
+// leased. It must run before their handlers, in the same transaction. [ErrLeaseLost] means that the
+// transaction must be rolled back, because some are not leased any more.
+func (l *Log) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery, leases []dialect.Pair) error {
+	if !l.d.SelectsFreely {
+		return l.markByValue(ctx, tx, ds)
+	}
+	groups := make(map[Delivery][]dialect.Pair) // nearly always one
+	for i, d := range ds {
+		same := Delivery{Consumer: d.Consumer, Attempts: d.Attempts}
+		groups[same] = append(groups[same], leases[i])
+	}
+	for same, pairs := range groups {
+		res, err := tx.ExecContext(ctx, "INSERT INTO "+table+" ("+markColumns+") SELECT e.tenant_id, ?, e.event_id, e.event_type, e.id, e.aggregate_type, e.aggregate_id, ? FROM "+eventTable+" AS e WHERE "+dialect.IDs(pairs)+" ORDER BY e.id", // the log keeps the order of an aggregate
+			same.Consumer, same.Attempts)
+		if err != nil {
+			return fmt.Errorf("consume log: mark deliveries: %w", err)
+		}
+		if n, err := res.RowsAffected(); err != nil || n != int64(len(pairs)) {
+			return fmt.Errorf("consume log: mark deliveries: %w", cmp.Or(err, ErrLeaseLost))
+		}
+	}
+	return nil
+}
+
+// markColumns are those that a SUCCESS row needs: the others' defaults say SUCCESS and now.
+const markColumns = "tenant_id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts"
+
+// markByValue does not look at the events: what a database need not read it need not lock.
+func (l *Log) markByValue(ctx context.Context, tx bun.Tx, ds []Delivery) error {
 	var query strings.Builder
-	query.WriteString("INSERT INTO " + table + " (tenant_id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts) VALUES ")
+	query.WriteString("INSERT INTO " + table + " (" + markColumns + ") VALUES ")
 	args := make([]any, 0, 8*len(ds))
 	for i, d := range ds {
 		if i > 0 {

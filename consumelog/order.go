@@ -136,9 +136,9 @@ func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, ended .
 	for i, d := range ended {
 		pairs[i] = dialect.Pair{ID: d.OutboxID}
 	}
-	rows, err := idb.QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Keyed(eventTable)+" "+
-		"JOIN "+eventTable+" n ON "+l.d.Siblings("n", "e")+" AND n.id > e.id "+
-		"JOIN "+table+" l ON l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now+" WHERE "+dialect.IDs(pairs)+" ORDER BY l.id LIMIT 500", bun.List(names))
+	rows, err := idb.QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Keyed(eventTable)+
+		l.d.Open(eventTable, "n", "e")+" AND n.id > e.id"+
+		l.d.Then()+table+" l ON l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now+" WHERE "+dialect.IDs(pairs)+" ORDER BY l.id LIMIT 500", bun.List(names))
 	if err != nil {
 		return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
 	}

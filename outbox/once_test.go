@@ -234,7 +234,11 @@ func TestLostLeaseRollsBack(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
 		f.effects()
-		f.counting("A", bus.ConsumerConfig{})
+		var calls atomic.Int64
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+			calls.Add(1)
+			return effect(ctx, tx, m, 1)
+		})
 		var once sync.Once
 		f.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 			once.Do(func() {
@@ -247,9 +251,37 @@ func TestLostLeaseRollsBack(t *testing.T) {
 		f.once()
 		require.Zero(t, f.count("SELECT COUNT(*) FROM effect"))
 		require.Equal(t, map[outbox.Status]int{outbox.StatusDispatching: 1}, f.statuses(), "the thief's lease is left alone")
+		if db.Dialect().Name().String() != "mysql" {
+			require.Zero(t, calls.Load(), "the marks notice before the handler")
+		}
 		f.once()
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
 		require.Equal(t, 1, f.count("SELECT retry_count FROM bc_outbox_event"))
+	})
+}
+
+// The same while the handler runs, which only the last look can see.
+func TestLostLeaseDuringTheHandlerRollsBack(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		if db.Dialect().Name().String() == "sqlite" {
+			return // whoever holds the one write lock cannot be robbed
+		}
+		f := newFixture(t, db)
+		f.effects()
+		var once sync.Once
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+			once.Do(func() {
+				f.exec("UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = lock_version + 1")
+				f.hurry()
+			})
+			return effect(ctx, tx, m, 1)
+		})
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect"))
+		f.once()
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
 	})
 }
 

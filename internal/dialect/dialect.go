@@ -38,6 +38,11 @@ type Dialect struct {
 	// believes that few events are due, and sorts all of them for every claim.
 	ByIndex string
 
+	// SelectsFreely says that INSERT ... SELECT locks nothing but the rows it inserts, and is the
+	// cheaper way to copy columns. In MySQL it may hold a lock on the whole table, for its
+	// AUTO_INCREMENT (innodb_autoinc_lock_mode = 1), while it waits for a key of somebody else's.
+	SelectsFreely bool
+
 	micros string // format of the expression that reads a time column as microseconds
 }
 
@@ -52,14 +57,16 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		micros:     "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
 	},
 	dialect.PG: {
-		Name:       "postgres",
-		Now:        "statement_timestamp()",
-		After:      "statement_timestamp() + ? * INTERVAL '1 microsecond'",
-		At:         "'epoch'::timestamptz + ? * INTERVAL '1 microsecond'",
-		SkipLocked: " FOR UPDATE SKIP LOCKED",
-		ForUpdate:  " FOR UPDATE",
-		ByIndex:    "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
-		micros:     "(EXTRACT(EPOCH FROM %s) * 1000000)::bigint",
+		Name:          "postgres",
+		Now:           "statement_timestamp()",
+		After:         "statement_timestamp() + ? * INTERVAL '1 microsecond'",
+		At:            "'epoch'::timestamptz + ? * INTERVAL '1 microsecond'",
+		SkipLocked:    " FOR UPDATE SKIP LOCKED",
+		ForUpdate:     " FOR UPDATE",
+		ByIndex:       "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
+		SelectsFreely: true,
+
+		micros: "(EXTRACT(EPOCH FROM %s) * 1000000)::bigint",
 	},
 	dialect.SQLite: {
 		Name:  "sqlite",
@@ -67,6 +74,8 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		After: "(strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000000.0) || ' seconds') || '000')",
 		At:    "(strftime('%Y-%m-%d %H:%M:%f', ? / 1000000.0, 'unixepoch') || '000')",
 		// One writer at a time: a transaction that writes has the whole database to itself.
+		SelectsFreely: true,
+
 		micros: "(CAST(strftime('%%s', %[1]s) AS INTEGER) * 1000000 + CAST(substr(%[1]s || '000000', 21, 6) AS INTEGER))",
 	},
 }
@@ -196,8 +205,13 @@ func (d Dialect) DueDeliveries(table string) string {
 // that holds only such events: however long the history of the aggregate is. More conditions may follow.
 func (d Dialect) Open(table, p, e string) string {
 	from, on := d.open(table, p, e)
-	join := map[string]string{"mysql": " STRAIGHT_JOIN ", "postgres": " JOIN ", "sqlite": " CROSS JOIN "}[d.Name] // the first and the last keep the order
-	return join + from + " ON " + on
+	return d.Then() + from + " ON " + on
+}
+
+// Then is a JOIN of a table that is to be read after those before it, for each of their rows.
+// PostgreSQL has no word for that, and decides by itself.
+func (d Dialect) Then() string {
+	return map[string]string{"mysql": " STRAIGHT_JOIN ", "postgres": " JOIN ", "sqlite": " CROSS JOIN "}[d.Name]
 }
 
 // OpenBefore is a FROM and WHERE of such events p that are earlier than e.
