@@ -36,14 +36,14 @@ var namespace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/bluec
 // error's text says which event, and what is wrong with it.
 var ErrInvalidEvent = errors.New("invalid event")
 
-// invalidEvent is an [ErrInvalidEvent] that says only what is wrong.
-type invalidEvent struct{ error }
+// invalidEventError is an [ErrInvalidEvent] that says only what is wrong.
+type invalidEventError struct{ error }
 
 // Is makes it an [ErrInvalidEvent].
-func (invalidEvent) Is(target error) bool { return target == ErrInvalidEvent }
+func (invalidEventError) Is(target error) bool { return target == ErrInvalidEvent }
 
 // Unwrap is the mistake itself.
-func (e invalidEvent) Unwrap() error { return e.error }
+func (e invalidEventError) Unwrap() error { return e.error }
 
 // Save stores the events in the caller's transaction. Nothing is stored, and the
 // transaction is still usable, if one of them is not valid; the error is an
@@ -64,7 +64,7 @@ func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err 
 	rows := make([]newRow, len(events))
 	for i, e := range events {
 		if rows[i], err = o.prepare(ctx, e); err != nil {
-			return invalidEvent{fmt.Errorf("outbox: event %d of %d (%s): %w", i+1, len(events), typeOf(e), err)}
+			return invalidEventError{fmt.Errorf("outbox: event %d of %d (%s): %w", i+1, len(events), typeOf(e), err)}
 		}
 	}
 	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].eventID), telemetry.String(telemetry.EventType, rows[0].eventType),
