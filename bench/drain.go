@@ -34,6 +34,8 @@ var (
 const (
 	limitOrdinary    = "hand-written limit, ordinary handlers"
 	limitBatch       = "hand-written limit, batch handlers"
+	fullOrdinary     = "by hand on bluecone's tables, ordinary handlers"
+	fullBatch        = "by hand on bluecone's tables, batch handlers"
 	engineOrdinary   = "bluecone, ordinary handlers, defaults"
 	engineBatch      = "bluecone, batch handlers"
 	engineNoop       = "bluecone, one no-op consumer"
@@ -44,9 +46,11 @@ const (
 
 func drainers() []drainer {
 	return []drainer{
-		{name: limitOrdinary, dialects: all, share: 1, consumers: consumers, prepare: limits(8, 100, false)},
+		{name: limitOrdinary, dialects: all, share: 1, consumers: consumers, prepare: limits(slim, 8, 100, false)},
+		{name: fullOrdinary, dialects: all, share: 1, consumers: consumers, prepare: limits(full, 8, 100, false)},
 		{name: engineOrdinary, dialects: all, share: 1, consumers: consumers, ordered: true, prepare: engines((*engine).ordinary, outbox.PublisherConfig{})},
-		{name: limitBatch, dialects: all, share: 1, consumers: consumers, prepare: limits(4, 500, true)},
+		{name: limitBatch, dialects: all, share: 1, consumers: consumers, prepare: limits(slim, 4, 500, true)},
+		{name: fullBatch, dialects: all, share: 1, consumers: consumers, prepare: limits(full, 4, 500, true)},
 		{name: engineBatch, dialects: all, share: 1, consumers: consumers, ordered: true, prepare: engines((*engine).batches, outbox.PublisherConfig{BatchSize: 500})},
 		{name: "bluecone, batch handlers, SENT rows deleted", dialects: all, share: 1, consumers: consumers, ordered: true, prepare: deleting((*engine).batches, outbox.PublisherConfig{BatchSize: 500})},
 		{name: engineNoop, dialects: all, share: 1, prepare: engines((*engine).noop, outbox.PublisherConfig{BatchSize: 500})},
@@ -57,13 +61,13 @@ func drainers() []drainer {
 	}
 }
 
-func limits(workers, batch int, multiRow bool) func(context.Context, *database, int) (func(context.Context) error, error) {
+func limits(of func(*database) tables, workers, batch int, multiRow bool) func(context.Context, *database, int) (func(context.Context) error, error) {
 	return func(ctx context.Context, db *database, n int) (func(context.Context) error, error) {
-		l := &limit{db: db, workers: workers, batch: batch, multiRow: multiRow}
+		l := &limit{db: db, tables: of(db), workers: workers, batch: batch, multiRow: multiRow}
 		if db.dialect == "sqlite" {
 			l.workers = 1
 		}
-		return l.drain, l.prepare(ctx, n)
+		return l.drain, l.tables.prepare(ctx, n)
 	}
 }
 

@@ -9,8 +9,19 @@ import (
 type goal struct {
 	text, dialect string
 	value         func(rs *results) float64 // 0: not measured in this run
-	bound         float64
+	bound         float64                   // 0: it only explains another one
 	atMost        bool
+}
+
+// verdict is what to say of a ratio.
+func (g goal) verdict(v float64, missed string) string {
+	switch {
+	case g.bound == 0:
+		return ""
+	case g.reached(v):
+		return "reached"
+	}
+	return missed
 }
 
 func (g goal) reached(v float64) bool {
@@ -18,6 +29,9 @@ func (g goal) reached(v float64) bool {
 }
 
 func (g goal) wanted() string {
+	if g.bound == 0 {
+		return ""
+	}
 	return map[bool]string{true: "≤ ", false: "≥ "}[g.atMost] + figure(g.bound)
 }
 
@@ -73,6 +87,24 @@ func goals() []goal {
 		for _, trouble := range troubles[1:] {
 			atLeast("W6 "+trouble+", drain of the others, to undisturbed", "W6", d, trouble+", drain of the others", troubles[0]+", drain of the others", 0.9)
 			atMost("W6 "+trouble+", p99 of the others, to undisturbed", "W6", d, trouble+", the others at 200/s, p99", troubles[0]+", the others at 200/s, p99", 1.5)
+		}
+	}
+	return append(gs, reasons()...)
+}
+
+// reasons tell how much of a distance to the slim tables is that of the tables, and how much the code's.
+func reasons() (gs []goal) {
+	explain := func(text, workload, dialect, name, to string) {
+		gs = append(gs, goal{text: text, dialect: dialect, value: ratio(workload, dialect, name, to)})
+	}
+	for _, d := range all {
+		explain("W1 ordinary handlers: by hand on bluecone's tables, to the limit on slim ones", "W1", d, fullOrdinary, limitOrdinary)
+		explain("W1 ordinary handlers: bluecone, to by hand on its tables", "W1", d, engineOrdinary, fullOrdinary)
+		explain("W1 batch handlers: by hand on bluecone's tables, to the limit on slim ones", "W1", d, fullBatch, limitBatch)
+		explain("W1 batch handlers: bluecone, to by hand on its tables", "W1", d, engineBatch, fullBatch)
+		for _, writers := range []int{1, 4, 16} {
+			explain(fmt.Sprintf("W3 %d writers: by hand into bluecone's table, to a slim one", writers), "W3", d, fmt.Sprintf("%s, %d writers", produceFull, writers), fmt.Sprintf("%s, %d writers", produceHand, writers))
+			explain(fmt.Sprintf("W3 %d writers: bluecone, to by hand into its table", writers), "W3", d, fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceFull, writers))
 		}
 	}
 	return gs

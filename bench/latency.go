@@ -28,14 +28,18 @@ type courier struct {
 
 // txn is a business transaction of one driver or the other.
 type txn struct {
-	sql *sql.Tx
-	pgx pgx.Tx
+	sql   *sql.Tx
+	cache bool // lets the driver prepare statements on a pool that does not by itself
+	pgx   pgx.Tx
 }
 
 func (t txn) exec(ctx context.Context, query string, args ...any) (err error) {
 	if t.pgx != nil {
 		_, err = t.pgx.Exec(ctx, query, args...)
 		return err
+	}
+	if t.cache {
+		args = append([]any{pgx.QueryExecModeCacheStatement}, args...)
 	}
 	_, err = t.sql.ExecContext(ctx, query, args...)
 	return err
@@ -284,8 +288,8 @@ type txKey struct{}
 
 // limitCourier wakes a worker after the commit; the worker claims and delivers.
 func limitCourier(ctx context.Context, db *database, done func(int)) (courier, error) {
-	l := &limit{db: db, workers: 1, batch: 100}
-	if err := l.prepare(ctx, 0); err != nil {
+	l := &limit{db: db, tables: slim(db), workers: 1, batch: 100}
+	if err := l.tables.prepare(ctx, 0); err != nil {
 		return courier{}, err
 	}
 	l.committed = func(rows []claimed) {
@@ -316,7 +320,7 @@ func limitCourier(ctx context.Context, db *database, done func(int)) (courier, e
 		}
 	})
 	c := courier{
-		save: func(ctx context.Context, tx txn, e paid) error { return l.saveOne(ctx, tx, e) },
+		save: l.tables.save,
 		stop: func() error {
 			stop()
 			g.Wait()

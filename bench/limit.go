@@ -10,52 +10,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// limit is what can be had by hand: slim tables, no retries, no order, no logs, no metrics. Claim
-// in a short transaction, one transaction per consumer per batch, one bulk mark.
+// limit is what can be had by hand: no retries, no order, no logs, no metrics. Claim in a short
+// transaction, one transaction per consumer per batch, one bulk mark.
 type limit struct {
 	db       *database
+	tables   tables
 	workers  int
 	batch    int
 	multiRow bool // the handler takes the whole batch
 
 	committed func(rows []claimed) // told after each delivery's commit, unless nil
-}
-
-func (l *limit) prepare(ctx context.Context, n int) error {
-	err := l.db.exec(ctx,
-		l.db.pick(
-			"CREATE TABLE lim_event (id BIGINT AUTO_INCREMENT PRIMARY KEY, status TINYINT NOT NULL, next_retry_at DATETIME(3) NOT NULL, payload VARCHAR(600) NOT NULL, KEY k (status, next_retry_at))",
-			"CREATE TABLE lim_event (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status SMALLINT NOT NULL, next_retry_at timestamptz NOT NULL, payload TEXT NOT NULL)",
-			"CREATE TABLE lim_event (id INTEGER PRIMARY KEY, status INTEGER NOT NULL, next_retry_at TEXT NOT NULL, payload TEXT NOT NULL)"),
-		"CREATE TABLE lim_done (consumer SMALLINT NOT NULL, event_id BIGINT NOT NULL, PRIMARY KEY (consumer, event_id))"+l.db.pick("", "", " WITHOUT ROWID"),
-	)
-	if err == nil && l.db.dialect != "mysql" {
-		err = l.db.exec(ctx, "CREATE INDEX lim_k ON lim_event (next_retry_at, id) WHERE status = 0")
-	}
-	for i := 0; i < n && err == nil; i += 1000 {
-		err = l.save(ctx, i, min(1000, n-i), n)
-	}
-	return err
-}
-
-func (l *limit) save(ctx context.Context, from, count, n int) error {
-	var b strings.Builder
-	b.WriteString("INSERT INTO lim_event (status, next_retry_at, payload) VALUES ")
-	for i := range count {
-		payload, err := json.Marshal(event(from+i, n))
-		if err != nil {
-			return err
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString("(0," + l.now() + ",'" + string(payload) + "')")
-	}
-	return l.db.exec(ctx, b.String())
-}
-
-func (l *limit) now() string {
-	return l.db.pick("UTC_TIMESTAMP(3)", "now()", "strftime('%Y-%m-%d %H:%M:%f','now')")
 }
 
 func (l *limit) drain(ctx context.Context) error {
@@ -74,9 +38,10 @@ func (l *limit) drain(ctx context.Context) error {
 }
 
 type claimed struct {
-	id      int64
-	payload string
-	event   paid
+	id                 int64
+	payload            string
+	eventID, aggregate string // in bluecone's tables
+	event              paid
 }
 
 // cycle claims a batch, delivers it to each consumer, and marks it.
@@ -90,7 +55,7 @@ func (l *limit) cycle(ctx context.Context, consumers int) (int, error) {
 			return 0, err
 		}
 	}
-	_, err = l.db.ExecContext(ctx, l.mark(rows, "status = 2"))
+	_, err = l.db.ExecContext(ctx, l.mark(rows, l.tables.sent))
 	return len(rows), err
 }
 
@@ -107,15 +72,14 @@ func (l *limit) claim(ctx context.Context) ([]claimed, error) {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	found, err := tx.QueryContext(ctx, "SELECT id, payload FROM lim_event WHERE status = 0 AND next_retry_at <= "+l.now()+" ORDER BY next_retry_at, id LIMIT "+strconv.Itoa(l.batch)+
-		l.db.pick(" FOR UPDATE SKIP LOCKED", " FOR UPDATE SKIP LOCKED", ""))
+	found, err := tx.QueryContext(ctx, l.tables.due+" LIMIT "+strconv.Itoa(l.batch)+l.db.pick(" FOR UPDATE SKIP LOCKED", " FOR UPDATE SKIP LOCKED", ""))
 	if err != nil {
 		return nil, err
 	}
 	var rows []claimed
 	for found.Next() {
 		var r claimed
-		if err := found.Scan(&r.id, &r.payload); err != nil {
+		if err := found.Scan(l.tables.columns(&r)...); err != nil {
 			return nil, err
 		}
 		rows = append(rows, r)
@@ -123,7 +87,7 @@ func (l *limit) claim(ctx context.Context) ([]claimed, error) {
 	if err := found.Close(); err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	if _, err := tx.ExecContext(ctx, l.mark(rows, "status = 1")); err != nil {
+	if _, err := tx.ExecContext(ctx, l.mark(rows, l.tables.leased)); err != nil {
 		return nil, err
 	}
 	return rows, tx.Commit()
@@ -135,7 +99,7 @@ func (l *limit) mark(rows []claimed, set string) string {
 	for i, r := range rows {
 		ids[i] = strconv.FormatInt(r.id, 10)
 	}
-	return "UPDATE lim_event" + l.db.pick(" FORCE INDEX (PRIMARY)", "", "") + " SET " + set + " WHERE id IN (" + strings.Join(ids, ",") + ")"
+	return "UPDATE " + l.tables.events + l.db.pick(" FORCE INDEX (PRIMARY)", "", "") + " SET " + set + " WHERE id IN (" + strings.Join(ids, ",") + ")"
 }
 
 func (l *limit) deliver(ctx context.Context, consumer int, rows []claimed) error {
@@ -144,14 +108,7 @@ func (l *limit) deliver(ctx context.Context, consumer int, rows []claimed) error
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	var done strings.Builder
-	for i, r := range rows {
-		if i > 0 {
-			done.WriteByte(',')
-		}
-		done.WriteString("(" + strconv.Itoa(consumer) + "," + strconv.FormatInt(r.id, 10) + ")")
-	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO lim_done (consumer, event_id) VALUES "+done.String()); err != nil {
+	if _, err := tx.ExecContext(ctx, l.tables.done(consumer, rows)); err != nil {
 		return err
 	}
 	width := 1
@@ -176,13 +133,4 @@ func (l *limit) deliver(ctx context.Context, consumer int, rows []claimed) error
 		l.committed(rows)
 	}
 	return err
-}
-
-// saveOne saves one event in a business transaction.
-func (l *limit) saveOne(ctx context.Context, tx txn, e paid) error {
-	payload, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	return tx.exec(ctx, "INSERT INTO lim_event (status, next_retry_at, payload) VALUES (0, "+l.now()+", "+l.db.mark(1)+")", string(payload))
 }

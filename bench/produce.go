@@ -13,6 +13,7 @@ import (
 const (
 	produceNone   = "business row alone"
 	produceHand   = "and an event, by hand"
+	produceFull   = "and an event, by hand into bluecone's table"
 	produceEngine = "and an event, bluecone"
 )
 
@@ -20,7 +21,7 @@ const (
 func produces(ctx context.Context, o options, m *machine, rs *results) error {
 	for range o.runs {
 		for _, writers := range []int{1, 4, 16} {
-			for _, name := range []string{produceNone, produceHand, produceEngine} {
+			for _, name := range []string{produceNone, produceHand, produceFull, produceEngine} {
 				rate, err := oneProduce(ctx, m, name, writers, o.length/4)
 				if err != nil {
 					return fmt.Errorf("W3 %s: %w", name, err)
@@ -81,8 +82,11 @@ func producer(ctx context.Context, db *database, name string) (courier, error) {
 		}
 		return e.saver(), nil
 	case produceHand:
-		l := &limit{db: db}
-		return courier{save: l.saveOne, stop: nothing}, l.prepare(ctx, 0)
+		t := slim(db)
+		return courier{save: t.save, stop: nothing}, t.prepare(ctx, 0)
+	case produceFull:
+		t := full(db)
+		return courier{save: t.save, stop: nothing}, t.prepare(ctx, 0)
 	}
 	return courier{save: func(context.Context, txn, paid) error { return nil }, stop: nothing}, nil
 }
@@ -92,7 +96,7 @@ func (e *engine) saver() courier {
 	return courier{
 		run: func(ctx context.Context, fn func(ctx context.Context, tx txn) error) error {
 			return e.bun.RunInTx(ctx, nil, func(ctx context.Context, tx bunTx) error {
-				return fn(context.WithValue(ctx, txKey{}, tx), txn{sql: tx.Tx})
+				return fn(context.WithValue(ctx, txKey{}, tx), txn{sql: tx.Tx, cache: e.db.dialect == "postgres"})
 			})
 		},
 		save: func(ctx context.Context, _ txn, p paid) error {
