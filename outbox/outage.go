@@ -21,13 +21,18 @@ type outage struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex
-	since time.Time // when it was said
-	last  time.Time // of the errors that say so
+	since time.Time     // when it was said
+	last  time.Time     // of the errors that say so
+	ended time.Time     // when it was last said to be over
+	calm  time.Duration // without such an error until it is over
 }
 
-// calm is for how long nobody must have met an outage for it to be over. A database without space still
-// does what needs none.
-const calm = 5 * time.Second
+// A database without space still does what needs none, so an outage is over when nobody has met it for
+// a while: shortCalm, and twice as long as the last time if it was not over after all.
+const (
+	shortCalm = 5 * time.Second
+	longCalm  = time.Minute
+)
 
 // says reports whether err says that the database is away, refuses writes or has gone silent.
 func says(err error) bool {
@@ -42,6 +47,9 @@ func (g *outage) begin(ctx context.Context, err error) {
 	g.last = time.Now()
 	if g.since.IsZero() {
 		g.since = g.last
+		if g.calm = min(2*g.calm, longCalm); g.since.Sub(g.ended) > longCalm {
+			g.calm = shortCalm
+		}
 		g.logger.WarnContext(ctx, "the database does not answer as it should; the publisher keeps trying", telemetry.Err, err)
 	}
 }
@@ -82,7 +90,7 @@ func (g *outage) wait(ctx context.Context, err error, try int) bool {
 func (g *outage) fading() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.since.IsZero() && time.Since(g.last) > calm
+	return !g.since.IsZero() && time.Since(g.last) > g.calm
 }
 
 // over says that the database is back, if it was away.
@@ -91,7 +99,7 @@ func (g *outage) over(ctx context.Context) {
 	defer g.mu.Unlock()
 	if !g.since.IsZero() {
 		g.logger.InfoContext(ctx, "the database answers again", telemetry.Took, g.last.Sub(g.since))
-		g.since = time.Time{}
+		g.since, g.ended = time.Time{}, time.Now()
 	}
 }
 
