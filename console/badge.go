@@ -12,11 +12,11 @@ type look struct{ tone, icon string }
 // looks are the states of everything, as "kind.STATE".
 func looks() map[string]look {
 	return map[string]look{
-		"event.NEW": {"busy", "dot"}, "event.SCHEDULED": {"idle", "clock"}, "event.DISPATCHING": {"busy", "play"}, "event.SENT": {"ok", "check"}, "event.FAILED": {"warn", "retry"}, "event.DEAD": {"bad", "cross"},
-		"delivery.PENDING": {"busy", "clock"}, "delivery.PROCESSING": {"busy", "play"}, "delivery.SUCCESS": {"ok", "check"}, "delivery.FAILED": {"warn", "retry"}, "delivery.DEAD": {"bad", "cross"}, "delivery.SKIPPED": {"idle", "skip"}, "delivery.NONE": {"idle", "dot"},
+		"event.NEW": {"info", "dot"}, "event.SCHEDULED": {"idle", "clock"}, "event.DISPATCHING": {"info", "play"}, "event.SENT": {"ok", "check"}, "event.FAILED": {"warn", "retry"}, "event.DEAD": {"bad", "cross"},
+		"delivery.PENDING": {"info", "clock"}, "delivery.PROCESSING": {"info", "play"}, "delivery.SUCCESS": {"ok", "check"}, "delivery.FAILED": {"warn", "retry"}, "delivery.DEAD": {"bad", "cross"}, "delivery.SKIPPED": {"idle", "skip"}, "delivery.NONE": {"idle", "dot"},
 		"consumer.running": {"ok", "check"}, "consumer.paused": {"warn", "pause"}, "consumer.circuit open": {"warn", "plug"}, "consumer.unregistered": {"bad", "ghost"},
-		"bulk.RUNNING": {"busy", "play"}, "bulk.DONE": {"ok", "check"}, "bulk.CANCELED": {"idle", "skip"}, "bulk.FAILED": {"bad", "cross"},
-		"job.RUNNING": {"busy", "play"}, "job.SUCCESS": {"ok", "check"}, "job.FAILED": {"bad", "cross"}, "job.NONE": {"idle", "clock"},
+		"bulk.RUNNING": {"info", "play"}, "bulk.DONE": {"ok", "check"}, "bulk.CANCELED": {"idle", "skip"}, "bulk.FAILED": {"bad", "cross"},
+		"job.RUNNING": {"info", "play"}, "job.SUCCESS": {"ok", "check"}, "job.FAILED": {"bad", "cross"}, "job.NONE": {"idle", "clock"},
 		"instance.alive": {"ok", "check"}, "instance.draining": {"warn", "pause"}, "instance.gone": {"idle", "ghost"},
 		"doctor.OK": {"ok", "check"}, "doctor.WARN": {"warn", "alert"}, "doctor.FAIL": {"bad", "cross"},
 	}

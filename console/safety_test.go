@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
+
+	"github.com/bluecone-go/bluecone/doctor"
+	"github.com/bluecone-go/bluecone/ops"
 )
 
 // hostile are texts that want to be more than text.
@@ -185,5 +189,18 @@ func TestAPI(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(body), &p))
 		require.Equal(t, bad.code, p.Status)
 		require.NotEmpty(t, p.Detail)
+	}
+}
+
+// A state without its colour looks like plain text.
+func TestEveryToneHasItsColour(t *testing.T) {
+	t.Parallel()
+	css, err := os.ReadFile("assets/console.css")
+	require.NoError(t, err)
+	for state, l := range looks() {
+		require.Contains(t, string(css), "\n.tone-"+l.tone+" {", state)
+	}
+	for _, level := range []any{ops.OK, ops.Info, ops.Warn, ops.Bad, doctor.OK, doctor.Warn, doctor.Fail} {
+		require.Contains(t, string(css), "\n.tone-"+tone(level)+" {", level)
 	}
 }

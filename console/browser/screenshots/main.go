@@ -105,6 +105,7 @@ func pictures(order, event string) []picture {
 
 // everyPage is every page there is, in English on white and in 中文 on black, and the other way round.
 func everyPage(order, event string) (all []picture) {
+	const bulk = "bulk-new?action=retry&consumer=PointsConsumer&deliveryStatus=DEAD"
 	for _, page := range [][2]string{
 		{"overview", ""},
 		{"events", "events?status=DEAD"},
@@ -115,7 +116,8 @@ func everyPage(order, event string) (all []picture) {
 		{"jobs", "jobs"},
 		{"instances", "instances"},
 		{"bulks", "bulks"},
-		{"bulk-new", "bulk-new?action=retry&consumer=PointsConsumer&deliveryStatus=DEAD"},
+		{"bulk-new", bulk},
+		{"bulk-running", bulk},
 		{"publish", "publish"},
 		{"audit", "audit"},
 		{"doctor", "doctor"},
@@ -129,10 +131,25 @@ func everyPage(order, event string) (all []picture) {
 				name += "-zh"
 			}
 			look.Width, look.Height = 1360, 1250
-			all = append(all, picture{name, page[1], look, nil})
+			p := picture{name, page[1], look, nil}
+			if page[0] == "bulk-running" {
+				p.prepare = startBulk
+			}
+			all = append(all, p)
 		}
 	}
 	return all
+}
+
+// startBulk starts the operation that the page is about, slowly.
+func startBulk(t *browser.Tab) error {
+	return errors.Join(
+		t.Fill("form[action=bulk] [name=rate]", "1"),
+		t.Fill("form[action=bulk] [name=reason]", "points service repaired"),
+		t.Eval("(() => { const c = document.querySelector('form[action=bulk] [name=confirm]'); if (c) c.value = c.pattern })()", nil),
+		t.Follow("form[action=bulk] button"),
+		t.Until("location.pathname.endsWith('/bulk')"),
+	)
 }
 
 // live gives the shop a day's life in a minute: orders, a consumer that fails, one that is paused.
