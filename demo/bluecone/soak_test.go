@@ -26,8 +26,9 @@ const (
 	customers = 6
 	// patient is how long the customers and the checks wait for a deployment that faults befall.
 	patient = 10 * time.Minute
-	// think is how long a customer thinks before buying: without, they outrun a machine that does other things too.
-	think = 100 * time.Millisecond
+	// think is how long a customer thinks before buying: without, they outrun a machine that does other things too,
+	// and fill the disk of the database before a long soak is over.
+	think = 300 * time.Millisecond
 )
 
 // soak drives a world with customers while faults befall it.
