@@ -18,16 +18,16 @@ func TestAnOutageThatComesBackIsOverLater(t *testing.T) {
 		lasts := func() (calm time.Duration) {
 			g.begin(t.Context(), errSilent)
 			for ; !g.fading(); calm += time.Second {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 			g.over(t.Context())
 			return calm - time.Second // it takes more than so long
 		}
 		for _, want := range []time.Duration{shortCalm, 2 * shortCalm, 4 * shortCalm, 8 * shortCalm, longCalm, longCalm} {
 			require.Equal(t, want, lasts())
-			time.Sleep(longCalm / 2)
+			<-time.After(longCalm / 2)
 		}
-		time.Sleep(longCalm)
+		<-time.After(longCalm)
 		require.Equal(t, shortCalm, lasts(), "another one")
 	})
 }

@@ -22,6 +22,7 @@ func FuzzInspect(f *testing.F) {
 		}
 	}
 	f.Add([]byte(hostile.Deep(32)))
+	f.Add([]byte(strings.Repeat("2", 400))) // a number that no float holds
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if !json.Valid(in) {
 			return
@@ -31,7 +32,9 @@ func FuzzInspect(f *testing.F) {
 			return
 		}
 		deepest, level := 0, 0
-		for dec := json.NewDecoder(bytes.NewReader(doc)); ; {
+		dec := json.NewDecoder(bytes.NewReader(doc))
+		dec.UseNumber()
+		for {
 			token, err := dec.Token()
 			if errors.Is(err, io.EOF) {
 				break
