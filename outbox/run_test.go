@@ -97,6 +97,47 @@ func TestUnreachableDatabase(t *testing.T) {
 	}
 }
 
+// hushed makes the database silent after the first statement that begins as it says.
+type hushed struct {
+	after string
+	once  sync.Once
+	way   *chaos.Proxy
+}
+
+// BeforeQuery does nothing.
+func (h *hushed) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+
+// AfterQuery swallows what follows.
+func (h *hushed) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
+	if strings.HasPrefix(ev.Query, h.after) {
+		h.once.Do(func() { h.way.Break(chaos.Fault{Kind: chaos.BlackHole}) })
+	}
+}
+
+// A database that falls silent while a publisher starts, after it has announced its consumers, does
+// not hold it for ever.
+func TestSilentDatabaseAtTheStart(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.DSN(t, "postgres") // whose driver has no limit of its own
+	direct := newFixture(t, migrated(t, dsn))
+	direct.effects()
+	db, way := throughProxy(t, "postgres", dsn)
+	db.AddQueryHook(&hushed{after: "INSERT INTO bc_consumer_type", way: way}) //nolint:staticcheck // the engine's own statements are to be seen
+	log := &lines{}
+	f := &fixture{t: t, db: db}
+	var err error
+	f.ob, err = outbox.New(db, outbox.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	require.NoError(t, err)
+	f.bus = bus.New(db, bus.Config{Logger: slog.New(slog.DiscardHandler)})
+	f.log = f.ob.Log()
+	f.counting("Counter", bus.ConsumerConfig{})
+	f.run(outbox.PublisherConfig{Poll: 10 * time.Millisecond, Lease: time.Second})
+	f.eventually(func() bool { return log.count("the database does not answer as it should") == 1 }, "it says so")
+	way.Mend()
+	direct.save(orderPaid{OrderID: "1"})
+	f.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
+}
+
 // Shutdown: what runs may finish, the rest is given back and is due at once for others.
 func TestDrainFinishesWhatRunsAndGivesBackTheRest(t *testing.T) {
 	t.Parallel()

@@ -215,7 +215,7 @@ func (s *session) enroll(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := s.register(ctx)
 		if err == nil {
-			if err = s.refresh(ctx); err == nil {
+			if err = s.patiently(ctx, s.refresh); err == nil {
 				s.outage.over(ctx)
 				return nil
 			}
