@@ -20,6 +20,7 @@ test: packages ## all tests on MariaDB, PostgreSQL and SQLite, with the race det
 	go test -count=1 -run 'Simulated|Rule' ./internal/simulation ./internal/model # one goroutine each, and much to compute: without -race
 	cd console/browser && go test -count=1 -timeout 20m ./...
 	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 20m ./... # it mostly waits for processes
+	cd bench && go vet . && go test -count=1 .
 
 test-short: ## the same on SQLite only, without the long ones
 	go test -short ./...
@@ -43,7 +44,7 @@ fuzz: ## every fuzz target, FUZZ=30s each
 		done; \
 	done
 
-bench: packages ## W1 to W6 beside the limit and the peers, hours; writes docs/performance.md
+bench: packages ## W1 to W6 beside the limit and the peers, hours; writes docs/performance.md; BENCH="-w W1 -db mysql" measures a part again
 	cd bench && go run . -write ../docs/performance.md $(BENCH)
 
 bench-quick: packages ## the same in three minutes, to see the direction; BENCH="-w W1 -db mysql" chooses

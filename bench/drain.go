@@ -104,8 +104,8 @@ func drains(ctx context.Context, o options, m *machine, rs *results) error {
 			}
 			rs.add("W1", m.dialect, c.name, "events/s", float64(n)/d.took.Seconds())
 			if strings.HasPrefix(c.name, "bluecone") {
-				rs.add("W1m", m.dialect, c.name+", memory above idle", "MiB", float64(d.memory)/(1<<20))
-				rs.add("W1m", m.dialect, c.name+", allocations", "per delivery", float64(d.allocations)/float64(n*max(c.consumers, 1)))
+				rs.add(beside, m.dialect, c.name+", memory above idle", "MiB", float64(d.memory)/(1<<20))
+				rs.add(beside, m.dialect, c.name+", allocations", "per delivery", float64(d.allocations)/float64(n*max(c.consumers, 1)))
 			}
 		}
 	}

@@ -79,7 +79,7 @@ func goals() []goal {
 		atLeast("W4 old snapshot held, drain, to none held", "W4", d, "old snapshot held, drain", "no snapshot held, drain", 0.5)
 	}
 	for _, d := range servers {
-		for _, count := range []int{2, 4, 8} {
+		for _, count := range crowdSizes[1:] {
 			atLeast(fmt.Sprintf("W5 %d instances, to one", count), "W5", d, fmt.Sprintf("%d instances", count), "1 instances", 0.9)
 		}
 	}
@@ -96,6 +96,11 @@ func goals() []goal {
 func reasons() (gs []goal) {
 	explain := func(text, workload, dialect, name, to string) {
 		gs = append(gs, goal{text: text, dialect: dialect, value: ratio(workload, dialect, name, to)})
+	}
+	for _, d := range servers {
+		for _, count := range crowdSizes[1:] {
+			explain(fmt.Sprintf("W5 %d instances by hand on bluecone's tables, to one", count), "W5", d, crowd{count, true}.name(), crowd{1, true}.name())
+		}
 	}
 	for _, d := range all {
 		explain("W1 ordinary handlers: by hand on bluecone's tables, to the limit on slim ones", "W1", d, fullOrdinary, limitOrdinary)

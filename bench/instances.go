@@ -19,21 +19,41 @@ func crowds(ctx context.Context, o options, m *machine, rs *results) error {
 	if m.dialect == "sqlite" {
 		return nil // one writer: several processes make nothing faster
 	}
-	n := o.events * 6 / 10
+	n := o.events
 	for range o.runs {
-		for _, count := range []int{1, 2, 4, 8} {
-			rate, deadlocks, err := oneCrowd(ctx, m, count, n)
-			if err != nil {
-				return fmt.Errorf("W5 %d instances: %w", count, err)
+		for _, count := range crowdSizes {
+			for _, c := range []crowd{{count, false}, {count, true}} {
+				rate, deadlocks, err := c.run(ctx, m, n)
+				if err != nil {
+					return fmt.Errorf("W5 %s: %w", c.name(), err)
+				}
+				rs.add("W5", m.dialect, c.name(), "events/s", rate)
+				rs.add("W5", m.dialect, c.name()+", deadlocks", "in a run", float64(deadlocks))
 			}
-			rs.add("W5", m.dialect, strconv.Itoa(count)+" instances", "events/s", rate)
-			rs.add("W5", m.dialect, strconv.Itoa(count)+" instances, deadlocks", "in a run", float64(deadlocks))
 		}
 	}
 	return nil
 }
 
-func oneCrowd(ctx context.Context, m *machine, count, n int) (rate float64, deadlocks int, err error) {
+var crowdSizes = []int{1, 2, 4, 8} //nolint:gochecknoglobals // a constant
+
+// crowd is a number of instances, or of processes that work on bluecone's tables without it: what
+// those lose by being many is not its doing.
+type crowd struct {
+	count  int
+	byHand bool
+}
+
+func (c crowd) name() string {
+	name := strconv.Itoa(c.count) + " instances"
+	if c.byHand {
+		return "by hand on bluecone's tables, " + name
+	}
+	return name
+}
+
+// run drains n events with the crowd.
+func (c crowd) run(ctx context.Context, m *machine, n int) (rate float64, deadlocks int, err error) {
 	db, err := m.fresh(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -53,9 +73,9 @@ func oneCrowd(ctx context.Context, m *machine, count, n int) (rate float64, dead
 	if err != nil {
 		return 0, 0, err
 	}
-	processes := make([]*process, count)
+	processes := make([]*process, c.count)
 	for i := range processes {
-		if processes[i], err = startInstance(db); err != nil {
+		if processes[i], err = startInstance(db, c.byHand); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -80,7 +100,7 @@ func oneCrowd(ctx context.Context, m *machine, count, n int) (rate float64, dead
 	if err != nil {
 		return 0, 0, err
 	}
-	return float64(n) / took.Seconds(), after - before, db.check(ctx, n*consumers, true)
+	return float64(n) / took.Seconds(), after - before, db.check(ctx, n*consumers, !c.byHand)
 }
 
 // deadlocks is how many there have been on the server.
@@ -95,8 +115,11 @@ func (d *database) deadlocks(ctx context.Context) (int, error) {
 }
 
 // instanceEnv makes the program an instance: it says that it is ready, begins at the first line on
-// its standard input and ends with the input.
-const instanceEnv = "BLUECONE_BENCH_INSTANCE"
+// its standard input and ends with the input. With handEnv it works by hand.
+const (
+	instanceEnv = "BLUECONE_BENCH_INSTANCE"
+	handEnv     = "BLUECONE_BENCH_BY_HAND"
+)
 
 type process struct {
 	cmd *exec.Cmd
@@ -104,7 +127,7 @@ type process struct {
 	out io.Reader
 }
 
-func startInstance(db *database) (*process, error) {
+func startInstance(db *database, byHand bool) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -113,6 +136,9 @@ func startInstance(db *database) (*process, error) {
 	u := *db.url
 	u.Scheme = map[string]string{"mysql": "mysql", "postgres": "postgres"}[db.dialect]
 	cmd.Env = append(os.Environ(), instanceEnv+"="+u.String())
+	if byHand {
+		cmd.Env = append(cmd.Env, handEnv+"=1")
+	}
 	cmd.Stderr = os.Stderr
 	p := &process{cmd: cmd}
 	if p.in, err = cmd.StdinPipe(); err != nil {
@@ -149,12 +175,7 @@ func instance(dsn string) error {
 	defer db.close()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	e, err := newEngine(ctx, db)
-	if err != nil {
-		return err
-	}
-	e.ordinary(consumers)
-	p, err := outbox.NewPublisher(e.ob, e.bus, outbox.PublisherConfig{})
+	work, err := workOf(ctx, db, os.Getenv(handEnv) != "")
 	if err != nil {
 		return err
 	}
@@ -169,5 +190,27 @@ func instance(dsn string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	return p.Run(ctx)
+	return work(ctx)
+}
+
+// workOf is what an instance does until it is stopped.
+func workOf(ctx context.Context, db *database, byHand bool) (work func(context.Context) error, err error) {
+	if byHand {
+		l := &limit{db: db, tables: full(db), workers: 8, batch: 100}
+		return func(ctx context.Context) error {
+			err := l.drain(ctx)
+			<-ctx.Done()
+			return err
+		}, nil
+	}
+	e, err := newEngine(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	e.ordinary(consumers)
+	p, err := outbox.NewPublisher(e.ob, e.bus, outbox.PublisherConfig{})
+	if err != nil {
+		return nil, err
+	}
+	return p.Run, nil
 }

@@ -123,7 +123,7 @@ func oneLatency(ctx context.Context, m *machine, c messenger, rate int, length t
 		return latency{}, err
 	}
 	if before != nil {
-		if err := before(ctx, db); err != nil {
+		if err := errors.Join(before(ctx, db), db.settleDown(ctx)); err != nil {
 			return latency{}, errors.Join(err, courier.stop())
 		}
 	}

@@ -22,7 +22,7 @@ func produces(ctx context.Context, o options, m *machine, rs *results) error {
 	for range o.runs {
 		for _, writers := range []int{1, 4, 16} {
 			for _, name := range []string{produceNone, produceHand, produceFull, produceEngine} {
-				rate, err := oneProduce(ctx, m, name, writers, o.length/4)
+				rate, err := oneProduce(ctx, o, m, name, writers)
 				if err != nil {
 					return fmt.Errorf("W3 %s: %w", name, err)
 				}
@@ -33,7 +33,7 @@ func produces(ctx context.Context, o options, m *machine, rs *results) error {
 	return nil
 }
 
-func oneProduce(ctx context.Context, m *machine, name string, writers int, length time.Duration) (float64, error) {
+func oneProduce(ctx context.Context, o options, m *machine, name string, writers int) (float64, error) {
 	db, err := m.fresh(ctx)
 	if err != nil {
 		return 0, err
@@ -48,10 +48,11 @@ func oneProduce(ctx context.Context, m *machine, name string, writers int, lengt
 	}
 	var count atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
+	serverBefore, selfBefore := cpu()
 	began := time.Now()
 	for w := range writers {
 		g.Go(func() error {
-			for i := 0; time.Since(began) < length; i++ {
+			for i := 0; time.Since(began) < o.length/4; i++ {
 				e := paid{OrderID: fmt.Sprintf("%d-%d", w, i), Seq: i, Filler: filler}
 				err := c.transact(ctx, db, func(ctx context.Context, tx txn) error {
 					err := tx.exec(ctx, "INSERT INTO business (name) VALUES ("+db.mark(1)+")", e.OrderID)
@@ -69,7 +70,12 @@ func oneProduce(ctx context.Context, m *machine, name string, writers int, lengt
 		})
 	}
 	err = g.Wait()
-	return float64(count.Load()) / time.Since(began).Seconds(), errors.Join(err, c.stop())
+	took := time.Since(began)
+	if n := time.Duration(count.Load()); o.verbose && n > 0 {
+		server, self := cpu()
+		progress("         processor time per commit: server %v, client %v", (server-serverBefore)/n, (self-selfBefore)/n)
+	}
+	return float64(count.Load()) / took.Seconds(), errors.Join(err, c.stop())
 }
 
 func producer(ctx context.Context, db *database, name string) (courier, error) {

@@ -15,7 +15,7 @@ func report(o options, rs *results) error {
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nworkload\tdatabase\twhat\tmedian\tmin\tmax\tunit")
 	for _, r := range rs.list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", strings.TrimSuffix(r.workload, "m"), r.dialect, r.name, figure(r.median()), figure(slices.Min(r.values)), figure(slices.Max(r.values)), r.unit)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.table(), r.dialect, r.name, figure(r.median()), figure(slices.Min(r.values)), figure(slices.Max(r.values)), r.unit)
 	}
 	fmt.Fprintln(t, "\ngoal\tdatabase\tratio\twanted\t")
 	for _, g := range goals() {
@@ -34,17 +34,19 @@ const (
 	figuresEnd   = "<!-- end of figures -->"
 )
 
-// write puts the tables between the two marks of a Markdown file, and the plot beside the file.
+// write puts the tables between the two marks of a Markdown file, and the plot beside the file. What
+// stands there of workloads that were not run on a database this time stays.
 func write(o options, rs *results) error {
 	text, err := os.ReadFile(o.write)
 	if err != nil {
 		return err
 	}
 	before, rest, ok := strings.Cut(string(text), figuresBegin)
-	_, after, ok2 := strings.Cut(rest, figuresEnd)
+	rest, after, ok2 := strings.Cut(rest, figuresEnd)
 	if !ok || !ok2 {
 		return fmt.Errorf("%s has no lines %q and %q", o.write, figuresBegin, figuresEnd)
 	}
+	rs.keep(rest)
 	var b strings.Builder
 	b.WriteString(before + figuresBegin + "\n\n")
 	markdown(&b, rs)
@@ -66,7 +68,7 @@ func markdown(w io.Writer, rs *results) {
 	}
 	fmt.Fprint(w, "\n| workload | database | what | median | min – max | unit |\n|---|---|---|---|---|---|\n")
 	for _, r := range rs.list {
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s – %s | %s |\n", strings.TrimSuffix(r.workload, "m"), r.dialect, r.name, figure(r.median()), figure(slices.Min(r.values)), figure(slices.Max(r.values)), r.unit)
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s – %s | %s |\n", r.table(), r.dialect, r.name, figure(r.median()), figure(slices.Min(r.values)), figure(slices.Max(r.values)), r.unit)
 	}
 	fmt.Fprintln(w)
 }

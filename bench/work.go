@@ -112,10 +112,39 @@ func (d *database) reach(ctx context.Context, query string, n int) error {
 	}
 }
 
-// settleDown gives PostgreSQL the statistics that autovacuum would have made by now.
+// settleDown waits for what the database does by itself after many rows were written: what is to be
+// measured begins with tables that are as they would be after a while, not with the debt of filling them.
 func (d *database) settleDown(ctx context.Context) error {
-	if d.dialect != "postgres" {
-		return nil
+	switch d.dialect {
+	case "postgres":
+		return d.exec(ctx, "VACUUM ANALYZE", "CHECKPOINT")
+	case "sqlite":
+		return d.exec(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	}
-	return d.exec(ctx, "ANALYZE")
+	if err := d.exec(ctx, "SET GLOBAL innodb_max_dirty_pages_pct = 0"); err != nil {
+		return err
+	}
+	err := d.flushed(ctx)
+	return errors.Join(err, d.exec(context.WithoutCancel(ctx), "SET GLOBAL innodb_max_dirty_pages_pct = DEFAULT"))
+}
+
+// flushed waits until MariaDB has written nearly all of its pages.
+func (d *database) flushed(ctx context.Context) error {
+	const (
+		few      = 1000 // of 16 KiB
+		patience = 2 * time.Minute
+	)
+	for began := time.Now(); time.Since(began) < patience; {
+		var name string
+		var dirty int
+		if err := d.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'").Scan(&name, &dirty); err != nil || dirty < few {
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }

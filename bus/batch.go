@@ -2,51 +2,121 @@ package bus
 
 import "time"
 
+// firstBatch is for a handler of which nobody knows yet how long it takes: a slow one is known soon.
+const firstBatch = 4
+
 // batchSize is how many events fit into the time box. It needs ln.mu.
 //
-// While a backlog is worked off the box is longer: what is new waits behind the queue anyway, and
-// every transaction saved is work that the database does not do. The box is also a multiple of what
-// a transaction takes beside its handlers, so that a machine that is slow under its load does not
-// get smaller and smaller batches, and with them even more to do.
-//
-// Nor is it worth anything to let events share a transaction of which a handler refuses some.
+// While a backlog is worked off, from when it filled half the window until the queue is empty, the
+// box is longer: what is new waits behind the queue anyway, and every transaction saved is work that
+// the database does not do. The box is also a multiple of what a transaction takes beside its handlers,
+// so that a machine that is slow under its load does not get smaller and smaller batches, and with them
+// even more to do.
 func (ln *lane) batchSize() int {
-	if ln.wary > 0 {
-		return 1
+	box, most := batchTimeBox, ln.c.cfg.Batch
+	switch {
+	case ln.perEvent == 0:
+		return min(most, firstBatch)
+	case ln.wary > 0:
+		most = min(most, mostWary)
 	}
-	box := batchTimeBox
-	if 2*len(ln.queue) > ln.window {
+	if ln.backlog {
 		box = max(backlogTimeBox, worthOverhead*ln.overhead)
 	}
-	return max(1, min(int(box/max(ln.perEvent, time.Microsecond)), ln.c.cfg.Batch))
+	return max(1, min(int(box/ln.perEvent), most))
+}
+
+// notice tells a backlog by the queue. It needs ln.mu.
+func (ln *lane) notice() {
+	ln.backlog = len(ln.queue) > 0 && (ln.backlog || 2*len(ln.queue) > ln.window)
 }
 
 // observe learns how long a handler took for each of its events: that it is slow, at once.
 func (ln *lane) observe(each time.Duration) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if each > ln.perEvent {
+	each = max(each, time.Microsecond)
+	switch {
+	case ln.perEvent == 0:
+		ln.perEvent = each
+	case each > ln.perEvent:
 		ln.perEvent = (ln.perEvent + 3*each) / 4
-	} else {
+	default:
 		ln.perEvent = (3*ln.perEvent + each) / 4
 	}
 }
 
-// waryFor is how many successes in a row make up for a failure.
-const waryFor = 20
+// It is not worth anything to let events share a transaction of which a handler refuses some.
+const (
+	waryFor  = 20  // successes in a row that make up for a failure
+	mostWary = 100 // events that a worker takes, to run them one by one
+)
+
+// A consumer that has failed failsAfter times in a row fails whatever it is given. Until it succeeds
+// once, a single worker tries, with pauses, and nobody waits for it: what comes in waits in the consume
+// log. Its attempts would only take the database's time from the others.
+const (
+	failsAfter = 20
+	failsPause = 20 * time.Millisecond
+)
 
 // refused notes that a handler has refused an event.
 func (ln *lane) refused() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.wary = waryFor
+	ln.failures++
+	ln.behind = ln.behind || (ln.fails() && !ln.closed)
 }
+
+// fails needs ln.mu.
+func (ln *lane) fails() bool { return ln.failures >= failsAfter }
 
 // accepted notes that handlers have accepted n events.
 func (ln *lane) accepted(n int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.wary = max(ln.wary-n, 0)
+	ln.failures = 0
+}
+
+// workers is how many batches may run side by side. It needs ln.mu.
+func (ln *lane) workers() int {
+	if ln.fails() {
+		return 1
+	}
+	return ln.limit - ln.pace.eased
+}
+
+// depth is how many waiting deliveries to have in hand. Each has an attempt counted: of a consumer that
+// fails there are few, for a crash would use up the attempts of all. It needs ln.mu.
+func (ln *lane) depth() int {
+	if ln.fails() {
+		return min(2*failsAfter, ln.c.cfg.Queue)
+	}
+	return ln.c.cfg.Queue
+}
+
+// isWary tells whether a handler has refused an event lately.
+func (ln *lane) isWary() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.wary > 0
+}
+
+// isFailing tells whether the consumer fails whatever it is given.
+func (ln *lane) isFailing() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.fails()
+}
+
+// rest is what a consumer that fails does between two attempts.
+func (ln *lane) rest() {
+	select {
+	case <-time.After(failsPause):
+	case <-ln.l.work.Done():
+	}
 }
 
 // observeOverhead learns how long a transaction takes beside its handlers.
@@ -63,13 +133,18 @@ const sojourn = 200 * time.Millisecond
 // widest leaves a fifth of the queue to events that come out of turn.
 func widest(c *Consumer) int { return c.cfg.Queue - c.cfg.Queue/5 }
 
+// narrowest is the least that a window becomes: less would make batches that are not worth their
+// transactions. A lane begins with twice as much: the first claims of an instance that joins others
+// must not take more than it can work off.
+const narrowest = 100
+
 // adapt narrows the window when deliveries wait too long, and widens it when they do not. It needs ln.mu.
 func (ln *lane) adapt(batch []*delivery) {
 	if len(batch) == 0 || batch[0].queued.IsZero() {
 		return
 	}
 	if time.Since(batch[0].queued) > sojourn {
-		ln.window = max(ln.window*3/4, min(widest(ln.c), ln.c.cfg.Batch))
+		ln.window = max(ln.window*3/4, min(widest(ln.c), narrowest))
 	} else {
 		ln.window = min(ln.window+len(batch)/2+1, widest(ln.c))
 	}

@@ -27,9 +27,10 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// MeterProvider makes the instruments. Default: the global provider.
 	MeterProvider metric.MeterProvider
-	// OnDead is called after a delivery has become DEAD and that is stored. It
-	// should only raise an alert; a slow one holds up its lane. Default: none
-	// (a DEAD delivery is always logged as an error and counted).
+	// OnDead is called after a delivery has become DEAD and that is stored, from
+	// several goroutines at a time. It should only raise an alert; a slow one
+	// holds up its lane. Default: none (a DEAD delivery is always logged as an
+	// error and counted).
 	OnDead func(ctx context.Context, d DeadLetter)
 }
 

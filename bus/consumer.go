@@ -34,9 +34,9 @@ type ConsumerConfig struct {
 	// Concurrency is how many batches run side by side. Default: 4 (SQLite has one writer: 1).
 	Concurrency int
 	// Batch is the most events in one transaction; the actual number is what recent
-	// handler times let fit into about 20 ms, or 60 ms while a backlog is worked off. 1 turns batching off. Default: 100, at most 500.
+	// handler times let fit into about 20 ms, or 60 ms while a backlog is worked off. 1 turns batching off. Default: 500, which is the limit.
 	Batch int
-	// Queue is how many deliveries may wait in memory; more wait in the consume log. Default: 500.
+	// Queue is how many deliveries may wait in memory; more wait in the consume log. Default: 1000.
 	Queue int
 	// Rate is the most deliveries per second in this process, retries included; more wait, and
 	// nobody else waits for them. Default: 0, no limit.
@@ -68,8 +68,8 @@ const (
 
 func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	c.Concurrency = orDefault(c.Concurrency, 4)
-	c.Batch = orDefault(c.Batch, 100)
-	c.Queue = orDefault(c.Queue, 500)
+	c.Batch = orDefault(c.Batch, maxBatch)
+	c.Queue = orDefault(c.Queue, 1000)
 	c.Timeout = orDefault(c.Timeout, 30*time.Second)
 	return c
 }

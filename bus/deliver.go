@@ -34,6 +34,8 @@ func (ln *lane) run(ctx context.Context, batch []*delivery) {
 	case len(ready) == 0:
 	case ln.external(ready[0]):
 		ln.deliverExternal(ctx, ready[0])
+	case ln.isWary():
+		ln.oneByOne(ctx, ready)
 	default:
 		ln.deliver(ctx, ready)
 	}
@@ -60,7 +62,7 @@ func (ln *lane) mayRun(ctx context.Context, d *delivery) bool {
 
 // deliver runs a batch in one transaction. What is not to run now is set aside, a
 // spoilt transaction is run again (a batch in halves), and a batch that a handler
-// refuses is run one by one, so that only the event at fault fails.
+// refuses is run in parts, so that only the event at fault fails.
 func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 	for try := 1; len(ds) > 0; {
 		aside, err := ln.transact(ctx, ds)
@@ -82,9 +84,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			return
 		case len(ds) > 1:
 			ln.refused()
-			for _, d := range ds {
-				ln.deliver(ctx, []*delivery{d})
-			}
+			ln.deliverParts(ctx, ds, err)
 			return
 		case errors.Is(err, consumelog.ErrLeaseLost), ds[0].ctx.Err() != nil, ctx.Err() != nil:
 			ln.setAside(ctx, ds[0], consumelog.Lost)
@@ -101,25 +101,6 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			return
 		}
 	}
-}
-
-// sortOut sets deliveries aside and returns the others, in order.
-func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery]consumelog.Answer) []*delivery {
-	var rest, blocked []*delivery
-	for _, d := range ds {
-		switch answer, ok := aside[d]; {
-		case !ok:
-			rest = append(rest, d)
-		case answer == consumelog.Blocked && d.direct():
-			blocked = append(blocked, d)
-		default:
-			ln.setAside(ctx, d, answer)
-		}
-	}
-	if len(blocked) > 0 {
-		ln.deferDirect(ctx, time.Second, blocked...)
-	}
-	return rest
 }
 
 // transact runs the handlers of ds in one transaction: mark, check, handle, verify, commit.
@@ -239,7 +220,7 @@ func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*deliv
 }
 
 // ask returns the deliveries that may not run.
-func (ln *lane) ask(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
+func (ln *lane) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
 	aside := make(map[*delivery]consumelog.Answer)
 	if len(ds) == 0 {
 		return aside, nil
@@ -357,31 +338,4 @@ func (ln *lane) pause(ctx context.Context, try int) {
 	case <-time.After(rand.N(time.Duration(try) * 20 * time.Millisecond)):
 	case <-ctx.Done():
 	}
-}
-
-// infraError is a failure of the database, not of the handler: it is not an attempt.
-type infraError struct{ err error }
-
-func (e *infraError) Error() string { return e.err.Error() }
-func (e *infraError) Unwrap() error { return e.err }
-
-func asInfra(f *fence, err error) error {
-	if err == nil || isInfra(err) {
-		return err
-	}
-	if f.poisoned() != nil || dialect.Classify(err) == dialect.TxRetry {
-		return &infraError{err}
-	}
-	return err
-}
-
-func isInfra(err error) bool {
-	var infra *infraError
-	return errors.As(err, &infra)
-}
-
-// isOutage reports whether the database is away or refuses writes, which no number of attempts would mend.
-func isOutage(err error) bool {
-	class := dialect.Classify(err)
-	return isInfra(err) && (class == dialect.Conn || class == dialect.Unavailable)
 }

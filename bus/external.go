@@ -61,6 +61,8 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 
 // beginExternal checks the order and leases a direct delivery.
 func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
+	defer cancel()
 	log := ln.l.bus.log
 	existing, err := log.Existing(ctx, ln.l.bus.db, ln.c.names(), []string{d.env.ID})
 	if err != nil {
@@ -92,38 +94,4 @@ func (ln *lane) hold(d *delivery) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.inHand[d] = struct{}{}
-}
-
-// admit loads the events of claimed deliveries and queues them.
-func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
-	if len(claimed) == 0 {
-		return
-	}
-	ids := make([]string, len(claimed))
-	for i, c := range claimed {
-		ids[i] = c.EventID
-	}
-	envs, err := ln.l.bus.envelopes(ctx, ids)
-	var ready []*delivery
-	for i := range claimed {
-		lease := claimed[i]
-		d := &delivery{lease: &lease, attempt: lease.Attempts, env: envs[lease.EventID]}
-		d.ctx, d.cancel = context.WithCancelCause(context.Background())
-		if d.env == nil {
-			d.env = &Envelope{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType, AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
-		}
-		switch {
-		case err != nil:
-			ln.postpone(ctx, d, err)
-		case envs[lease.EventID] == nil:
-			ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
-		default:
-			ready = append(ready, d)
-		}
-	}
-	if !ln.readmit(ready) {
-		for _, d := range ready {
-			ln.giveBack(ctx, d)
-		}
-	}
 }

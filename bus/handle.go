@@ -25,8 +25,8 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took tim
 	if err != nil {
 		return 0, err
 	}
-	var began atomic.Int64
-	began.Store(time.Now().UnixNano())
+	var at progress
+	at.began.Store(time.Now().UnixNano())
 	result := make(chan error, 1)
 	go func() {
 		err := error(&PanicError{Value: "runtime.Goexit was called"})
@@ -36,10 +36,10 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took tim
 			}
 			result <- err
 		}()
-		err = ln.callAll(ctx, tx, own, &began)
+		err = ln.callAll(ctx, tx, own, &at)
 	}()
 	start := time.Now()
-	err = ln.watch(ctx, result, &began, ds)
+	err = ln.watch(ctx, result, &at, ds)
 	took = time.Since(start)
 	ln.observe(took / time.Duration(len(ds)))
 	for i, d := range ds {
@@ -48,8 +48,27 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took tim
 			d.record, d.started = own[i].record, own[i].started
 		}
 	}
+	if err != nil {
+		err = &refusal{first: int(at.first.Load()), count: int(at.count.Load()), err: err}
+	}
 	return took, err
 }
+
+// progress is how far the calls of a batch have come.
+type progress struct {
+	began        atomic.Int64 // when the present one began
+	first, count atomic.Int64 // the deliveries it is about
+}
+
+// refusal is the error of a call, and which deliveries of the batch it was about: the handlers have
+// taken those before.
+type refusal struct {
+	first, count int
+	err          error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
 
 // copies are what the handlers get, so that one that was abandoned shares nothing with the
 // next run of its delivery.
@@ -67,7 +86,7 @@ func (ln *lane) copies(ds []*delivery) ([]*delivery, error) {
 }
 
 // watch waits for the result, names a slow handler while it is slow, and gives up a stuck one.
-func (ln *lane) watch(ctx context.Context, result <-chan error, began *atomic.Int64, ds []*delivery) error {
+func (ln *lane) watch(ctx context.Context, result <-chan error, at *progress, ds []*delivery) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var over time.Time
@@ -77,7 +96,7 @@ func (ln *lane) watch(ctx context.Context, result <-chan error, began *atomic.In
 			return err
 		case <-tick.C:
 		}
-		took := time.Since(time.Unix(0, began.Load()))
+		took := time.Since(time.Unix(0, at.began.Load()))
 		if ctx.Err() != nil && over.IsZero() {
 			over = time.Now()
 		}
@@ -93,8 +112,8 @@ func (ln *lane) watch(ctx context.Context, result <-chan error, began *atomic.In
 }
 
 // callAll calls the handler of each event, or of each run of events of one type for a batch handler.
-func (ln *lane) callAll(ctx context.Context, tx bun.Tx, ds []*delivery, began *atomic.Int64) error {
-	for len(ds) > 0 {
+func (ln *lane) callAll(ctx context.Context, tx bun.Tx, ds []*delivery, at *progress) error {
+	for first := 0; len(ds) > 0; {
 		h, n := ln.c.handlers[ds[0].env.Type], 1
 		for h.batch && n < len(ds) && ds[n].env.Type == h.eventType {
 			n++
@@ -102,7 +121,9 @@ func (ln *lane) callAll(ctx context.Context, tx bun.Tx, ds []*delivery, began *a
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		began.Store(time.Now().UnixNano())
+		at.began.Store(time.Now().UnixNano())
+		at.first.Store(int64(first))
+		at.count.Store(int64(n))
 		if fault := ln.l.bus.faults.BeforeHandler; fault != nil {
 			if err := fault(ln.c.name, ds[0].env.ID); err != nil {
 				return err
@@ -111,7 +132,7 @@ func (ln *lane) callAll(ctx context.Context, tx bun.Tx, ds []*delivery, began *a
 		if err := ln.call(ctx, h, tx, ds[:n]); err != nil {
 			return err
 		}
-		ds = ds[n:]
+		ds, first = ds[n:], first+n
 	}
 	return nil
 }

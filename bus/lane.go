@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 // lane queues and runs the deliveries of one consumer.
@@ -33,11 +32,13 @@ type lane struct {
 	window   int           // how many deliveries to have queued, for none to wait longer than sojourn
 	looked   time.Time     // when room was last asked for
 	debt     time.Duration // how long others were dry because this one was full, less the time they were not
+	backlog  bool          // the queue has been half full, and not empty since
 	behind   bool          // its deliveries go to the consume log until it has caught up
 	circuit  circuit
 	wary     int // how many events in a row have to succeed before several share a transaction again
+	failures int // in a row
 	pace     pace
-	perEvent time.Duration // moving average of the time a handler takes for one event
+	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first
 	overhead time.Duration // moving average of the time a transaction takes beside its handlers
 	service  time.Duration // moving average of the time an event takes a worker, with all that goes on around its handler
 }
@@ -46,7 +47,7 @@ func newLane(l *Lanes, c *Consumer, limit int) *lane {
 	if l.budget != nil {
 		limit = min(limit, cap(l.budget))
 	}
-	return &lane{l: l, c: c, limit: limit, window: widest(c), pace: newPace(c.cfg.Rate), busy: make(map[[2]string][]*delivery), inHand: make(map[*delivery]struct{}), perEvent: time.Millisecond}
+	return &lane{l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.cfg.Rate), busy: make(map[[2]string][]*delivery), inHand: make(map[*delivery]struct{})}
 }
 
 // push queues direct deliveries, and tells how many of them, from the first, it has taken.
@@ -96,11 +97,12 @@ func (ln *lane) reverse() {
 
 // start runs as many batches as the queue and the limit allow. A second one has to be worth its
 // transaction: less than a full batch waits for the first to end, which takes no longer than the
-// time box. It needs ln.mu.
+// time box, unless each event runs alone anyway. It needs ln.mu.
 func (ln *lane) start() {
-	for ln.running < ln.limit-ln.pace.eased && len(ln.queue) > 0 {
+	ln.notice()
+	for ln.running < ln.workers() && len(ln.queue) > 0 {
 		size := ln.pace.tokens(ln.batchSize(), ln.resume)
-		if ln.running > 0 && len(ln.queue) < size {
+		if ln.running > 0 && len(ln.queue) < size && ln.wary == 0 {
 			return
 		}
 		if size == 0 {
@@ -173,18 +175,20 @@ func (ln *lane) room(dry []time.Duration) (free, window int) {
 
 func (ln *lane) work(batch []*delivery) {
 	defer ln.l.wg.Done()
+	ln.l.bus.log.Learn(ln.l.work)
 	began := time.Now()
 	ln.run(ln.l.work, batch)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.service = (3*ln.service + time.Since(began)/time.Duration(len(batch))) / 4
+	each := time.Since(began) / time.Duration(len(batch))
+	ln.service = (3*cmp.Or(ln.service, each) + each) / 4
 	ln.running--
 	for _, d := range batch {
 		delete(ln.busy, d.aggregate())
 		delete(ln.inHand, d)
 	}
 	ln.start()
-	if ln.behind && len(ln.queue) < ln.c.cfg.Queue/2 {
+	if ln.behind && len(ln.queue) < ln.depth()/2 {
 		ln.refillLocked()
 	}
 }
@@ -269,6 +273,12 @@ func (ln *lane) shut() []*delivery {
 	return left
 }
 
+func (ln *lane) isClosed() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.closed
+}
+
 // giveBack ends a delivery that never ran.
 func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 	if d.direct() {
@@ -276,7 +286,7 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 		return
 	}
 	defer d.cancel(nil)
-	if err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, *d.lease, 0); err != nil {
+	if err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, 0, *d.lease); err != nil {
 		ln.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
 	}
 }
@@ -288,65 +298,6 @@ func (ln *lane) gate() consumelog.Gate {
 		types = known(ln.c.name)
 	}
 	return consumelog.Gate{Names: ln.c.names(), Types: types, Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
-}
-
-// refill claims due deliveries into the queue, in the background, until nothing
-// more is due or the queue is full. A call while it works makes it look once more.
-func (ln *lane) refill() {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.refillLocked()
-}
-
-func (ln *lane) refillLocked() {
-	if ln.closed || ln.claiming {
-		ln.again = ln.claiming
-		return
-	}
-	ln.claiming = true
-	ln.l.wg.Go(func() {
-		for ln.claimDue(ln.l.work) {
-		}
-	})
-}
-
-// claimDue claims once, and reports whether to go on.
-func (ln *lane) claimDue(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
-	defer cancel()
-	ln.mu.Lock()
-	ln.again = false
-	room := min(ln.c.cfg.Queue-len(ln.queue), ln.c.cfg.Batch*2)
-	closed := ln.closed
-	ln.mu.Unlock()
-	more := false
-	if room > 0 && !closed && !ln.isHalted() {
-		claimed, err := ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limit: room})
-		if err != nil {
-			ln.l.bus.logger.Log(ctx, ln.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, ln.c.name, telemetry.Err, err)
-		}
-		ln.admit(ctx, claimed)
-		more = len(claimed) == room
-		if err == nil && len(claimed) == 0 {
-			ln.catchUp()
-		}
-	}
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if more || ln.again {
-		return true
-	}
-	ln.claiming = false
-	return false
-}
-
-// catchUp ends a time behind: nothing waits in the consume log any more that is due.
-func (ln *lane) catchUp() {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if len(ln.queue) == 0 {
-		ln.behind, ln.debt = false, 0
-	}
 }
 
 func (ln *lane) idle() bool {

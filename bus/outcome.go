@@ -82,12 +82,40 @@ func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
 	}
 }
 
+// putBackAll is putBack for many, by one statement if all leases are still ours.
+func (ln *lane) putBackAll(ctx context.Context, ds []*delivery, delay time.Duration) {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	leases := make([]consumelog.Leased, len(ds))
+	for i, d := range ds {
+		leases[i] = *d.lease
+	}
+	if err := ln.l.bus.log.PutBack(limited, ln.l.host.Instance, delay, leases...); err != nil {
+		for _, d := range ds {
+			ln.putBack(ctx, d, delay)
+		}
+	}
+}
+
 // untried takes back the attempt that was counted when the delivery was claimed, with the lease if
 // that is still ours. It waits for a database that is away: outages that outlast leases would make
 // the delivery DEAD.
 func (ln *lane) untried(ctx context.Context, d *delivery, delay time.Duration) error {
+	return ln.insist(ctx, func(ctx context.Context) error {
+		err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease)
+		if errors.Is(err, consumelog.ErrLeaseLost) && d.started.IsZero() {
+			return ln.refund(ctx, d)
+		}
+		return err
+	})
+}
+
+// insist says something to the database until that is there to hear it, or the drain time is over.
+func (ln *lane) insist(ctx context.Context, say func(context.Context) error) error {
 	for try := 1; ; try++ {
-		err := ln.endLease(context.WithoutCancel(ctx), d, delay)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+		err := say(limited)
+		cancel()
 		away := err != nil && ln.l.host.Away != nil && ln.l.host.Away(ctx, err)
 		if !away || ln.l.work.Err() != nil {
 			return err
@@ -98,16 +126,6 @@ func (ln *lane) untried(ctx context.Context, d *delivery, delay time.Duration) e
 
 // longPause makes for pauses of up to a second.
 const longPause = 50
-
-func (ln *lane) endLease(ctx context.Context, d *delivery, delay time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
-	defer cancel()
-	err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, *d.lease, delay)
-	if errors.Is(err, consumelog.ErrLeaseLost) && d.started.IsZero() {
-		return ln.refund(ctx, d)
-	}
-	return err
-}
 
 // refund tries for a while: who has taken the delivery over may be writing about it, or be running it.
 func (ln *lane) refund(ctx context.Context, d *delivery) (err error) {

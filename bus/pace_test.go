@@ -57,21 +57,47 @@ func TestPaceEasesAfterErrors(t *testing.T) {
 func TestBatchSizeFollowsTimes(t *testing.T) {
 	t.Parallel()
 	c := &Consumer{cfg: ConsumerConfig{}.withDefaults()}
-	ln := &lane{c: c, window: widest(c), perEvent: time.Millisecond}
+	ln := &lane{c: c, window: widest(c)}
+	require.Equal(t, firstBatch, ln.batchSize(), "who knows")
+	ln.observe(time.Millisecond)
 	require.Equal(t, 20, ln.batchSize())
+	ln.queue = make([]*delivery, ln.window/2)
+	ln.notice()
+	require.Equal(t, 20, ln.batchSize(), "nothing to speak of")
 	ln.queue = make([]*delivery, ln.window)
+	ln.notice()
 	require.Equal(t, 60, ln.batchSize(), "a backlog")
+	ln.queue = ln.queue[:1]
+	ln.notice()
+	require.Equal(t, 60, ln.batchSize(), "until it has been worked off")
 	ln.perEvent = 10 * time.Millisecond
 	require.Equal(t, 6, ln.batchSize())
 	ln.overhead = 50 * time.Millisecond
 	require.Equal(t, 40, ln.batchSize(), "a transaction costs more than its box")
 	ln.perEvent = time.Minute
 	require.Equal(t, 1, ln.batchSize())
-	ln.perEvent = 0
+	ln.perEvent = time.Microsecond
 	require.Equal(t, c.cfg.Batch, ln.batchSize())
 	ln.refused()
 	ln.accepted(waryFor - 1)
-	require.Equal(t, 1, ln.batchSize(), "a handler has refused one lately")
+	require.Equal(t, mostWary, ln.batchSize(), "a handler has refused one lately")
 	ln.accepted(1)
 	require.Equal(t, c.cfg.Batch, ln.batchSize())
+}
+
+// A consumer that fails whatever it is given has one worker and holds nobody up, until it succeeds.
+func TestOneWorkerForAConsumerThatFails(t *testing.T) {
+	t.Parallel()
+	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4}
+	for range failsAfter - 1 {
+		ln.refused()
+	}
+	require.Equal(t, 4, ln.workers())
+	require.False(t, ln.behind)
+	ln.refused()
+	require.Equal(t, 1, ln.workers())
+	require.True(t, ln.behind, "what comes in waits in the consume log")
+	require.Less(t, ln.depth(), 100, "few have an attempt counted")
+	ln.accepted(1)
+	require.Equal(t, 4, ln.workers())
 }

@@ -288,7 +288,7 @@ func (c *Console) publishCheck(w http.ResponseWriter, r *http.Request, in *reade
 		return err
 	}
 	p, err := c.ops.CheckManual(r.Context(), m)
-	if strings.HasPrefix(r.URL.Path, "/api/") {
+	if isAPI(r) {
 		if err != nil {
 			return invalid(err)
 		}
@@ -314,7 +314,7 @@ func (c *Console) payload(w http.ResponseWriter, r *http.Request, in *reader, op
 	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(r.URL.Path, "/api/") {
+	if isAPI(r) {
 		answerJSON(w, http.StatusOK, "application/json", p)
 		return nil
 	}

@@ -182,7 +182,7 @@ type storyView struct {
 }
 
 func (c *Console) forensics(r *http.Request) (any, error) {
-	key, ctx, api := strings.TrimSpace(r.URL.Query().Get("key")), r.Context(), strings.HasPrefix(r.URL.Path, "/api/")
+	key, ctx, api := strings.TrimSpace(r.URL.Query().Get("key")), r.Context(), isAPI(r)
 	if key == "" {
 		if api {
 			return nil, invalid(errors.New("key is missing: an aggregate id, event id, idempotency key or trace id"))

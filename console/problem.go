@@ -64,7 +64,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if no.status >= http.StatusInternalServerError {
 		c.cfg.Logger.ErrorContext(r.Context(), "console: a request failed", "path", r.URL.Path, "error", err)
 	}
-	if strings.HasPrefix(r.URL.Path, "/api/") {
+	if isAPI(r) {
 		answerJSON(w, no.status, "application/problem+json", problem{"about:blank", http.StatusText(no.status), no.status, no.Error()})
 		return
 	}
@@ -85,3 +85,6 @@ func answerJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	w.WriteHeader(status)
 	_, _ = w.Write(body.Bytes()) // a client that went away needs no answer
 }
+
+// isAPI reports whether a program asks, which wants JSON and English.
+func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/api/") }

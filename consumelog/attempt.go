@@ -69,7 +69,7 @@ func (l *Log) Fail(ctx context.Context, d Delivery, v Verdict, a Attempt) (bool,
 	if !v.Counts {
 		row.Attempts = 0
 	}
-	query, args := l.insert([]entry{{Delivery: row, status: v.Status, retry: v.retry(), err: text.Clean(v.Error, text.MaxError)}})
+	query, args := l.insert(entry{Delivery: row, status: v.Status, retry: v.retry(), err: text.Clean(v.Error, text.MaxError)})
 	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
 		if err := l.record(ctx, tx, d, v, a); err != nil { // first: the pause counts from the verdict
 			return err

@@ -16,13 +16,14 @@
 package consumelog
 
 import (
-	"fmt"
+	"context"
 	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/prepared"
 )
 
 // Status is the state of one delivery.
@@ -78,8 +79,9 @@ func ReplayOf(name string) string { return strings.TrimSuffix(name, replaySuffix
 
 // Log reads and writes the consume log. It is safe for concurrent use.
 type Log struct {
-	db *bun.DB
-	d  dialect.Dialect
+	db    *bun.DB
+	d     dialect.Dialect
+	stmts *prepared.Statements
 }
 
 // New returns the log of db. It fails for a database dialect that is not supported.
@@ -88,8 +90,12 @@ func New(db *bun.DB) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Log{db: db, d: d}, nil
+	return &Log{db: db, d: d, stmts: prepared.New(db)}, nil
 }
+
+// Learn lets the log prepare, where that is safe, the statements of each delivery. Call it where no
+// transaction is open; it costs something only the first times.
+func (l *Log) Learn(ctx context.Context) { l.stmts.Learn(ctx) }
 
 // DB is the database that holds the log.
 func (l *Log) DB() *bun.DB { return l.db }
@@ -97,7 +103,6 @@ func (l *Log) DB() *bun.DB { return l.db }
 const (
 	table       = "bc_event_consume_log"
 	eventTable  = "bc_outbox_event"
-	insertInto  = "INSERT INTO " + table + " (tenant_id, consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at, error_message, consumed_at, created_at, updated_at) VALUES "
 	uniqueEvent = "consumer_name,event_id"
 )
 
@@ -109,25 +114,14 @@ type entry struct {
 	err    string
 }
 
-// insert builds a multi-row INSERT of the entries.
-func (l *Log) insert(entries []entry) (string, []any) {
-	var b strings.Builder
-	b.WriteString(insertInto)
-	args := make([]any, 0, len(entries)*11)
-	for i, e := range entries {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		next := "NULL"
-		args = append(args, nullInt(e.TenantID), e.Consumer, e.EventID, e.EventType, string(e.status), nullInt(e.OutboxID), e.AggregateType, e.AggregateID, e.Attempts)
-		if e.retry != nil {
-			next = l.d.After
-			args = append(args, dialect.Micro(*e.retry))
-		}
-		args = append(args, nullText(e.err))
-		fmt.Fprintf(&b, "(?, ?, ?, ?, ?, ?, ?, ?, ?, %s, ?, %s, %s, %s)", next, l.d.Now, l.d.Now, l.d.Now)
+// insert builds the INSERT of an entry.
+func (l *Log) insert(e entry) (query string, args []any) {
+	next, args := "NULL", append(e.values(), string(e.status))
+	if e.retry != nil {
+		next = l.d.After
+		args = append(args, dialect.Micro(*e.retry))
 	}
-	return b.String(), args
+	return insertInto + ", status, next_retry_at, error_message) VALUES " + byValue + ", ?, " + next + ", ?)", append(args, nullText(e.err))
 }
 
 func nullInt(n int64) any {

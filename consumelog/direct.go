@@ -1,7 +1,6 @@
 package consumelog
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -43,44 +42,56 @@ func (l *Log) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery, leases 
 	if !l.d.SelectsFreely {
 		return l.markByValue(ctx, tx, ds)
 	}
-	groups := make(map[Delivery][]dialect.Pair) // nearly always one
-	for i, d := range ds {
-		same := Delivery{Consumer: d.Consumer, Attempts: d.Attempts}
-		groups[same] = append(groups[same], leases[i])
+	type alike struct {
+		consumer string
+		attempts int
+		version  int64
 	}
-	for same, pairs := range groups {
-		res, err := tx.ExecContext(ctx, "INSERT INTO "+table+" ("+markColumns+") SELECT e.tenant_id, ?, e.event_id, e.event_type, e.id, e.aggregate_type, e.aggregate_id, ? FROM "+eventTable+" AS e WHERE "+dialect.IDs(pairs)+" ORDER BY e.id", // the log keeps the order of an aggregate
-			same.Consumer, same.Attempts)
+	groups := make(map[alike][]int64) // nearly always one
+	for i, d := range ds {
+		same := alike{d.Consumer, d.Attempts, leases[i].Version}
+		groups[same] = append(groups[same], leases[i].ID)
+	}
+	for same, ids := range groups {
+		res, err := l.stmts.On(tx).ExecContext(ctx, insertInto+") "+fromEvents+" FROM "+eventTable+" AS e WHERE "+dialect.Under+inOrder, same.consumer, same.attempts, ids, same.version)
 		if err != nil {
 			return fmt.Errorf("consume log: mark deliveries: %w", err)
 		}
-		if n, err := res.RowsAffected(); err != nil || n != int64(len(pairs)) {
-			return fmt.Errorf("consume log: mark deliveries: %w", cmp.Or(err, ErrLeaseLost))
+		if err := heldAll(res, len(ids)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// markColumns are those that a SUCCESS row needs: the others' defaults say SUCCESS and now.
-const markColumns = "tenant_id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts"
+// A row by values, or by what stands in its event: a list of ids is less to parse. The defaults of the
+// other columns say SUCCESS and now.
+const (
+	insertInto = "INSERT INTO " + table + " (tenant_id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts"
+	fromEvents = "SELECT e.tenant_id, ?, e.event_id, e.event_type, e.id, e.aggregate_type, e.aggregate_id, ?"
+	byValue    = "(?,?,?,?,?,?,?,?"
+	inOrder    = " ORDER BY e.id" // the log keeps the order of an aggregate
+)
 
 // markByValue does not look at the events: what a database need not read it need not lock.
 func (l *Log) markByValue(ctx context.Context, tx bun.Tx, ds []Delivery) error {
-	var query strings.Builder
-	query.WriteString("INSERT INTO " + table + " (" + markColumns + ") VALUES ")
 	args := make([]any, 0, 8*len(ds))
-	for i, d := range ds {
-		if i > 0 {
-			query.WriteByte(',')
-		}
-		query.WriteString("(?,?,?,?,?,?,?,?)")
-		args = append(args, nullInt(d.TenantID), d.Consumer, d.EventID, d.EventType, nullInt(d.OutboxID), d.AggregateType, d.AggregateID, d.Attempts)
+	for _, d := range ds {
+		args = append(args, d.values()...)
 	}
-	if _, err := tx.ExecContext(ctx, query.String(), args...); err != nil {
+	if _, err := tx.ExecContext(ctx, insertInto+") VALUES "+rows(len(ds), byValue+")"), args...); err != nil {
 		return fmt.Errorf("consume log: mark deliveries: %w", err)
 	}
 	return nil
 }
+
+// values are those of byValue.
+func (d Delivery) values() []any {
+	return []any{nullInt(d.TenantID), d.Consumer, d.EventID, d.EventType, nullInt(d.OutboxID), d.AggregateType, d.AggregateID, d.Attempts}
+}
+
+// rows is a list of n rows of values.
+func rows(n int, row string) string { return strings.TrimSuffix(strings.Repeat(row+",", n), ",") }
 
 // Note is what a handler recorded about its delivery.
 type Note struct {
@@ -141,31 +152,52 @@ type Held struct {
 
 // Holds takes the last look before COMMIT, at one delivery of the transaction.
 func (l *Log) Holds(ctx context.Context, tx bun.Tx, consumer, eventID, owner string, lease dialect.Pair) (h Held, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT (SELECT "+countSuccess+" FROM "+table+" WHERE consumer_name = ? AND event_id = ?), "+
+	rows, err := l.stmts.On(tx).QueryContext(ctx, "SELECT (SELECT "+countSuccess+" FROM "+table+" WHERE consumer_name = ? AND event_id = ?), "+
 		"(SELECT COUNT(CASE WHEN lock_version = ? AND locked_by = ? AND status = 'DISPATCHING' THEN 1 END) FROM "+eventTable+" WHERE id = ?), "+l.d.Micros(l.d.Now),
-		consumer, eventID, lease.Version, owner, lease.ID).Scan(&h.Marked, &h.Leased, &h.Now)
+		consumer, eventID, lease.Version, owner, lease.ID)
 	if err != nil {
 		return h, fmt.Errorf("consume log: verify deliveries: %w", err)
 	}
-	return h, nil
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&h.Marked, &h.Leased, &h.Now); err != nil {
+			return h, fmt.Errorf("consume log: verify deliveries: %w", err)
+		}
+	}
+	return h, rows.Err()
 }
 
 // Defer inserts PENDING rows for deliveries that cannot run now, due after delay.
 // A delivery that has a row already is left as it is.
 func (l *Log) Defer(ctx context.Context, idb bun.IDB, ds []Delivery, delay time.Duration) error {
-	if len(ds) == 0 {
-		return nil
+	groups := make(map[string][]Delivery)
+	for _, d := range ds {
+		groups[d.Consumer] = append(groups[d.Consumer], d)
 	}
-	entries := make([]entry, len(ds))
-	for i, d := range ds {
-		d.Attempts = 0
-		entries[i] = entry{Delivery: d, status: Pending, retry: &delay}
-	}
-	query, args := l.insert(entries)
-	if _, err := idb.ExecContext(ctx, query+l.d.Ignore(uniqueEvent), args...); err != nil {
-		return fmt.Errorf("consume log: queue deliveries: %w", err)
+	for _, group := range groups {
+		query, args := l.deferred(group, dialect.Micro(delay))
+		if _, err := idb.ExecContext(ctx, insertInto+", status, next_retry_at) "+query+l.d.Ignore(uniqueEvent), args...); err != nil {
+			return fmt.Errorf("consume log: queue deliveries: %w", err)
+		}
 	}
 	return nil
+}
+
+// deferred are the PENDING rows of one consumer.
+func (l *Log) deferred(ds []Delivery, delay int64) (query string, args []any) {
+	pending := ", 'PENDING', " + l.d.After
+	if l.d.SelectsFreely {
+		events := make([]dialect.Pair, len(ds))
+		for i, d := range ds {
+			events[i].ID = d.OutboxID
+		}
+		return fromEvents + pending + " FROM " + eventTable + " AS e WHERE " + dialect.IDs(events) + inOrder, []any{ds[0].Consumer, 0, delay}
+	}
+	for _, d := range ds {
+		d.Attempts = 0
+		args = append(append(args, d.values()...), delay)
+	}
+	return "VALUES " + rows(len(ds), byValue+pending+")"), args
 }
 
 // Verdict is how an attempt that did not succeed leaves its delivery.

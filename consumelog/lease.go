@@ -40,6 +40,7 @@ type ClaimQuery struct {
 // Claim leases due deliveries of one consumer, of the types it handles here, and
 // counts their attempt. Those that
 // an earlier event of their aggregate still blocks are put off instead, uncounted.
+// An error with deliveries means that it is unknown whether they are leased: [Log.Renew] tells.
 func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
 	var claimed []Leased
 	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
@@ -63,7 +64,7 @@ func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("consume log: claim deliveries of %s: %w", q.Gate.Names[0], err)
+		return claimed, fmt.Errorf("consume log: claim deliveries of %s: %w", q.Gate.Names[0], err)
 	}
 	return claimed, nil
 }
@@ -143,12 +144,17 @@ func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased
 		return nil, err
 	}
 	var open []Leased
+	blocked := make(map[wait][]dialect.Pair)
 	for _, d := range ds {
 		if a := answers[d.OutboxID]; a == Open || a == Gone {
 			open = append(open, d)
 			continue
 		}
-		if err := l.putBack(ctx, tx, q.Gate.Owner, d, min(max(d.Age/2, time.Second), time.Minute)); err != nil {
+		how := wait{d.waits(), untilNextLook(d.Age)}
+		blocked[how] = append(blocked[how], d.pair())
+	}
+	for how, pairs := range blocked {
+		if err := l.putOff(ctx, tx, gate.Owner, how, pairs); err != nil {
 			return nil, err
 		}
 	}
@@ -156,23 +162,68 @@ func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased
 	return open, nil
 }
 
-// PutBack ends a lease without a result and without counting the attempt: the delivery
-// waits as before and is due after delay. It reports [ErrLeaseLost] if there is nothing to end.
-func (l *Log) PutBack(ctx context.Context, owner string, d Leased, delay time.Duration) error {
-	return l.putBack(ctx, l.db, owner, d, delay)
+// wait is how deliveries wait again.
+type wait struct {
+	as    Status
+	delay time.Duration
 }
 
-func (l *Log) putBack(ctx context.Context, idb bun.IDB, owner string, d Leased, delay time.Duration) error {
-	before := d.Before
-	if before != Pending {
-		before = Failed
+// untilNextLook is when to look again at a delivery that somebody will wake: half its age, in powers of
+// two seconds, so that many are put off together.
+func untilNextLook(age time.Duration) time.Duration {
+	delay := time.Second
+	for delay < time.Minute && 4*delay <= age {
+		delay *= 2
 	}
-	return l.end(ctx, idb, owner, d, "status = ?, attempts = attempts - 1, next_retry_at = "+l.d.After, string(before), dialect.Micro(delay))
+	return delay
+}
+
+// waits is what the delivery becomes if it is not tried.
+func (d Leased) waits() Status {
+	if d.Before == Pending {
+		return Pending
+	}
+	return Failed
+}
+
+const ended = ", locked_by = NULL, lock_version = lock_version + 1, updated_at = "
+
+// PutBack ends leases without a result and without counting the attempts: the deliveries
+// wait as before and are due after delay. It reports [ErrLeaseLost] if some have no lease to end; the
+// others may have been put back.
+func (l *Log) PutBack(ctx context.Context, owner string, delay time.Duration, ds ...Leased) error {
+	waits := make(map[wait][]dialect.Pair)
+	for _, d := range ds {
+		how := wait{d.waits(), delay}
+		waits[how] = append(waits[how], d.pair())
+	}
+	for how, pairs := range waits {
+		if err := l.putOff(ctx, l.db, owner, how, pairs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) putOff(ctx context.Context, idb bun.IDB, owner string, how wait, pairs []dialect.Pair) error {
+	res, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, pairs, "status = ?, attempts = attempts - 1, next_retry_at = "+l.d.After+ended+l.d.Now, heldBy), string(how.as), dialect.Micro(how.delay), owner)
+	if err != nil {
+		return fmt.Errorf("consume log: put deliveries back: %w", err)
+	}
+	return heldAll(res, len(pairs))
+}
+
+// heldAll reports [ErrLeaseLost] unless a statement has changed as many deliveries as were leased.
+func heldAll(res sql.Result, want int) error {
+	if n, err := res.RowsAffected(); err != nil || n != int64(want) {
+		return errors.Join(err, fmt.Errorf("consume log: %d of %d deliveries: %w", int64(want)-n, want, ErrLeaseLost))
+	}
+	return nil
 }
 
 func (l *Log) end(ctx context.Context, idb bun.IDB, owner string, d Leased, set string, args ...any) error {
 	args = append(args, d.ID, owner, d.Version)
-	res, err := idb.ExecContext(ctx, "UPDATE "+table+" SET "+set+", locked_by = NULL, lock_version = lock_version + 1, updated_at = "+l.d.Now+
+	res, err := idb.ExecContext(ctx, "UPDATE "+table+" SET "+set+ended+l.d.Now+
 		" WHERE id = ? AND locked_by = ? AND lock_version = ? AND status = 'PROCESSING'", args...)
 	if err != nil {
 		return fmt.Errorf("consume log: end delivery of event %s: %w", d.EventID, err)
@@ -194,10 +245,7 @@ func (l *Log) Finish(ctx context.Context, idb bun.IDB, owner string, ds []Leased
 	if err != nil {
 		return fmt.Errorf("consume log: mark deliveries: %w", err)
 	}
-	if n, err := res.RowsAffected(); err != nil || n != int64(len(ds)) {
-		return errors.Join(err, fmt.Errorf("consume log: %d of %d deliveries: %w", int64(len(ds))-n, len(ds), ErrLeaseLost))
-	}
-	return nil
+	return heldAll(res, len(ds))
 }
 
 // Renew prolongs the leases and reports which of them, by row id, are lost.

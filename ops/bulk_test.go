@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,7 +53,11 @@ func TestBulkRetryOfAGroup(t *testing.T) {
 		require.Equal(t, 30, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'"))
 		require.Equal(t, []string{"retry"}, f.actions(paidID("7")))
 		require.Equal(t, []string{"bulk retry"}, f.actions("inc-1"))
-		first, last := delivery(f.event("0"), "Moody").NextRetryAt, delivery(f.event("29"), "Moody").NextRetryAt
+		var due []time.Time
+		for i := range 30 {
+			due = append(due, delivery(f.event(itoa(i)), "Moody").NextRetryAt)
+		}
+		first, last := slices.MinFunc(due, time.Time.Compare), slices.MaxFunc(due, time.Time.Compare)
 		require.WithinDuration(t, first.Add(58*time.Minute), last, 15*time.Minute, "spread over the hour")
 		p, err := f.ops.Bulks(t.Context(), "", 1)
 		require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -14,24 +15,10 @@ import (
 // names the field and what is wrong with it.
 var ErrInvalid = errors.New("invalid")
 
-// invalid is an [ErrInvalid] that says only what is wrong.
-type invalid struct{ error }
-
-// Is makes it an [ErrInvalid].
-func (invalid) Is(target error) bool { return target == ErrInvalid }
-
-// Unwrap is the mistake itself.
-func (e invalid) Unwrap() error { return e.error }
-
-func invalidf(format string, args ...any) error { return invalid{fmt.Errorf(format, args...)} }
+func invalidf(format string, args ...any) error { return asInvalid(fmt.Errorf(format, args...)) }
 
 // asInvalid is err, as a mistake of the caller's.
-func asInvalid(err error) error {
-	if err == nil {
-		return nil
-	}
-	return invalid{err}
-}
+func asInvalid(err error) error { return kind.Of(err, ErrInvalid) }
 
 // field is a text that somebody has typed.
 type field struct{ name, value string }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -76,6 +77,137 @@ func TestOneBadEventInABatchFailsAlone(t *testing.T) {
 		require.Equal(t, 3, f.count("SELECT COUNT(*) FROM effect WHERE consumer = 'Batch'"))
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'FAILED' AND attempts = 1"))
 	})
+}
+
+// What the handlers have taken before and after a bad event shares transactions all the same.
+func TestOneBadEventDoesNotCostEveryOtherATransaction(t *testing.T) {
+	t.Parallel()
+	const n, bad = 200, 100 // far more than the small batches that a new handler begins with
+	for name, refuse := range map[string]func() error{"error": func() error { return errHandler }, "panic": func() error { panic("at the disco") }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testdb.Each(t, func(t *testing.T, db *bun.DB) {
+				f := newFixture(t, db)
+				f.effects()
+				var transactions sync.Map
+				bus.On(f.bus.Consumer("Choosy", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+					transactions.Store(tx.Tx, true)
+					if m.Payload.Seq == bad {
+						return refuse()
+					}
+					return effect(ctx, tx, m, m.Payload.Seq)
+				})
+				events := make([]bus.Event, n)
+				for i := range events {
+					events[i] = orderPaid{OrderID: fmt.Sprint(i), Seq: i}
+				}
+				f.save(events...)
+				f.once()
+				require.Equal(t, n-1, f.count("SELECT COUNT(*) FROM effect"))
+				require.Equal(t, map[consumelog.Status]int{consumelog.Success: n - 1, consumelog.Failed: 1}, f.deliveries())
+				count := 0
+				transactions.Range(func(any, any) bool { count++; return true })
+				require.Less(t, count, n/2)
+			})
+		})
+	}
+}
+
+// statements counts those that say so.
+type statements struct {
+	part string
+	n    atomic.Int64
+}
+
+// BeforeQuery does nothing.
+func (s *statements) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+
+// AfterQuery counts.
+func (s *statements) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
+	if strings.Contains(ev.Query, s.part) {
+		s.n.Add(1)
+	}
+}
+
+// In a backlog claims take several times as many events as in quiet times.
+func TestClaimsGrowInABacklog(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		bus.On(f.bus.Consumer("Quick", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return nil })
+		var events []bus.Event
+		for _, id := range ids(400) {
+			events = append(events, orderPaid{OrderID: id})
+		}
+		f.save(events...)
+		claims := &statements{part: "SET status = 'DISPATCHING'"}
+		db.AddQueryHook(claims) //nolint:staticcheck // the engine's own statements are to be seen
+		_, err := f.publisher(outbox.PublisherConfig{BatchSize: 10}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 400}, f.statuses())
+		require.Less(t, claims.n.Load(), int64(20), "it would be forty")
+	})
+}
+
+// An event that fails takes those behind it along: they are set aside together, not each by a
+// transaction of its own, whether they come from the outbox or from the retry queue.
+func TestWhatIsBehindAFailureIsSetAsideTogether(t *testing.T) {
+	t.Parallel()
+	const each = 40
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return errHandler })
+		var events []bus.Event
+		for i := range 2 * each {
+			events = append(events, orderPaid{OrderID: fmt.Sprint(i % 2), Seq: i})
+		}
+		f.save(events...)
+		rollbacks := &statements{part: "ROLLBACK"}
+		db.AddQueryHook(rollbacks) //nolint:staticcheck // the engine's own statements are to be seen
+		f.once()
+		require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 2, consumelog.Pending: 2*each - 2}, f.deliveries())
+		require.Less(t, rollbacks.n.Swap(0), int64(each/2))
+		f.hurry()
+		f.once()
+		require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 2, consumelog.Pending: 2*each - 2}, f.deliveries())
+		require.Less(t, rollbacks.n.Load(), int64(each/2), "again, when all are due")
+		require.Equal(t, 4, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"))
+	})
+}
+
+// A batch of which a handler has refused an event runs one by one. What of it has not begun when the
+// instance is stopped is given back, as if it were still queued. (On SQLite nothing can be given back
+// while the handler holds the only writer's lock.)
+func TestDrainEndsABatchThatRunsOneByOne(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range []string{"mysql", "postgres"} {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, testdb.Open(t, dialect))
+			const events = 40
+			gate, entered := make(chan struct{}), make(chan struct{}, events)
+			bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{Concurrency: 1, Batch: events / 2}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+				if m.Payload.Seq > 0 {
+					entered <- struct{}{}
+					<-gate
+				}
+				return errHandler
+			})
+			var all []bus.Event
+			for i := range events {
+				all = append(all, orderPaid{OrderID: fmt.Sprint(i), Seq: i})
+			}
+			f.save(all...)
+			stop, done := f.begin(outbox.PublisherConfig{})
+			<-entered
+			stop()
+			f.eventually(func() bool { return f.statuses()[outbox.StatusNew] > 0 }, "what is queued is given back")
+			close(gate)
+			require.NoError(t, <-done)
+			require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"), "the first and the one that ran")
+			require.Equal(t, events-2, f.statuses()[outbox.StatusNew])
+		})
+	}
 }
 
 // An external effect has no transaction: it runs at least once, under one key for all its attempts.

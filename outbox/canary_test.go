@@ -76,8 +76,8 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 		var err error
 		f.ob, err = outbox.New(db, outbox.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers})
 		require.NoError(t, err)
-		var alerts []string
-		f.bus = bus.New(db, bus.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers, OnDead: func(_ context.Context, d bus.DeadLetter) { alerts = append(alerts, d.Error) }})
+		alerts := &lines{}
+		f.bus = bus.New(db, bus.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers, OnDead: func(_ context.Context, d bus.DeadLetter) { fmt.Fprintln(alerts, d.Error) }})
 		f.log = f.ob.Log()
 		f.exec("CREATE TABLE holder (name VARCHAR(200) PRIMARY KEY, n INT)")
 		bus.On(f.bus.Consumer("Bank", bus.ConsumerConfig{}), unwell)
@@ -100,7 +100,7 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 		require.Error(t, refused)
 
 		for sink, text := range map[string]string{
-			"log": log.text(), "spans": fmt.Sprintf("%+v", spans.GetSpans()), "metrics": metricText(t, reader), "alerts": strings.Join(alerts, "\n"), "error": refused.Error(),
+			"log": log.text(), "spans": fmt.Sprintf("%+v", spans.GetSpans()), "metrics": metricText(t, reader), "alerts": alerts.text(), "error": refused.Error(),
 			"columns": f.texts("SELECT COALESCE(last_error, '') FROM bc_outbox_event") + f.texts("SELECT COALESCE(error_message, '') FROM bc_event_consume_log") + f.texts("SELECT COALESCE(error_message, '') FROM bc_delivery_attempt"),
 		} {
 			require.NotEmpty(t, text, sink)

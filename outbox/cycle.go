@@ -52,8 +52,8 @@ func (s *session) claimAll(ctx context.Context, where string, thorough bool) err
 	for ctx.Err() == nil {
 		s.patience.Reset(s.p.cfg.Lease)
 		room, window := s.lanes.Room()
-		size := min(s.free(), room, s.p.cfg.BatchSize)
-		if size < worth(min(s.most, window, s.p.cfg.BatchSize)) { // while there are more, a claim should be a good one
+		size := min(s.free(), room, s.size)
+		if size < worth(min(s.most, window, s.size)) { // while there are more, a claim should be a good one
 			select {
 			case <-s.settled:
 			case <-s.lanes.Freed():
@@ -72,6 +72,7 @@ func (s *session) claimAll(ctx context.Context, where string, thorough bool) err
 				return err
 			}
 		}
+		s.size = s.claimSize(c.full)
 		switch wait := s.lookout.wait(); {
 		case len(c.rows) > 0 && c.full:
 			front = false
@@ -91,6 +92,19 @@ func (s *session) claimAll(ctx context.Context, where string, thorough bool) err
 		}
 	}
 	return nil
+}
+
+const (
+	backlogClaim     = 5   // times BatchSize
+	mostBacklogClaim = 500 // unless BatchSize is more
+)
+
+// claimSize is how many events the next claim takes: in a backlog, larger ones cost less for each event.
+func (s *session) claimSize(backlog bool) int {
+	if !backlog {
+		return s.p.cfg.BatchSize
+	}
+	return max(s.p.cfg.BatchSize, min(backlogClaim*s.p.cfg.BatchSize, mostBacklogClaim))
 }
 
 // due says what is due: kinds of events, and deliveries that wait.

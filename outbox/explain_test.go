@@ -33,6 +33,9 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 			sent := testplan.Record(f.db, "bc_outbox_event", "bc_event_consume_log")
 			exercise(f, mine)
 			sent.Require(t, mine.db, scan, 25)
+			if dialect == "postgres" {
+				testplan.RequirePrepared(t, f.db, scan, 4)
+			}
 		})
 	}
 }

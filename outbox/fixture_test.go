@@ -147,15 +147,22 @@ func (f *fixture) deliveries() map[consumelog.Status]int {
 	return out
 }
 
+// begin starts a publisher that stop stops; its answer comes when it has ended.
+func (f *fixture) begin(cfg outbox.PublisherConfig) (stop func(), answer <-chan error) {
+	f.t.Helper()
+	p := f.publisher(cfg)
+	ctx, cancel := context.WithCancel(f.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	return cancel, done
+}
+
 // run starts a publisher that is stopped, and must drain, when the test ends.
 func (f *fixture) run(cfg outbox.PublisherConfig) {
 	f.t.Helper()
-	p := f.publisher(cfg)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
+	stop, done := f.begin(cfg)
 	f.t.Cleanup(func() {
-		cancel()
+		stop()
 		select {
 		case err := <-done:
 			if err != nil {
@@ -173,6 +180,14 @@ func (f *fixture) once() outbox.Report {
 	r, err := f.publisher(outbox.PublisherConfig{}).RunOnce(context.Background())
 	require.NoError(f.t, err)
 	return r
+}
+
+// wait leaves what has been saved to the consumer's retry queue, due and untried.
+func (f *fixture) wait(consumer string) {
+	f.t.Helper()
+	f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at) "+
+		"SELECT ?, event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0, created_at FROM bc_outbox_event WHERE status = 'NEW' ORDER BY id", consumer)
+	f.exec("UPDATE bc_outbox_event SET status = 'FAILED' WHERE status = 'NEW'")
 }
 
 // hurry makes everything that waits due now.

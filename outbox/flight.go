@@ -64,3 +64,20 @@ func pairsOf(flights []*flight) []dialect.Pair {
 	}
 	return pairs
 }
+
+// byVersion are flights with the same lock version: nearly always all.
+func byVersion(flights []*flight) map[int64][]*flight {
+	groups := make(map[int64][]*flight, 1)
+	for _, f := range flights {
+		groups[f.row.LockVersion] = append(groups[f.row.LockVersion], f)
+	}
+	return groups
+}
+
+func idsOf(flights []*flight) []int64 {
+	ids := make([]int64, len(flights))
+	for i, f := range flights {
+		ids[i] = f.row.OutboxID
+	}
+	return ids
+}

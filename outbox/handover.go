@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/uptrace/bun"
-
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
@@ -130,20 +128,21 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 // number is how many earlier events of the aggregate are open.
 func (s *session) leaseByID(ctx context.Context, ids []string) ([]eventrow.Row, error) {
 	o, as, hint := s.p.ob, " AS e", ""
+	db := o.stmts.On(o.db)
 	columns := eventrow.Columns(o.d) + ", (SELECT COUNT(*) FROM " + o.d.OpenBefore(table, "p", "e") + ")"
 	if o.d.Name == "mysql" {
 		as, hint = "", " FORCE INDEX (uk_event_id)"
 	}
 	lease := "UPDATE " + table + as + hint + " SET status = 'DISPATCHING', locked_by = ?, lock_version = 1, next_retry_at = " + o.d.After + ", updated_at = " + o.d.Now +
-		" WHERE event_id IN (?) AND status = 'NEW' AND lock_version = 0"
-	args := []any{s.p.owner, dialect.Micro(s.p.cfg.Lease), bun.List(ids)}
+		" WHERE event_id IN (?) AND CASE WHEN status = 'NEW' THEN 1 END = 1 AND lock_version = 0" // as in heldBy
+	args := []any{s.p.owner, dialect.Micro(s.p.cfg.Lease), ids}
 	if o.d.Name == "postgres" {
-		return eventrow.Read(ctx, o.db, lease+" RETURNING "+columns, args...)
+		return eventrow.Read(ctx, db, lease+" RETURNING "+columns, args...)
 	}
-	if _, err := o.db.ExecContext(ctx, lease, args...); err != nil {
+	if _, err := db.ExecContext(ctx, lease, args...); err != nil {
 		return nil, err
 	}
-	return eventrow.Read(ctx, o.db, "SELECT "+columns+" FROM "+table+" e"+hint+" WHERE e.event_id IN (?) AND e.status = 'DISPATCHING' AND e.locked_by = ? AND e.lock_version = 1", bun.List(ids), s.p.owner)
+	return eventrow.Read(ctx, db, "SELECT "+columns+" FROM "+table+" e"+hint+" WHERE e.event_id IN (?) AND e.status = 'DISPATCHING' AND e.locked_by = ? AND e.lock_version = 1", ids, s.p.owner)
 }
 
 // onlyOpen returns the rows in id order if no other event of their aggregates is open before

@@ -52,6 +52,25 @@ func TestCircuitSparesAttempts(t *testing.T) {
 	})
 }
 
+// A batch that runs one by one ends when the circuit opens.
+func TestCircuitEndsABatchThatRunsOneByOne(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		var calls atomic.Int64
+		bus.On(f.bus.Consumer("Away", bus.ConsumerConfig{Concurrency: 1}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
+			calls.Add(1)
+			return fmt.Errorf("ask: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+		})
+		for _, id := range ids(10) {
+			f.save(orderPaid{OrderID: id})
+		}
+		f.once()
+		require.EqualValues(t, 1+3, calls.Load(), "the batch, and three alone")
+		require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 3, consumelog.Pending: 7}, f.deliveries())
+	})
+}
+
 // A rate limit holds its own consumer back, and nobody else.
 func TestRateLimitHoldsOnlyItsConsumer(t *testing.T) {
 	t.Parallel()

@@ -68,10 +68,7 @@ func TestEarlierEventWithoutARowBlocksTheRetryQueue(t *testing.T) {
 		f.effects()
 		f.counting("A", bus.ConsumerConfig{})
 		f.leasedByAnother()
-		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id) " +
-			"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id FROM bc_outbox_event WHERE status = 'NEW'")
-		f.exec("UPDATE bc_outbox_event SET status = 'FAILED' WHERE status = 'NEW'")
-		f.exec("UPDATE bc_event_consume_log SET next_retry_at = (SELECT MIN(created_at) FROM bc_outbox_event)")
+		f.wait("A")
 		f.once()
 		require.Zero(t, f.count("SELECT COUNT(*) FROM effect"))
 		require.Equal(t, map[consumelog.Status]int{consumelog.Pending: 1}, f.deliveries())

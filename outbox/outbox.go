@@ -14,6 +14,7 @@ import (
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/instance"
+	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -102,6 +103,7 @@ type Outbox struct {
 	d       dialect.Dialect
 	cfg     Config
 	log     *consumelog.Log
+	stmts   *prepared.Statements
 	logger  *slog.Logger
 	tracer  trace.Tracer
 	metrics *telemetry.Metrics
@@ -135,7 +137,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	}
 	cfg = cfg.withDefaults()
 	ob := &Outbox{
-		db: db, d: d, cfg: cfg, log: log, logger: cfg.Logger, metrics: metrics,
+		db: db, d: d, cfg: cfg, log: log, stmts: prepared.New(db), logger: cfg.Logger, metrics: metrics,
 		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
 	}
 	ob.hook = &commitHook{ob: ob}

@@ -38,7 +38,7 @@ func (r registration) is(names []string) bool {
 
 // registrations reads the registry, and what the time is by the database's clock, in microseconds.
 func (o *Outbox) registrations(ctx context.Context, idb bun.IDB) (out []registration, now int64, err error) {
-	rows, err := idb.QueryContext(ctx, "SELECT "+o.d.Micros(o.d.Now)+", COALESCE(name, ''), COALESCE(event_types, '[]'), COALESCE(aliases, '[]'), "+
+	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT "+o.d.Micros(o.d.Now)+", COALESCE(name, ''), COALESCE(event_types, '[]'), COALESCE(aliases, '[]'), "+
 		"CASE WHEN paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.seen_at")+", 0), COALESCE(t.event_type, ''), COALESCE("+o.d.Micros("t.seen_at")+", 0) "+
 		"FROM (SELECT 1 AS one) AS o LEFT JOIN bc_consumer c ON 1 = 1 LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name")
 	if err != nil {

@@ -57,6 +57,16 @@ func (l *lines) text() string {
 	return l.all.String()
 }
 
+// unconnected is a fixture whose database may not answer, and its whole log.
+func unconnected(t *testing.T, db *bun.DB) (*fixture, *lines) {
+	t.Helper()
+	log := &lines{}
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	ob, err := outbox.New(db, outbox.Config{Logger: logger})
+	require.NoError(t, err)
+	return &fixture{t: t, db: db, ob: ob, bus: bus.New(db, bus.Config{Logger: logger}), log: ob.Log()}, log
+}
+
 // While the database is away Save returns the error to its caller, and Run says so once and keeps trying.
 func TestUnreachableDatabase(t *testing.T) {
 	t.Parallel()
@@ -68,13 +78,7 @@ func TestUnreachableDatabase(t *testing.T) {
 			direct.effects()
 			db, way := throughProxy(t, dialect, dsn)
 			way.Break(chaos.Fault{Kind: chaos.Reset}) // away from the beginning
-			log := &lines{}
-			f := &fixture{t: t, db: db}
-			var err error
-			f.ob, err = outbox.New(db, outbox.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
-			require.NoError(t, err)
-			f.bus = bus.New(db, bus.Config{Logger: slog.New(slog.DiscardHandler)})
-			f.log = f.ob.Log()
+			f, log := unconnected(t, db)
 			f.counting("Counter", bus.ConsumerConfig{})
 			f.run(outbox.PublisherConfig{Poll: 10 * time.Millisecond})
 			away, back := "the database does not answer as it should", "the database answers again"
@@ -97,20 +101,26 @@ func TestUnreachableDatabase(t *testing.T) {
 	}
 }
 
-// hushed makes the database silent after the first statement that begins as it says.
-type hushed struct {
-	after string
-	once  sync.Once
-	way   *chaos.Proxy
+// breaking breaks the way to the database before or after the first statement that says so.
+type breaking struct {
+	before, after string
+	fault         chaos.Fault
+	once          sync.Once
+	way           *chaos.Proxy
 }
 
-// BeforeQuery does nothing.
-func (h *hushed) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+// BeforeQuery breaks it before a statement.
+func (h *breaking) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
+	h.at(h.before, ev)
+	return ctx
+}
 
-// AfterQuery swallows what follows.
-func (h *hushed) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
-	if strings.HasPrefix(ev.Query, h.after) {
-		h.once.Do(func() { h.way.Break(chaos.Fault{Kind: chaos.BlackHole}) })
+// AfterQuery breaks it after a statement.
+func (h *breaking) AfterQuery(_ context.Context, ev *bun.QueryEvent) { h.at(h.after, ev) }
+
+func (h *breaking) at(part string, ev *bun.QueryEvent) {
+	if part != "" && strings.Contains(ev.Query, part) {
+		h.once.Do(func() { h.way.Break(h.fault) })
 	}
 }
 
@@ -118,22 +128,12 @@ func (h *hushed) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 // not hold it for ever.
 func TestSilentDatabaseAtTheStart(t *testing.T) {
 	t.Parallel()
-	dsn := testdb.DSN(t, "postgres") // whose driver has no limit of its own
-	direct := newFixture(t, migrated(t, dsn))
-	direct.effects()
-	db, way := throughProxy(t, "postgres", dsn)
-	db.AddQueryHook(&hushed{after: "INSERT INTO bc_consumer_type", way: way}) //nolint:staticcheck // the engine's own statements are to be seen
-	log := &lines{}
-	f := &fixture{t: t, db: db}
-	var err error
-	f.ob, err = outbox.New(db, outbox.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
-	require.NoError(t, err)
-	f.bus = bus.New(db, bus.Config{Logger: slog.New(slog.DiscardHandler)})
-	f.log = f.ob.Log()
+	hook := &breaking{after: "INSERT INTO bc_consumer_type", fault: chaos.Fault{Kind: chaos.BlackHole}}
+	direct, f, log := broken(t, "postgres", hook) // whose driver has no limit of its own
 	f.counting("Counter", bus.ConsumerConfig{})
 	f.run(outbox.PublisherConfig{Poll: 10 * time.Millisecond, Lease: time.Second})
 	f.eventually(func() bool { return log.count("the database does not answer as it should") == 1 }, "it says so")
-	way.Mend()
+	hook.way.Mend()
 	direct.save(orderPaid{OrderID: "1"})
 	f.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
 }
@@ -156,12 +156,9 @@ func TestDrainFinishesWhatRunsAndGivesBackTheRest(t *testing.T) {
 			all[i] = orderPaid{OrderID: id}
 		}
 		f.save(all...)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		p := f.publisher(outbox.PublisherConfig{})
-		go func() { done <- p.Run(ctx) }()
+		stop, done := f.begin(outbox.PublisherConfig{})
 		<-entered
-		cancel()
+		stop()
 		close(gate)
 		require.NoError(t, <-done)
 		finished := f.count("SELECT COUNT(*) FROM effect")
@@ -186,12 +183,9 @@ func TestDrainDoesNotWaitForEver(t *testing.T) {
 		return nil
 	})
 	f.save(orderPaid{OrderID: "1"})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	p := f.publisher(outbox.PublisherConfig{DrainTimeout: 50 * time.Millisecond})
-	go func() { done <- p.Run(ctx) }()
+	stop, done := f.begin(outbox.PublisherConfig{DrainTimeout: 50 * time.Millisecond})
 	<-entered
-	cancel()
+	stop()
 	require.ErrorContains(t, <-done, "handlers were still running 50ms after the end")
 	close(gate)
 }

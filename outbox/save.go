@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -36,15 +37,6 @@ var namespace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/bluec
 // error's text says which event, and what is wrong with it.
 var ErrInvalidEvent = errors.New("invalid event")
 
-// invalidEventError is an [ErrInvalidEvent] that says only what is wrong.
-type invalidEventError struct{ error }
-
-// Is makes it an [ErrInvalidEvent].
-func (invalidEventError) Is(target error) bool { return target == ErrInvalidEvent }
-
-// Unwrap is the mistake itself.
-func (e invalidEventError) Unwrap() error { return e.error }
-
 // Save stores the events in the caller's transaction. Nothing is stored, and the
 // transaction is still usable, if one of them is not valid; the error is an
 // [ErrInvalidEvent] and says which and why.
@@ -64,13 +56,17 @@ func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err 
 	rows := make([]newRow, len(events))
 	for i, e := range events {
 		if rows[i], err = o.prepare(ctx, e); err != nil {
-			return invalidEventError{fmt.Errorf("outbox: event %d of %d (%s): %w", i+1, len(events), typeOf(e), err)}
+			return kind.Of(fmt.Errorf("outbox: event %d of %d (%s): %w", i+1, len(events), typeOf(e), err), ErrInvalidEvent)
 		}
 	}
 	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].eventID), telemetry.String(telemetry.EventType, rows[0].eventType),
 		telemetry.String(telemetry.AggregateType, rows[0].aggregateType), telemetry.String(telemetry.AggregateID, rows[0].aggregateID))
 	query, args := o.insert(rows)
-	res, err := tx.ExecContext(ctx, query, args...)
+	exec := tx.ExecContext
+	if len(rows) == 1 { // the text of more is a different one for each number
+		exec = o.stmts.On(tx).ExecContext
+	}
+	res, err := exec(ctx, query, args...)
 	if err != nil {
 		return fmt.Errorf("outbox: save %s: %w", typeOf(events[0]), err)
 	}

@@ -18,6 +18,7 @@ type session struct {
 	lanes     *bus.Lanes
 	consumers []*bus.Consumer
 	aliases   map[string][]string
+	size      int // of the next claim
 	most      int // flights there may be: what is in the lanes, and what waits to be settled
 
 	mu      sync.Mutex
@@ -31,6 +32,7 @@ type session struct {
 	stop           chan struct{}
 	background     sync.WaitGroup
 	draining       atomic.Bool
+	doubt          atomic.Bool // something may be leased that is not in flight
 	claimed        atomic.Int64
 	retried        atomic.Int64
 	saidUnroutable sync.Map
@@ -49,13 +51,14 @@ func (p *Publisher) open() *session {
 		p: p, consumers: p.bus.Consumers(), aliases: make(map[string][]string),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
 		landing: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
-		outage: outage{logger: p.ob.logger},
+		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize,
 	}
 	for _, c := range s.consumers {
 		s.aliases[c.Name()] = c.Aliases()
 	}
 	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused, Types: s.typesOf})
 	s.most = s.lanes.Most() + settleBatch
+	p.sessions.Add(1)
 	s.background.Go(s.settleLoop)
 	s.background.Go(s.renewLoop)
 	return s
@@ -179,7 +182,7 @@ func (s *session) settleLanded() {
 		if err == nil {
 			s.announce(ctx, flights)
 		} else {
-			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "events could not be settled; they are claimed again when their leases expire", telemetry.Count, n, telemetry.Err, err)
+			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "events could not be settled; they are claimed again when the database answers, or their leases expire", telemetry.Count, n, telemetry.Err, err)
 		}
 		cancel()
 		s.mu.Lock()
@@ -188,6 +191,9 @@ func (s *session) settleLanded() {
 			f.cancel(nil)
 		}
 		s.mu.Unlock()
+		if err != nil {
+			s.doubt.Store(true)
+		}
 		signal(s.settled)
 	}
 }
@@ -275,7 +281,12 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 				full, next = true, s.p.cron.Next(time.Now())
 			}
 		}
-		err := s.patiently(ctx, func(ctx context.Context) error { return s.turn(ctx, handed, beat, full) })
+		err := s.patiently(ctx, func(ctx context.Context) error {
+			if err := s.release(ctx); err != nil {
+				return err
+			}
+			return s.turn(ctx, handed, beat, full)
+		})
 		if beat {
 			timer.Reset(s.p.cfg.Poll)
 		}
@@ -288,6 +299,7 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 			try = 0
 			continue
 		}
+		s.doubt.Store(true)
 		if try++; !s.outage.wait(ctx, err, try) {
 			return
 		}
@@ -315,6 +327,7 @@ func (s *session) once(ctx context.Context) error {
 
 // close drains: nothing new starts, what runs may finish, the rest is given back.
 func (s *session) close() error {
+	defer s.p.sessions.Add(-1)
 	s.draining.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), s.p.cfg.DrainTimeout)
 	defer cancel()

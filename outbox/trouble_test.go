@@ -82,10 +82,7 @@ func TestLeaseLostBeforeTheHandlerIsNoAttempt(t *testing.T) {
 				return bus.RetryAfter(errors.New("not now"), time.Millisecond)
 			})
 			f.save(orderPaid{OrderID: "slow"}, orderPaid{OrderID: "queued"})
-			f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts) " +
-				"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0 FROM bc_outbox_event ORDER BY id")
-			f.exec("UPDATE bc_outbox_event SET status = 'FAILED'")
-			f.hurry()
+			f.wait("A")
 			f.run(outbox.PublisherConfig{Lease: time.Hour, Poll: 10 * time.Millisecond})
 			<-entered
 			f.eventually(func() bool {
@@ -123,10 +120,7 @@ func TestOutageLongerThanALeaseIsNoAttempt(t *testing.T) {
 				return nil
 			}})
 			direct.save(orderPaid{OrderID: "1"})
-			direct.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts) " +
-				"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0 FROM bc_outbox_event")
-			direct.exec("UPDATE bc_outbox_event SET status = 'FAILED'")
-			direct.hurry()
+			direct.wait("A")
 			f.run(outbox.PublisherConfig{Lease: time.Second, Poll: 10 * time.Millisecond})
 			<-gone
 			direct.eventually(func() bool {
@@ -142,6 +136,129 @@ func TestOutageLongerThanALeaseIsNoAttempt(t *testing.T) {
 	}
 }
 
+// broken is an instance whose way to its database breaks as the hook says, with its log, and direct one
+// that has another way.
+func broken(t *testing.T, dialect string, hook *breaking) (direct, f *fixture, log *lines) {
+	t.Helper()
+	dsn := testdb.DSN(t, dialect)
+	direct = newFixture(t, migrated(t, dsn))
+	direct.effects()
+	db, way := throughProxy(t, dialect, dsn)
+	hook.way = way
+	db.AddQueryHook(hook) //nolint:staticcheck // the engine's own statements are to be seen
+	f, log = unconnected(t, db)
+	return direct, f, log
+}
+
+// What an instance has leased and does not know of, or could not settle, does not wait for the end of a
+// lease when the trouble is over. What the claim of a delivery has counted as an attempt is one.
+func TestLeasesLeftByTrouble(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]struct {
+		before, after string
+		kind          chaos.Kind
+		waiting       bool
+		says          string
+	}{
+		"claim that is stored":                   {after: "SET status = 'DISPATCHING'", kind: chaos.CutAfterCommit, says: "outbox: claim: "},
+		"claim that is not stored":               {after: "SET status = 'DISPATCHING'", kind: chaos.CutBeforeCommit, says: "outbox: claim: "},
+		"claim of deliveries that is stored":     {after: "status = 'PROCESSING', attempts = attempts + 1", kind: chaos.CutAfterCommit, waiting: true, says: "deliveries could not be claimed"},
+		"claim of deliveries that is not stored": {after: "status = 'PROCESSING', attempts = attempts + 1", kind: chaos.CutBeforeCommit, waiting: true, says: "deliveries could not be claimed"},
+		"event that cannot be settled":           {before: "SET status = 'SENT'", kind: chaos.Reset, says: "events could not be settled"},
+	} {
+		for _, dialect := range []string{"mysql", "postgres"} {
+			t.Run(name+"/"+dialect, func(t *testing.T) {
+				t.Parallel()
+				hook := &breaking{before: trouble.before, after: trouble.after, fault: chaos.Fault{Kind: trouble.kind}}
+				direct, f, log := broken(t, dialect, hook)
+				f.counting("A", bus.ConsumerConfig{})
+				direct.save(orderPaid{OrderID: "1"}, orderPaid{OrderID: "1", Seq: 1})
+				if trouble.waiting {
+					direct.wait("A")
+				}
+				f.run(outbox.PublisherConfig{Lease: time.Hour, Poll: 10 * time.Millisecond})
+				f.eventually(func() bool { return log.count(trouble.says) > 0 }, "it is in trouble")
+				hook.way.Mend()
+				direct.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 2 }, "they are settled, though the lease is long")
+				require.Equal(t, 2, direct.count("SELECT COUNT(*) FROM effect"))
+				require.Equal(t, 2, direct.count("SELECT SUM(attempts) FROM bc_event_consume_log"))
+				require.Zero(t, direct.count("SELECT COUNT(*) FROM bc_delivery_attempt"))
+			})
+		}
+	}
+}
+
+// A database that falls silent while a lane asks it, outside of a transaction, does not hold the lane for ever.
+func TestSilentDatabaseHoldsNoLane(t *testing.T) {
+	t.Parallel()
+	for name, silence := range map[string]struct {
+		before string
+		listen func(f *fixture)
+	}{
+		"what waits behind a failure": {"SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, '')", func(f *fixture) {
+			var calls atomic.Int64
+			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
+				if calls.Add(1) <= 2 { // together, and alone
+					return errHandler
+				}
+				return nil
+			})
+		}},
+		"before a handler without a transaction": {"SELECT event_id, status FROM bc_event_consume_log", func(f *fixture) {
+			bus.OnExternal(f.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bus.Message[orderPaid]) error { return nil })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hook := &breaking{before: silence.before, fault: chaos.Fault{Kind: chaos.BlackHole}}
+			direct, f, log := broken(t, "postgres", hook) // whose driver has no limit of its own
+			silence.listen(f)
+			direct.save(orderPaid{OrderID: "1"}, orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
+			f.run(outbox.PublisherConfig{Lease: time.Second, Poll: 10 * time.Millisecond})
+			f.eventually(func() bool { return log.count("the database does not answer as it should") > 0 }, "it is silent")
+			hook.way.Mend()
+			direct.eventually(func() bool {
+				direct.hurry()
+				return direct.statuses()[outbox.StatusSent] == 3
+			}, "the lane goes on")
+		})
+	}
+}
+
+// What RunOnce works on at the same time is not taken for what trouble has left.
+func TestTroubleTakesNothingFromRunOnce(t *testing.T) {
+	t.Parallel()
+	hook := &breaking{}
+	direct, f, log := broken(t, "mysql", hook)
+	entered, gate := make(chan struct{}, 2), make(chan struct{})
+	bus.OnExternal(f.bus.Consumer("Slow", bus.ConsumerConfig{}), func(_ context.Context, m bus.Message[orderPaid]) error {
+		if m.AggregateID == "slow" {
+			entered <- struct{}{}
+			<-gate
+		}
+		return nil
+	})
+	p := f.publisher(outbox.PublisherConfig{Lease: time.Hour, Poll: 10 * time.Millisecond})
+	direct.save(orderPaid{OrderID: "slow"})
+	var all sync.WaitGroup
+	all.Go(func() { _, _ = p.RunOnce(t.Context()) })
+	<-entered
+	ctx, stop := context.WithCancel(t.Context())
+	all.Go(func() { _ = p.Run(ctx) })
+	f.eventually(func() bool { return log.count("publisher runs") == 1 }, "both are at work")
+	hook.way.Break(chaos.Fault{Kind: chaos.Reset})
+	f.eventually(func() bool { return log.count("the database does not answer as it should") > 0 }, "it is in trouble")
+	hook.way.Mend()
+	direct.save(orderPaid{OrderID: "other"})
+	direct.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
+	require.Equal(t, 1, direct.count("SELECT lock_version FROM bc_outbox_event WHERE aggregate_id = 'slow'"), "nobody has touched it")
+	close(gate)
+	direct.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 2 }, "both are done")
+	require.Empty(t, entered, "it ran once")
+	stop()
+	all.Wait()
+}
+
 // However late an instance gives up leases that it has lost, and in whatever order, each is taken back
 // once: here two of them stand in the history under one number.
 func TestEachLostLeaseIsTakenBackOnce(t *testing.T) {
@@ -149,8 +266,7 @@ func TestEachLostLeaseIsTakenBackOnce(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
 		f.save(orderPaid{OrderID: "1"})
-		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at) " +
-			"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0, created_at FROM bc_outbox_event")
+		f.wait("A")
 		log, err := consumelog.New(db)
 		require.NoError(t, err)
 		lose := func() consumelog.Leased { // takes it over from whoever has it, and loses it at once

@@ -64,6 +64,9 @@ func (h *commitHook) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
 	case m.saved.Load(), time.Now().UnixNano() < h.loose.Load():
 		h.ob.Wake()
 	}
+	if m.saved.Load() {
+		h.ob.stmts.Learn(ctx) // here no transaction is open
+	}
 }
 
 // saved notes that the transaction of ctx has saved an event.

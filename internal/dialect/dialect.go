@@ -65,18 +65,16 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		ForUpdate:     " FOR UPDATE",
 		ByIndex:       "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
 		SelectsFreely: true,
-
-		micros: "(EXTRACT(EPOCH FROM %s) * 1000000)::bigint",
+		micros:        "(EXTRACT(EPOCH FROM %s) * 1000000)::bigint",
 	},
 	dialect.SQLite: {
 		Name:  "sqlite",
 		Now:   "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')",
 		After: "(strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000000.0) || ' seconds') || '000')",
 		At:    "(strftime('%Y-%m-%d %H:%M:%f', ? / 1000000.0, 'unixepoch') || '000')",
-		// One writer at a time: a transaction that writes has the whole database to itself.
+		// SkipLocked and ForUpdate are empty: a transaction that writes has the whole database to itself.
 		SelectsFreely: true,
-
-		micros: "(CAST(strftime('%%s', %[1]s) AS INTEGER) * 1000000 + CAST(substr(%[1]s || '000000', 21, 6) AS INTEGER))",
+		micros:        "(CAST(strftime('%%s', %[1]s) AS INTEGER) * 1000000 + CAST(substr(%[1]s || '000000', 21, 6) AS INTEGER))",
 	},
 }
 
@@ -159,6 +157,10 @@ func IDs(pairs []Pair) string {
 	}
 	return b.String() + ")"
 }
+
+// Under is a condition on rows e, always the same text: their ids, and the lock version that a writer
+// believes it holds on all of them.
+const Under = "e.id IN (?) AND e.lock_version = ?"
 
 // Keyed is the table, as e, in a statement that names rows by id. MySQL is told to look them up
 // by primary key: left alone it scans a small table, and scans that lock wait for each other.

@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/uptrace/bun"
-
 	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
@@ -49,9 +47,14 @@ func Select(d dialect.Dialect, from string) string {
 	return "SELECT " + Columns(d) + " FROM " + from
 }
 
+// querier runs queries.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
 // Read runs a query for [Columns], and perhaps a number more, which becomes Extra.
-func Read(ctx context.Context, idb bun.IDB, query string, args ...any) ([]Row, error) {
-	rows, err := idb.QueryContext(ctx, query, args...)
+func Read(ctx context.Context, db querier, query string, args ...any) ([]Row, error) {
+	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,26 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "UnknownCommit", nil,
 		},
 		{
+			"a claim of deliveries whose COMMIT is unknown is forgotten", "consumelog/lease.go",
+			"return claimed, fmt.Errorf(", "return nil, fmt.Errorf(",
+			engine, "LeasesLeftByTrouble", nil,
+		},
+		{
+			"what trouble has left leased is not given back", "outbox/orphan.go",
+			"|| !s.doubt.Swap(false) {", "|| true {",
+			engine, "LeasesLeftByTrouble", nil,
+		},
+		{
+			"a lane asks a silent database without a limit", "bus/parts.go",
+			"context.WithTimeout(ctx, ln.l.host.Lease)", "context.WithCancel(ctx)",
+			engine, "SilentDatabaseHoldsNoLane", nil,
+		},
+		{
+			"a consumer that only fails keeps all its workers", "bus/batch.go",
+			"if ln.fails() {\n\t\treturn 1", "if false {\n\t\treturn 1",
+			pure, "OneWorker", nil,
+		},
+		{
 			"no last look before COMMIT", "bus/deliver.go",
 			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.until() }):", "case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.until() }) && false:",
 			engine, "FrozenInstance|LostLease", nil,
@@ -43,9 +63,17 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"settling without token", "outbox/settle.go",
-			`const heldBy = "e.locked_by = ? AND e.status = 'DISPATCHING'"`, `const heldBy = "(1 = 1 OR e.locked_by = ?)"`,
+			`const heldBy = "e.locked_by = ? AND CASE WHEN`, `const heldBy = "(1 = 1 OR e.locked_by = ?) AND CASE WHEN 1 = 1 OR`,
 			engine, "LostLease",
-			[]edit{{"outbox/flight.go", "pairs[i] = f.pair()", "pairs[i] = dialect.Pair{ID: f.row.OutboxID}"}},
+			[]edit{
+				{"outbox/flight.go", "pairs[i] = f.pair()", "pairs[i] = dialect.Pair{ID: f.row.OutboxID}"},
+				{"internal/dialect/dialect.go", `const Under = "e.id IN (?) AND e.lock_version = ?"`, `const Under = "e.id IN (?) AND (1 = 1 OR e.lock_version = ?)"`},
+			},
+		},
+		{
+			"a statement is prepared behind a pooler", "internal/prepared/direct.go",
+			"return told == is, err", "return true, err",
+			engine, "BehindAPooler", nil,
 		},
 		{
 			"claims in REPEATABLE READ", "internal/dialect/dialect.go",
@@ -134,7 +162,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a narrow window takes no claim", "outbox/cycle.go",
-			"size < worth(min(s.most, window, s.p.cfg.BatchSize))", "size < worth(min(s.most, s.p.cfg.BatchSize)) && window >= 0",
+			"size < worth(min(s.most, window, s.size))", "size < worth(min(s.most, s.size)) && window >= 0",
 			engine, "NarrowWindow", nil,
 		},
 		{

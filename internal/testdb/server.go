@@ -83,18 +83,22 @@ func adminURL(dialect, dsn string) (*url.URL, error) {
 	return u, nil
 }
 
-// unavailable skips the test, or fails it if the dialect is required.
-func unavailable(t testing.TB, dialect string, err error) {
+// unavailable skips the test, or fails it if what is missing is required.
+func unavailable(t testing.TB, what string, err error) {
 	t.Helper()
-	debian := map[string]string{"mysql": "mariadb-server", "postgres": "postgresql"}[dialect]
-	msg := fmt.Sprintf("testdb: no %s here: %v (on Debian: apt-get install %s; or set BLUECONE_TEST_%s_DSN)", dialect, err, debian, strings.ToUpper(dialect))
-	if required(os.Getenv("BLUECONE_TEST_REQUIRE"), dialect) {
+	debian := map[string]string{"mysql": "mariadb-server", "postgres": "postgresql", "pgbouncer": "pgbouncer"}[what]
+	lend := ""
+	if slices.Contains(Dialects(), what) {
+		lend = "; or set BLUECONE_TEST_" + strings.ToUpper(what) + "_DSN"
+	}
+	msg := fmt.Sprintf("testdb: no %s here: %v (on Debian: apt-get install %s%s)", what, err, debian, lend)
+	if required(os.Getenv("BLUECONE_TEST_REQUIRE"), what) {
 		t.Fatal(msg)
 	}
 	t.Skip(msg)
 }
 
-// required reports whether a comma-separated list names the dialect.
-func required(list, dialect string) bool {
-	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == dialect })
+// required reports whether a comma-separated list names what is asked for.
+func required(list, what string) bool {
+	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == what })
 }

@@ -107,6 +107,22 @@ func DSN(t testing.TB, dialect string) string {
 	return srv.url(name)
 }
 
+// PoolerDSN is the way to the PostgreSQL database of a DSN by a PgBouncer that gives each transaction any
+// of a few connections.
+func PoolerDSN(t testing.TB, dsn string) string {
+	t.Helper()
+	database, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	pooler, err := dbserver.StartPooler(database)
+	if err != nil {
+		unavailable(t, "pgbouncer", err)
+	}
+	t.Cleanup(pooler.Stop)
+	return pooler.URL.String()
+}
+
 // OpenDSN opens another pool on the database of a URL, which is closed when the test ends. A pool
 // has at most 12 connections, 6 for SQLite.
 func OpenDSN(t testing.TB, dsn string) *bun.DB {

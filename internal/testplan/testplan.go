@@ -4,6 +4,7 @@ package testplan
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect"
 )
 
 // Recorder keeps one example of every shape of statement that touches one of its tables, the longest.
@@ -59,7 +61,7 @@ func (r *Recorder) Require(t testing.TB, db *bun.DB, bad *regexp.Regexp, least i
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, query := range r.shapes {
-		if plan := explain(t, db, query); bad.MatchString(plan) {
+		if plan := explain(t, db.DB, prefix(db)+query); bad.MatchString(plan) {
 			t.Errorf("this statement reads the history:\n%s\n%s", query[:min(len(query), 1500)], plan)
 		}
 	}
@@ -98,11 +100,61 @@ func Fill(t testing.TB, db *bun.DB, n int, id, consumer string) {
 	}
 }
 
-// explain is the database's plan for a statement, a line for each of its rows.
-func explain(t testing.TB, db *bun.DB, query string) string {
+// RequirePrepared does the same with what PostgreSQL has prepared for the connections of an idle pool,
+// planned for any values.
+func RequirePrepared(t testing.TB, db *bun.DB, bad *regexp.Regexp, least int) {
 	t.Helper()
-	verb := map[string]string{"mysql": "EXPLAIN ", "pg": "EXPLAIN ", "sqlite": "EXPLAIN QUERY PLAN "}[db.Dialect().Name().String()]
-	rows, err := db.DB.QueryContext(t.Context(), verb+query)
+	checked := make(map[string]bool)
+	for range db.Stats().OpenConnections {
+		conn, err := db.DB.Conn(t.Context())
+		require.NoError(t, err)
+		defer conn.Close() // at the end: each time another one
+		_, err = conn.ExecContext(t.Context(), "SET plan_cache_mode = force_generic_plan")
+		require.NoError(t, err)
+		rows, err := conn.QueryContext(t.Context(), "SELECT name, statement, array_length(parameter_types, 1) FROM pg_prepared_statements WHERE statement LIKE '%bc\\_%$1%'")
+		require.NoError(t, err)
+		defer rows.Close()
+		run := make(map[string]string)
+		for rows.Next() {
+			var name, text string
+			var values int
+			require.NoError(t, rows.Scan(&name, &text, &values))
+			run[text] = `EXPLAIN EXECUTE "` + name + `" (` + strings.TrimSuffix(strings.Repeat("NULL,", values), ",") + ")"
+		}
+		require.NoError(t, rows.Err())
+		for text, explains := range run {
+			if plan := explain(t, conn, explains); bad.MatchString(plan) || walks(plan) {
+				t.Errorf("this prepared statement reads the history, or all that is open:\n%s\n%s", text, plan)
+			}
+			checked[text] = true
+		}
+	}
+	require.Greater(t, len(checked), least, "prepared statements")
+}
+
+// walks reports whether a plan of PostgreSQL goes along a whole index: few entries when it is made,
+// and many when it is still used.
+func walks(plan string) bool {
+	lines := strings.Split(plan, "\n")
+	return slices.ContainsFunc(lines, func(l string) bool {
+		return strings.Contains(l, "Index ") && strings.Contains(l, "Scan ") && !strings.Contains(lines[slices.Index(lines, l)+1], "Index Cond")
+	})
+}
+
+func prefix(db *bun.DB) string {
+	if db.Dialect().Name() == dialect.SQLite {
+		return "EXPLAIN QUERY PLAN "
+	}
+	return "EXPLAIN "
+}
+
+// explain is the database's plan for a statement, a line for each of its rows.
+func explain(t testing.TB, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, query string,
+) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query)
 	require.NoError(t, err, query)
 	defer rows.Close()
 	columns, err := rows.Columns()

@@ -1,0 +1,106 @@
+package prepared
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"strconv"
+	"strings"
+
+	"github.com/uptrace/bun"
+)
+
+// Conn sends statements by way of a database or a transaction.
+type Conn struct {
+	s   *Statements
+	idb bun.IDB
+}
+
+// ExecContext runs a statement.
+func (c Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	stmt, values := c.find(ctx, query, args)
+	if stmt == nil {
+		return c.idb.ExecContext(ctx, query, values...)
+	}
+	res, err := c.idb.NewRaw(query, values...).Conn(&call{stmt: stmt, args: args}).Exec(ctx)
+	return res, c.s.notice(err)
+}
+
+// QueryContext runs a statement that answers rows.
+func (c Conn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	stmt, values := c.find(ctx, query, args)
+	if stmt == nil {
+		return c.idb.QueryContext(ctx, query, values...)
+	}
+	call := &call{stmt: stmt, args: args, asks: true}
+	if _, err := c.idb.NewRaw(query, values...).Conn(call).Exec(ctx); err != nil {
+		return nil, c.s.notice(err)
+	}
+	return call.rows, nil
+}
+
+// find returns the prepared statement, if there is one, and the values as bun takes them.
+func (c Conn) find(ctx context.Context, query string, args []any) (*sql.Stmt, []any) {
+	values := make([]any, len(args))
+	for i, a := range args {
+		switch list := a.(type) {
+		case []int64:
+			values[i] = bun.List(list)
+		case []string:
+			values[i] = bun.List(list)
+		default:
+			values[i] = a
+		}
+	}
+	stmt := c.s.find(query, args)
+	switch idb := c.idb.(type) {
+	case *bun.DB:
+		c.s.Learn(ctx) // for the next time
+	case bun.Tx:
+		if stmt != nil {
+			stmt = idb.Tx.StmtContext(ctx, stmt)
+		}
+	default:
+		return nil, values
+	}
+	return stmt, values
+}
+
+// call is what bun takes for the connection of one statement. It ignores the text that bun has made
+// for its hooks.
+type call struct {
+	bun.IConn
+	stmt *sql.Stmt
+	args []any
+	asks bool
+	rows *sql.Rows
+}
+
+// ExecContext runs the prepared statement.
+func (c *call) ExecContext(ctx context.Context, _ string, _ ...any) (res sql.Result, err error) {
+	if !c.asks {
+		return c.stmt.ExecContext(ctx, c.args...)
+	}
+	c.rows, err = c.stmt.QueryContext(ctx, c.args...) //nolint:rowserrcheck // the caller's
+	return driver.ResultNoRows, err
+}
+
+// bind writes a query as PostgreSQL takes it: $1 for the first ?, and an array for a list.
+func bind(query string, args []any) string {
+	var b strings.Builder
+	for i, part := range strings.Split(query, "?") {
+		if i == 0 {
+			b.WriteString(part)
+			continue
+		}
+		mark := "$" + strconv.Itoa(i)
+		switch args[i-1].(type) {
+		case []int64, []string:
+			before := strings.TrimSuffix(b.String(), "IN (")
+			b.Reset()
+			b.WriteString(before + "= ANY(")
+		}
+		b.WriteString(mark + part)
+	}
+	return b.String()
+}

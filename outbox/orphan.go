@@ -1,0 +1,37 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+)
+
+// release gives back, after trouble, what this instance has leased and does not work on: events of a
+// claim of which it never heard, and such as could not be settled. They would wait for the end of their
+// leases, and others of their aggregates with them.
+func (s *session) release(ctx context.Context) error {
+	if s.p.sessions.Load() > 1 || !s.doubt.Swap(false) { // what is another one's looks like nobody's
+		return nil
+	}
+	known := make(map[int64]bool) // before the database is asked: only this goroutine claims
+	for _, f := range s.inFlight() {
+		known[f.row.OutboxID] = true
+	}
+	o := s.p.ob
+	mine, err := o.idPairs(ctx, o.db, "SELECT e.id, e.lock_version FROM "+o.d.Due(table)+" WHERE e.status = 'DISPATCHING' AND e.locked_by = ? ORDER BY e.id", s.p.owner)
+	var orphans []*flight
+	for _, m := range mine {
+		if !known[m[0]] {
+			orphans = append(orphans, &flight{row: eventrow.Row{OutboxID: m[0], LockVersion: m[1]}})
+		}
+	}
+	if err == nil {
+		err = s.giveBack(ctx, orphans, StatusNew, 0, "")
+	}
+	if err != nil {
+		s.doubt.Store(true)
+		return fmt.Errorf("outbox: give back leased events: %w", err)
+	}
+	return nil
+}
