@@ -42,26 +42,48 @@ func (l *Log) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery, leases 
 	if !l.d.SelectsFreely {
 		return l.markByValue(ctx, tx, ds)
 	}
-	type alike struct {
-		consumer string
-		attempts int
-		version  int64
-	}
-	groups := make(map[alike][]int64) // nearly always one
-	for i, d := range ds {
-		same := alike{d.Consumer, d.Attempts, leases[i].Version}
-		groups[same] = append(groups[same], leases[i].ID)
-	}
-	for same, ids := range groups {
-		res, err := l.stmts.On(tx).ExecContext(ctx, insertInto+") "+fromEvents+" FROM "+eventTable+" AS e WHERE "+dialect.Under+inOrder, same.consumer, same.attempts, ids, same.version)
-		if err != nil {
-			return fmt.Errorf("consume log: mark deliveries: %w", err)
-		}
-		if err := heldAll(res, len(ids)); err != nil {
+	for len(ds) > 0 { // in their order, which the log keeps
+		n := alike(ds)
+		if err := l.markByLease(ctx, tx, ds[0], leases[:n]); err != nil {
 			return err
 		}
+		ds, leases = ds[n:], leases[n:]
 	}
 	return nil
+}
+
+// alike is how many deliveries, from the first, differ only in their event: nearly always all.
+func alike(ds []Delivery) int {
+	for i, d := range ds {
+		if d.Consumer != ds[0].Consumer || d.Attempts != ds[0].Attempts {
+			return i
+		}
+	}
+	return len(ds)
+}
+
+// markByLease marks the events under leases for the consumer of like.
+func (l *Log) markByLease(ctx context.Context, tx bun.Tx, like Delivery, leases []dialect.Pair) error {
+	exec, where, args := tx.ExecContext, dialect.IDs(leases), []any{like.Consumer, like.Attempts}
+	if ids, version := sameVersion(leases); ids != nil {
+		exec, where, args = l.stmts.On(tx).ExecContext, dialect.Under, append(args, ids, version)
+	}
+	res, err := exec(ctx, insertInto+") "+fromEvents+" FROM "+eventTable+" AS e WHERE "+where+inOrder, args...)
+	if err != nil {
+		return fmt.Errorf("consume log: mark deliveries: %w", err)
+	}
+	return heldAll(res, len(leases))
+}
+
+// sameVersion returns the ids of leases that all have one version, or else nil.
+func sameVersion(leases []dialect.Pair) (ids []int64, version int64) {
+	for _, p := range leases {
+		if p.Version != leases[0].Version {
+			return nil, 0
+		}
+		ids = append(ids, p.ID)
+	}
+	return ids, leases[0].Version
 }
 
 // A row by values, or by what stands in its event: a list of ids is less to parse. The defaults of the

@@ -46,6 +46,22 @@ func (f *fixture) leasedByAnother() {
 	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', lock_version = 1, next_retry_at = " + later + " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event) AS first)")
 }
 
+// The log has the deliveries of an aggregate in order, also those of one transaction whose events were
+// leased before, some more often than others.
+func TestLogKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2}, orderPaid{OrderID: "1", Seq: 3}, orderPaid{OrderID: "1", Seq: 4}, orderPaid{OrderID: "1", Seq: 5})
+		f.exec("UPDATE bc_outbox_event SET lock_version = CASE id % 5 WHEN 1 THEN 2 WHEN 2 THEN 0 WHEN 3 THEN 2 WHEN 4 THEN 4 ELSE 6 END")
+		f.once()
+		require.Equal(t, 5, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'SUCCESS' AND created_at = updated_at"), "at the first go")
+		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_event_consume_log a JOIN bc_event_consume_log b ON b.outbox_id > a.outbox_id AND (b.id < a.id OR b.consumed_at < a.consumed_at)"))
+	})
+}
+
 // Two instances never work on two events of one aggregate at the same time.
 func TestNoInstanceClaimsBehindAnother(t *testing.T) {
 	t.Parallel()

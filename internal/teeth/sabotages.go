@@ -47,6 +47,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "SilentDatabaseHoldsNoLane", nil,
 		},
 		{
+			"the log does not keep the order of an aggregate", "consumelog/direct.go",
+			"\" ORDER BY e.id\"", "\" ORDER BY e.id DESC\"",
+			engine, "LogKeepsTheOrder", nil,
+		},
+		{
 			"a consumer that only fails keeps all its workers", "bus/batch.go",
 			"if ln.fails() {\n\t\treturn 1", "if false {\n\t\treturn 1",
 			pure, "OneWorker", nil,
