@@ -82,7 +82,10 @@ func (a *Alerter) Run(ctx context.Context) error {
 	return err
 }
 
-// RunOnce looks at once, and sends what is due. It answers an error while another instance is at it.
+// ErrBusy means that the job is at work already, here or in another instance.
+var ErrBusy = schedule.ErrBusy
+
+// RunOnce looks at once, and sends what is due. It answers [ErrBusy] while the job is at work already.
 func (a *Alerter) RunOnce(ctx context.Context) (Report, error) {
 	err := a.checkClock(ctx)
 	rep, e := a.jobs.RunNow(ctx, JobCode)

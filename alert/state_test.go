@@ -12,7 +12,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/alert"
-	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -106,7 +105,7 @@ func TestTwoInstancesAtOnceWriteOneMessage(t *testing.T) {
 		require.Equal(t, 3, n)
 		for { // and whoever is refused the lease leaves it to the one who has it
 			_, err := all[0].RunOnce(t.Context())
-			if !errors.Is(err, schedule.ErrBusy) {
+			if !errors.Is(err, alert.ErrBusy) {
 				require.NoError(t, err)
 				break
 			}

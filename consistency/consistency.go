@@ -209,8 +209,11 @@ type pass struct {
 
 type passKey struct{}
 
-// RunOnce runs the named checks at once, or all of them. It answers an error while another
-// instance is at it.
+// ErrBusy means that the job is at work already, here or in another instance.
+var ErrBusy = schedule.ErrBusy
+
+// RunOnce runs the named checks at once, or all of them. It answers [ErrBusy] while the job is at
+// work already.
 func (s *Consistency) RunOnce(ctx context.Context, names ...string) (Report, error) {
 	if err := s.known(names); err != nil {
 		return nil, err

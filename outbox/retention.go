@@ -119,8 +119,11 @@ func (r *Retention) RunNow(ctx context.Context) (counts map[string]int64, err er
 	return rep.Counts, err
 }
 
-// RunOnce cleans up at once and tells how many events went. It answers an error while
-// another instance is at it.
+// ErrRetentionBusy means that the job is at work already, here or in another instance.
+var ErrRetentionBusy = schedule.ErrBusy
+
+// RunOnce cleans up at once and tells how many events went. It answers [ErrRetentionBusy] while
+// the job is at work already.
 func (r *Retention) RunOnce(ctx context.Context) (removed int64, err error) {
 	rep, err := r.jobs.RunNow(ctx, RetentionJob)
 	return rep.Counts["removed"], err

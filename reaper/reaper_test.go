@@ -226,7 +226,7 @@ func TestOneRunInTheWholeDeployment(t *testing.T) {
 			total += n
 		}
 		for err := range refused {
-			require.ErrorContains(t, err, "is running already")
+			require.ErrorIs(t, err, reaper.ErrBusy)
 		}
 		require.Equal(t, int64(20), total, "each once")
 	})

@@ -170,8 +170,8 @@ func TestStoryPassesOnEveryDatabase(t *testing.T) {
 			require.Regexp(t, `(?m)^`+scenario+` .*PASS$`, stdout)
 		}
 		require.NotContains(t, stdout, "FAIL")
-		code, _, stderr = program(t, nil, "--dsn", dsn)
-		require.Equal(t, 0, code, "a second time on the same database: %s", stderr)
+		code, stdout, stderr = program(t, nil, "--dsn", dsn)
+		require.Equal(t, 0, code, "a second time on the same database: %s\n%s", stderr, stdout)
 	})
 }
 

@@ -237,27 +237,6 @@ func (s Stats) Open() int64 {
 		s.Deliveries[consumelog.Pending] + s.Deliveries[consumelog.Processing] + s.Deliveries[consumelog.Failed]
 }
 
-// ErrNoJob means that there is no job of that code.
-var ErrNoJob = errors.New("there is no such job")
-
-// RunJob runs a job once and answers its report.
-func (a *App) RunJob(ctx context.Context, code string) (any, error) {
-	switch code {
-	case "outbox_publisher":
-		return a.Publisher.RunOnce(ctx)
-	case reaper.JobCode:
-		return a.Reaper.RunOnce(ctx)
-	case consistency.JobCode:
-		return a.Consistency.RunOnce(ctx)
-	case outbox.RetentionJob:
-		removed, err := a.Retention.RunOnce(ctx)
-		return map[string]int64{"removed": removed}, err
-	case alert.JobCode:
-		return a.Alerter.RunOnce(ctx)
-	}
-	return nil, fmt.Errorf("%w: %q; the jobs are outbox_publisher, %s, %s, %s and %s", ErrNoJob, code, reaper.JobCode, consistency.JobCode, outbox.RetentionJob, alert.JobCode)
-}
-
 // Verify lists broken invariants of all modules.
 func (a *App) Verify(ctx context.Context) ([]string, error) {
 	money, err := a.Wallet.Verify(ctx)

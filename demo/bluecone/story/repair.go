@@ -34,7 +34,7 @@ func lockTimeout(ctx context.Context, w *world) error {
 		}
 		w.step("one order is abandoned; the other is paid, but WalletConsumer fails and is in backoff")
 		err = until(ctx, "the abandoned order's locks to be released", func() (bool, error) {
-			if _, err := app.Reaper.RunOnce(ctx); err != nil {
+			if _, err := app.Reap(ctx); err != nil {
 				return false, err
 			}
 			got, err := assets(ctx, app, u.UserID)
@@ -88,9 +88,9 @@ func lostEvent(ctx context.Context, w *world) error {
 		if err := w.expectAssets(ctx, app, u.UserID, line(9000, 1000, 0, 300, 200, "LOCKED")); err != nil {
 			return err
 		}
-		report, err := app.Consistency.RunOnce(ctx, "order.paid")
+		report, err := app.Repair(ctx, "order.paid")
 		for deadline := time.Now().Add(5 * time.Second); err == nil && report["order.paid"].Found == 0 && time.Now().Before(deadline); { // it leaves alone what is only just paid
-			report, err = app.Consistency.RunOnce(ctx, "order.paid")
+			report, err = app.Repair(ctx, "order.paid")
 		}
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func lostEvent(ctx context.Context, w *world) error {
 		if err := quiet(ctx, app); err != nil {
 			return err
 		}
-		again, err := app.Consistency.RunOnce(ctx, "order.paid")
+		again, err := app.Repair(ctx, "order.paid")
 		if err != nil {
 			return err
 		}
