@@ -45,7 +45,7 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 func exercise(f, mine *fixture) {
 	mine.effects()
 	f.counting("A", bus.ConsumerConfig{})
-	bus.On(f.bus.Consumer("B", bus.ConsumerConfig{MaxAttempts: 2}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+	bus.On(f.bus.Consumer("B", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
 		if m.Payload.Seq%5 == 1 && m.Attempt == 1 {
 			return errors.New("not yet")
 		}
