@@ -1,6 +1,9 @@
 package bus
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // firstBatch is for a handler of which nobody knows yet how long it takes: a slow one is known soon.
 const firstBatch = 4
@@ -36,6 +39,7 @@ func (ln *lane) observe(each time.Duration) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	each = max(each, time.Microsecond)
+	ln.usual = (3*cmp.Or(ln.usual, each) + each) / 4
 	switch {
 	case ln.perEvent == 0:
 		ln.perEvent = each

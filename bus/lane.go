@@ -40,7 +40,8 @@ type lane struct {
 	pace     pace
 	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first
 	overhead time.Duration // moving average of the time a transaction takes beside its handlers
-	service  time.Duration // moving average of the time an event takes a worker, with all that goes on around its handler
+	usual    time.Duration // the same as perEvent, but one slow call changes little
+	turn     time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
 }
 
 func newLane(l *Lanes, c *Consumer, limit int) *lane {
@@ -134,8 +135,11 @@ func (ln *lane) resume() {
 }
 
 const (
-	// patience is how long, all in all, lanes that have run dry wait for one that is full.
-	patience = time.Second
+	// patience is how long, all in all, lanes that have run dry wait for one that is full, and patientTurns
+	// is for how many of its batches at least: many instances on one machine make every batch slow, and
+	// the way through the consume log would make all of them slower.
+	patience     = time.Second
+	patientTurns = 20
 	// hopeless is how long a lane must take for half its queue for nobody to wait for it, if it is
 	// also several times slower than those who wait: a machine under load makes all of them slow.
 	hopeless = time.Second / 10
@@ -146,7 +150,7 @@ const (
 func (ln *lane) dry() (each time.Duration, ok bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.service, !ln.behind && ln.running == 0 && len(ln.queue) == 0 && !ln.halted()
+	return ln.usual, !ln.behind && ln.running == 0 && len(ln.queue) == 0 && !ln.halted()
 }
 
 // room tells how many more deliveries the lane takes, and how many when it is empty. If others
@@ -164,8 +168,8 @@ func (ln *lane) room(dry []time.Duration) (free, window int) {
 	} else {
 		ln.debt += passed
 		half := len(ln.queue) / 2
-		slow := ln.service > slower*slices.Min(dry) && time.Duration(half/ln.limit)*ln.service > hopeless
-		ln.behind = ln.behind || ((ln.debt > patience || slow || ln.pace.takes(half) > hopeless) && !ln.closed)
+		slow := ln.usual > slower*slices.Min(dry) && time.Duration(half/ln.limit)*ln.usual > hopeless
+		ln.behind = ln.behind || ((ln.debt > max(patience, patientTurns*ln.turn) || slow || ln.pace.takes(half) > hopeless) && !ln.closed)
 	}
 	if ln.behind || ln.halted() {
 		return math.MaxInt, math.MaxInt
@@ -180,8 +184,8 @@ func (ln *lane) work(batch []*delivery) {
 	ln.run(ln.l.work, batch)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	each := time.Since(began) / time.Duration(len(batch))
-	ln.service = (3*cmp.Or(ln.service, each) + each) / 4
+	took := time.Since(began)
+	ln.turn = (3*cmp.Or(ln.turn, took) + took) / 4
 	ln.running--
 	for _, d := range batch {
 		delete(ln.busy, d.aggregate())

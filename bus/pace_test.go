@@ -101,3 +101,49 @@ func TestOneWorkerForAConsumerThatFails(t *testing.T) {
 	ln.accepted(1)
 	require.Equal(t, 4, ln.workers())
 }
+
+// A full lane falls behind those that are dry if its handler is slower than theirs, or if they have waited
+// for many of its batches: not because everything is slow.
+func TestWhenALaneFallsBehind(t *testing.T) {
+	t.Parallel()
+	const quick = 200 * time.Microsecond
+	for name, c := range map[string]struct {
+		each, others, turn time.Duration
+		looks              int // a third of the patience apart
+		behind             bool
+	}{
+		"its handler takes as long as others": {each: quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
+		"its handler is slow":                 {each: 20 * time.Millisecond, others: quick, turn: 80 * time.Millisecond, looks: 1, behind: true},
+		"all handlers are slow":               {each: 20 * time.Millisecond, others: 10 * time.Millisecond, turn: 80 * time.Millisecond, looks: 1},
+		"its handler is slower, but not slow": {each: 5 * quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
+		"others wait for too long":            {each: quick, others: quick, turn: 20 * time.Millisecond, looks: 4, behind: true},
+		"its transactions are slow":           {each: quick, others: quick, turn: time.Second, looks: 4},
+		"they wait for too long for those":    {each: quick, others: quick, turn: time.Second, looks: 61, behind: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := ConsumerConfig{}.withDefaults()
+			ln := &lane{
+				c: &Consumer{cfg: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
+				limit: 4, window: 200, queue: make([]*delivery, 150), usual: c.each, turn: c.turn,
+			}
+			for range c.looks {
+				ln.looked = time.Now().Add(-patience / 3)
+				ln.room([]time.Duration{2 * c.others, c.others})
+			}
+			require.Equal(t, c.behind, ln.behind)
+		})
+	}
+}
+
+// One slow call of a handler does not make it a slow one, and how long its transaction takes does not at all.
+func TestUsualTimeOfAHandler(t *testing.T) {
+	t.Parallel()
+	ln := &lane{}
+	for range 10 {
+		ln.observe(time.Millisecond)
+	}
+	ln.observe(9 * time.Millisecond)
+	require.Equal(t, 7*time.Millisecond, ln.perEvent, "its next batch is smaller at once")
+	require.Equal(t, 3*time.Millisecond, ln.usual)
+}
