@@ -72,7 +72,7 @@ func (ln *lane) claim(ctx context.Context, most int) ([]consumelog.Leased, error
 	}
 	var lost []int64
 	err = ln.insist(ctx, func(ctx context.Context) (err error) {
-		lost, err = ln.l.bus.log.Renew(ctx, ln.l.host.Instance, ln.l.host.Lease, claimed)
+		lost, err = ln.l.bus.log.Lost(ctx, ln.l.host.Instance, claimed)
 		return err
 	})
 	if err != nil {

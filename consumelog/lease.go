@@ -248,33 +248,63 @@ func (l *Log) Finish(ctx context.Context, idb bun.IDB, owner string, ds []Leased
 	return heldAll(res, len(ds))
 }
 
-// Renew prolongs the leases and reports which of them, by row id, are lost.
+// Renew prolongs leases, and tells which are lost, by their ids. It waits for nobody: a row that somebody
+// writes is being finished by its handler's transaction, which may take long, or is lost in a moment.
 func (l *Log) Renew(ctx context.Context, owner string, lease time.Duration, ds []Leased) (lost []int64, err error) {
 	if len(ds) == 0 {
 		return nil, nil
 	}
-	if _, err := l.db.ExecContext(ctx, l.d.UpdateIDs(table, pairsOf(ds), "next_retry_at = "+l.d.After, heldBy), dialect.Micro(lease), owner); err != nil {
-		return nil, fmt.Errorf("consume log: renew leases: %w", err)
-	}
-	rows, err := l.db.QueryContext(ctx, "SELECT e.id FROM "+l.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(ds))+" AND "+heldBy, owner)
+	err = l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
+		free, err := l.held(ctx, tx, owner, ds, l.d.SkipLocked)
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, l.d.UpdateIDs(table, free, "next_retry_at = "+l.d.After, "1 = 1"), dialect.Micro(lease))
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("consume log: renew leases: %w", err)
 	}
-	defer rows.Close()
-	held := make(map[int64]bool, len(ds))
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("consume log: renew leases: %w", err)
-		}
-		held[id] = true
+	return l.lost(ctx, owner, ds, "")
+}
+
+// Lost tells which leases are lost, by their ids, when whoever writes about them has ended.
+func (l *Log) Lost(ctx context.Context, owner string, ds []Leased) (lost []int64, err error) {
+	return l.lost(ctx, owner, ds, l.d.ForUpdate)
+}
+
+func (l *Log) lost(ctx context.Context, owner string, ds []Leased, lock string) (lost []int64, err error) {
+	held, err := l.held(ctx, l.db, owner, ds, lock)
+	if err != nil {
+		return nil, fmt.Errorf("consume log: look up leases: %w", err)
+	}
+	mine := make(map[int64]bool, len(held))
+	for _, p := range held {
+		mine[p.ID] = true
 	}
 	for _, d := range ds {
-		if !held[d.ID] {
+		if !mine[d.ID] {
 			lost = append(lost, d.ID)
 		}
 	}
-	return lost, rows.Err()
+	return lost, nil
+}
+
+// held are the ids of the leases that owner still has.
+func (l *Log) held(ctx context.Context, idb bun.IDB, owner string, ds []Leased, lock string) (held []dialect.Pair, err error) {
+	rows, err := idb.QueryContext(ctx, "SELECT e.id FROM "+l.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(ds))+" AND "+heldBy+" ORDER BY e.id"+lock, owner)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p dialect.Pair
+		if err := rows.Scan(&p.ID); err != nil {
+			return nil, err
+		}
+		held = append(held, p)
+	}
+	return held, rows.Err()
 }
 
 // Due is a condition, and its arguments, that holds when a delivery of one of the names is due: each

@@ -130,23 +130,32 @@ const heldBy = "e.locked_by = ? AND CASE WHEN e.status = 'DISPATCHING' THEN 1 EN
 
 // lockMine locks the rows that are still leased by this instance under the flights' tokens.
 func (s *session) lockMine(ctx context.Context, tx bun.Tx, flights []*flight) ([]*flight, error) {
-	o := s.p.ob
-	rows, err := tx.QueryContext(ctx, "SELECT e.id FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(flights))+" AND "+heldBy+" ORDER BY e.id"+o.d.ForUpdate, s.p.owner)
+	held, err := s.held(ctx, tx, flights, s.p.ob.d.ForUpdate)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
+	}
+	mine := slices.DeleteFunc(slices.Clone(flights), func(f *flight) bool { return !held[f.row.OutboxID] })
+	s.countLost(ctx, len(flights)-len(mine))
+	return mine, nil
+}
+
+// held tells which flights' leases this instance still has, by the ids of their events.
+func (s *session) held(ctx context.Context, idb bun.IDB, flights []*flight, lock string) (map[int64]bool, error) {
+	o := s.p.ob
+	rows, err := idb.QueryContext(ctx, "SELECT e.id FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(flights))+" AND "+heldBy+" ORDER BY e.id"+lock, s.p.owner)
+	if err != nil {
+		return nil, err
 	}
 	defer rows.Close()
 	held := make(map[int64]bool, len(flights))
 	for rows.Next() {
 		var id int64
 		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("lock: %w", err)
+			return nil, err
 		}
 		held[id] = true
 	}
-	mine := slices.DeleteFunc(slices.Clone(flights), func(f *flight) bool { return !held[f.row.OutboxID] })
-	s.countLost(ctx, len(flights)-len(mine))
-	return mine, rows.Err()
+	return held, rows.Err()
 }
 
 // write ends leases with a status. Rows that are no longer ours stay as they are.
@@ -273,7 +282,8 @@ func (s *session) announce(ctx context.Context, flights []*flight) {
 	}
 }
 
-// renew prolongs the leases of all flights. A flight whose lease is lost is cancelled.
+// renew prolongs the leases of all flights. A flight whose lease is lost is cancelled. It waits for nobody:
+// a row that somebody writes is being settled, or is lost in a moment.
 func (s *session) renew(ctx context.Context) error {
 	flights := s.inFlight()
 	if len(flights) == 0 {
@@ -281,33 +291,33 @@ func (s *session) renew(ctx context.Context) error {
 	}
 	o := s.p.ob
 	var now int64
-	if err := o.db.QueryRowContext(ctx, "SELECT "+o.d.Micros(o.d.Now)).Scan(&now); err != nil {
-		return fmt.Errorf("outbox: renew leases: %w", err)
-	}
-	_, err := o.db.ExecContext(ctx, o.d.UpdateIDs(table, pairsOf(flights), "next_retry_at = "+o.d.After, heldBy), dialect.Micro(s.p.cfg.Lease), s.p.owner)
-	if err != nil {
-		return fmt.Errorf("outbox: renew leases: %w", err)
-	}
-	rows, err := o.db.QueryContext(ctx, "SELECT e.id FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(flights))+" AND "+heldBy, s.p.owner)
-	if err != nil {
-		return fmt.Errorf("outbox: renew leases: %w", err)
-	}
-	defer rows.Close()
-	held := make(map[int64]bool, len(flights))
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return fmt.Errorf("outbox: renew leases: %w", err)
+	var renewed map[int64]bool
+	err := o.inTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+		if err = tx.QueryRowContext(ctx, "SELECT "+o.d.Micros(o.d.Now)).Scan(&now); err != nil {
+			return err
 		}
-		held[id] = true
+		if renewed, err = s.held(ctx, tx, flights, o.d.SkipLocked); err != nil || len(renewed) == 0 {
+			return err
+		}
+		pairs := make([]dialect.Pair, 0, len(renewed))
+		for id := range renewed {
+			pairs = append(pairs, dialect.Pair{ID: id})
+		}
+		_, err = tx.ExecContext(ctx, o.d.UpdateIDs(table, pairs, "next_retry_at = "+o.d.After, "1 = 1"), dialect.Micro(s.p.cfg.Lease))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
-	if err := rows.Err(); err != nil {
+	held, err := s.held(ctx, o.db, flights, "")
+	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
 	for _, f := range flights {
-		if held[f.row.OutboxID] {
+		switch {
+		case renewed[f.row.OutboxID]:
 			f.until.Store(now + dialect.Micro(s.p.cfg.Lease))
-		} else if f.open.Load() > 0 {
+		case !held[f.row.OutboxID] && f.open.Load() > 0:
 			f.cancel(errLeaseLost)
 		}
 	}

@@ -47,6 +47,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "SilentDatabaseHoldsNoLane", nil,
 		},
 		{
+			"renewing waits for a handler's transaction", "consumelog/lease.go",
+			"l.held(ctx, tx, owner, ds, l.d.SkipLocked)", "l.held(ctx, tx, owner, ds, l.d.ForUpdate)",
+			engine, "HoldsUpNoRenewal", nil,
+		},
+		{
 			"the log does not keep the order of an aggregate", "consumelog/direct.go",
 			"\" ORDER BY e.id\"", "\" ORDER BY e.id DESC\"",
 			engine, "LogKeepsTheOrder", nil,
