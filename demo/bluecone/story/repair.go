@@ -32,6 +32,14 @@ func lockTimeout(ctx context.Context, w *world) error {
 		if _, err := app.Orders.Pay(ctx, paid.OrderID, "pay-"+paid.OrderID, false); err != nil {
 			return err
 		}
+		inBackoff := line(9000, 1000, 0, 345, 0, "USED")
+		err = until(ctx, "coupon and points of the paid order", func() (bool, error) {
+			got, err := assets(ctx, app, paying.UserID)
+			return got == inBackoff, err
+		})
+		if err != nil {
+			return err
+		}
 		w.step("one order is abandoned; the other is paid, but WalletConsumer fails and is in backoff")
 		err = until(ctx, "the abandoned order's locks to be released", func() (bool, error) {
 			if _, err := app.Reap(ctx); err != nil {
@@ -47,7 +55,7 @@ func lockTimeout(ctx context.Context, w *world) error {
 		if err := w.expectAssets(ctx, app, u.UserID, untouched); err != nil {
 			return err
 		}
-		if err := w.expectAssets(ctx, app, paying.UserID, line(9000, 1000, 0, 345, 0, "USED")); err != nil {
+		if err := w.expectAssets(ctx, app, paying.UserID, inBackoff); err != nil {
 			return err
 		}
 		return w.payAfterAll(ctx, app, abandoned, paying.UserID)
