@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ type ClaimQuery struct {
 // Claim leases due deliveries of one consumer, of the types it handles here, and
 // counts their attempt. Those that
 // an earlier event of their aggregate still blocks are put off instead, uncounted.
-// An error with deliveries means that it is unknown whether they are leased: [Log.Renew] tells.
+// An error with deliveries means that it is unknown whether they are leased: [Log.Lost] tells.
 func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
 	var claimed []Leased
 	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
@@ -259,7 +260,7 @@ func (l *Log) Renew(ctx context.Context, owner string, lease time.Duration, ds [
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, l.d.UpdateIDs(table, free, "next_retry_at = "+l.d.After, "1 = 1"), dialect.Micro(lease))
+		_, err = tx.ExecContext(ctx, l.d.UpdateIDs(table, dialect.Pairs(free), "next_retry_at = "+l.d.After, "1 = 1"), dialect.Micro(lease))
 		return err
 	})
 	if err != nil {
@@ -278,33 +279,18 @@ func (l *Log) lost(ctx context.Context, owner string, ds []Leased, lock string) 
 	if err != nil {
 		return nil, fmt.Errorf("consume log: look up leases: %w", err)
 	}
-	mine := make(map[int64]bool, len(held))
-	for _, p := range held {
-		mine[p.ID] = true
-	}
 	for _, d := range ds {
-		if !mine[d.ID] {
+		if _, mine := slices.BinarySearch(held, d.ID); !mine {
 			lost = append(lost, d.ID)
 		}
 	}
 	return lost, nil
 }
 
-// held are the ids of the leases that owner still has.
-func (l *Log) held(ctx context.Context, idb bun.IDB, owner string, ds []Leased, lock string) (held []dialect.Pair, err error) {
-	rows, err := idb.QueryContext(ctx, "SELECT e.id FROM "+l.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(ds))+" AND "+heldBy+" ORDER BY e.id"+lock, owner)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var p dialect.Pair
-		if err := rows.Scan(&p.ID); err != nil {
-			return nil, err
-		}
-		held = append(held, p)
-	}
-	return held, rows.Err()
+// held are the ids, in order, of the leases that owner still has.
+func (l *Log) held(ctx context.Context, idb bun.IDB, owner string, ds []Leased, lock string) (ids []int64, err error) {
+	err = idb.NewRaw("SELECT e.id FROM "+l.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(ds))+" AND "+heldBy+" ORDER BY e.id"+lock, owner).Scan(ctx, &ids)
+	return ids, err
 }
 
 // Due is a condition, and its arguments, that holds when a delivery of one of the names is due: each

@@ -134,28 +134,22 @@ func (s *session) lockMine(ctx context.Context, tx bun.Tx, flights []*flight) ([
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	mine := slices.DeleteFunc(slices.Clone(flights), func(f *flight) bool { return !held[f.row.OutboxID] })
+	mine := slices.DeleteFunc(slices.Clone(flights), func(f *flight) bool { return !f.isAmong(held) })
 	s.countLost(ctx, len(flights)-len(mine))
 	return mine, nil
 }
 
-// held tells which flights' leases this instance still has, by the ids of their events.
-func (s *session) held(ctx context.Context, idb bun.IDB, flights []*flight, lock string) (map[int64]bool, error) {
+// held are the ids, in order, of the events of flights whose leases this instance still has.
+func (s *session) held(ctx context.Context, idb bun.IDB, flights []*flight, lock string) (ids []int64, err error) {
 	o := s.p.ob
-	rows, err := idb.QueryContext(ctx, "SELECT e.id FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(flights))+" AND "+heldBy+" ORDER BY e.id"+lock, s.p.owner)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	held := make(map[int64]bool, len(flights))
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		held[id] = true
-	}
-	return held, rows.Err()
+	err = idb.NewRaw("SELECT e.id FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(flights))+" AND "+heldBy+" ORDER BY e.id"+lock, s.p.owner).Scan(ctx, &ids)
+	return ids, err
+}
+
+// isAmong reports whether the flight's event is among ids, which are in order.
+func (f *flight) isAmong(ids []int64) bool {
+	_, ok := slices.BinarySearch(ids, f.row.OutboxID)
+	return ok
 }
 
 // write ends leases with a status. Rows that are no longer ours stay as they are.
@@ -291,7 +285,7 @@ func (s *session) renew(ctx context.Context) error {
 	}
 	o := s.p.ob
 	var now int64
-	var renewed map[int64]bool
+	var renewed []int64
 	err := o.inTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
 		if err = tx.QueryRowContext(ctx, "SELECT "+o.d.Micros(o.d.Now)).Scan(&now); err != nil {
 			return err
@@ -299,11 +293,7 @@ func (s *session) renew(ctx context.Context) error {
 		if renewed, err = s.held(ctx, tx, flights, o.d.SkipLocked); err != nil || len(renewed) == 0 {
 			return err
 		}
-		pairs := make([]dialect.Pair, 0, len(renewed))
-		for id := range renewed {
-			pairs = append(pairs, dialect.Pair{ID: id})
-		}
-		_, err = tx.ExecContext(ctx, o.d.UpdateIDs(table, pairs, "next_retry_at = "+o.d.After, "1 = 1"), dialect.Micro(s.p.cfg.Lease))
+		_, err = tx.ExecContext(ctx, o.d.UpdateIDs(table, dialect.Pairs(renewed), "next_retry_at = "+o.d.After, "1 = 1"), dialect.Micro(s.p.cfg.Lease))
 		return err
 	})
 	if err != nil {
@@ -315,9 +305,9 @@ func (s *session) renew(ctx context.Context) error {
 	}
 	for _, f := range flights {
 		switch {
-		case renewed[f.row.OutboxID]:
+		case f.isAmong(renewed):
 			f.until.Store(now + dialect.Micro(s.p.cfg.Lease))
-		case !held[f.row.OutboxID] && f.open.Load() > 0:
+		case !f.isAmong(held) && f.open.Load() > 0:
 			f.cancel(errLeaseLost)
 		}
 	}

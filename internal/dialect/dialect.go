@@ -119,6 +119,15 @@ func (d Dialect) Upsert(keyColumns string, columns ...string) string {
 // Pair is a row id with the lock version that a writer believes it holds, 0 for any.
 type Pair struct{ ID, Version int64 }
 
+// Pairs are the ids, whatever the versions of their rows.
+func Pairs(ids []int64) []Pair {
+	pairs := make([]Pair, len(ids))
+	for i, id := range ids {
+		pairs[i].ID = id
+	}
+	return pairs
+}
+
 // IDs is a condition on rows e that the pairs name. Use it with [Dialect.Keyed].
 //
 // The lists stay short of the length at which MariaDB makes a table of them.
