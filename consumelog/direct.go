@@ -35,36 +35,16 @@ func (l *Log) Existing(ctx context.Context, idb bun.IDB, names, eventIDs []strin
 	return found, rows.Err()
 }
 
-// MarkSuccess inserts the SUCCESS rows of deliveries that were never tried before, whose events are
-// leased. It must run before their handlers, in the same transaction. [ErrLeaseLost] means that the
-// transaction must be rolled back, because some are not leased any more.
+// MarkSuccess inserts, in order, the SUCCESS rows of a consumer's deliveries that were never tried
+// before, all at the same attempt, whose events are leased. It must run before their handlers, in the
+// same transaction. [ErrLeaseLost] means that the transaction must be rolled back, because some are not
+// leased any more.
 func (l *Log) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery, leases []dialect.Pair) error {
 	if !l.d.SelectsFreely {
 		return l.markByValue(ctx, tx, ds)
 	}
-	for len(ds) > 0 { // in their order, which the log keeps
-		n := alike(ds)
-		if err := l.markByLease(ctx, tx, ds[0], leases[:n]); err != nil {
-			return err
-		}
-		ds, leases = ds[n:], leases[n:]
-	}
-	return nil
-}
-
-// alike is how many deliveries, from the first, differ only in their event: nearly always all.
-func alike(ds []Delivery) int {
-	for i, d := range ds {
-		if d.Consumer != ds[0].Consumer || d.Attempts != ds[0].Attempts {
-			return i
-		}
-	}
-	return len(ds)
-}
-
-// markByLease marks the events under leases for the consumer of like.
-func (l *Log) markByLease(ctx context.Context, tx bun.Tx, like Delivery, leases []dialect.Pair) error {
-	exec, where, args := tx.ExecContext, dialect.IDs(leases), []any{like.Consumer, like.Attempts}
+	// Several versions are a different text each time, which is not worth preparing.
+	exec, where, args := tx.ExecContext, dialect.IDs(leases), []any{ds[0].Consumer, ds[0].Attempts}
 	if ids, version := sameVersion(leases); ids != nil {
 		exec, where, args = l.stmts.On(tx).ExecContext, dialect.Under, append(args, ids, version)
 	}
