@@ -88,7 +88,7 @@ func (c crowd) run(ctx context.Context, m *machine, n int) (rate float64, deadlo
 	for _, p := range processes {
 		p.release()
 	}
-	err = db.reach(ctx, "SELECT COUNT(*) FROM effect", n*consumers)
+	err = db.gathered(ctx, n*consumers)
 	took := time.Since(began)
 	for _, p := range processes {
 		err = errors.Join(err, p.stop())
@@ -198,9 +198,11 @@ func workOf(ctx context.Context, db *database, byHand bool) (work func(context.C
 	if byHand {
 		l := &limit{db: db, tables: full(db), workers: 8, batch: 100}
 		return func(ctx context.Context) error {
-			err := l.drain(ctx)
+			if err := l.drain(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
 			<-ctx.Done()
-			return err
+			return nil
 		}, nil
 	}
 	e, err := newEngine(ctx, db)

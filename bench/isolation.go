@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/bluecone-go/bluecone/outbox"
@@ -75,8 +76,11 @@ func twoOfThree(ctx context.Context, m *machine, trouble string, n int, prepare 
 	}
 	times := []*stopwatch{newStopwatch(n), newStopwatch(n)}
 	times[1].began = times[0].began
-	e.listen(0, times[0].handled, nil)
-	e.listen(1, times[1].handled, nil)
+	var open atomic.Int64 // deliveries to the two, until they have committed
+	open.Store(int64(2 * n))
+	for i, t := range times {
+		e.listen(i, func(seq int) { t.handled(seq); open.Add(-1) }, nil)
+	}
 	e.listen(2, func(int) {}, suffer(trouble))
 	if err := errors.Join(prepare(ctx, e, times), db.settleDown(ctx)); err != nil {
 		return isolated{}, err
@@ -93,10 +97,13 @@ func twoOfThree(ctx context.Context, m *machine, trouble string, n int, prepare 
 	}
 	err = produce(ctx, e, c, times)
 	if err == nil {
-		err = db.reach(ctx, "SELECT COUNT(*) FROM effect WHERE consumer < 2", 2*n)
+		err = until(ctx, func() bool { return open.Load() <= 0 })
 	}
 	took := time.Since(began)
-	return isolated{took: took, times: times}, errors.Join(err, c.stop())
+	if err := errors.Join(err, c.stop()); err != nil {
+		return isolated{}, err
+	}
+	return isolated{took: took, times: times}, db.checkFirst(ctx, 2, 2*n, true)
 }
 
 func suffer(trouble string) func() error {

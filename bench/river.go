@@ -101,7 +101,7 @@ func riverDrain(once bool) func(context.Context, *database, int) (func(context.C
 			if err := client.Start(ctx); err != nil {
 				return err
 			}
-			err := db.reach(ctx, "SELECT COUNT(*) FROM effect", n*consumers)
+			err := db.gathered(ctx, n*consumers)
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 			defer cancel()
 			if stopErr := client.Stop(stopping); err == nil {

@@ -39,7 +39,8 @@ func (ln *lane) observe(each time.Duration) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	each = max(each, time.Microsecond)
-	ln.usual = (3*cmp.Or(ln.usual, each) + each) / 4
+	usual := cmp.Or(ln.usual, each)
+	ln.usual = (3*usual + min(each, 2*usual)) / 4
 	switch {
 	case ln.perEvent == 0:
 		ln.perEvent = each

@@ -40,7 +40,7 @@ type lane struct {
 	pace     pace
 	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first
 	overhead time.Duration // moving average of the time a transaction takes beside its handlers
-	usual    time.Duration // the same as perEvent, but one slow call changes little
+	usual    time.Duration // the same as perEvent, but slow calls change it only when there are many
 	turn     time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
 }
 
@@ -140,10 +140,11 @@ const (
 	// the way through the consume log would make all of them slower.
 	patience     = time.Second
 	patientTurns = 20
-	// hopeless is how long a lane must take for half its queue for nobody to wait for it, if it is
-	// also several times slower than those who wait: a machine under load makes all of them slow.
+	// hopeless is how long a lane must take for half its queue for others to wait no longer than that, if
+	// a call of its handler takes many times as long as one of theirs, and longer than the rest of its
+	// transaction: a machine under load makes all of that slow, and some of them slower for a moment.
 	hopeless = time.Second / 10
-	slower   = 4
+	slower   = 8
 )
 
 // dry reports whether the lane works directly and has nothing to do, and how long it takes for an event.
@@ -167,14 +168,24 @@ func (ln *lane) room(dry []time.Duration) (free, window int) {
 		ln.debt = max(ln.debt-passed, 0)
 	} else {
 		ln.debt += passed
-		half := len(ln.queue) / 2
-		slow := ln.usual > slower*slices.Min(dry) && time.Duration(half/ln.limit)*ln.usual > hopeless
-		ln.behind = ln.behind || ((ln.debt > max(patience, patientTurns*ln.turn) || slow || ln.pace.takes(half) > hopeless) && !ln.closed)
+		ln.behind = ln.behind || (ln.debt > ln.patience(slices.Min(dry)) && !ln.closed)
 	}
 	if ln.behind || ln.halted() {
 		return math.MaxInt, math.MaxInt
 	}
 	return free, ln.window
+}
+
+// patience is how long others wait for the lane; quickest is what the quickest of them takes for an event. It needs ln.mu.
+func (ln *lane) patience(quickest time.Duration) time.Duration {
+	half := len(ln.queue) / 2
+	switch {
+	case ln.pace.takes(half) > hopeless:
+		return 0
+	case ln.usual > max(slower*quickest, ln.overhead) && time.Duration(half/ln.limit)*ln.usual > hopeless:
+		return hopeless
+	}
+	return max(patience, patientTurns*ln.turn)
 }
 
 func (ln *lane) work(batch []*delivery) {

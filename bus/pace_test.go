@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -109,13 +110,17 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 	const quick = 200 * time.Microsecond
 	for name, c := range map[string]struct {
 		each, others, turn time.Duration
-		looks              int // a third of the patience apart
+		overhead           time.Duration
+		looks              int
+		passed             time.Duration // between two looks, a third of the patience if 0
 		behind             bool
 	}{
 		"its handler takes as long as others": {each: quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
 		"its handler is slow":                 {each: 20 * time.Millisecond, others: quick, turn: 80 * time.Millisecond, looks: 1, behind: true},
 		"all handlers are slow":               {each: 20 * time.Millisecond, others: 10 * time.Millisecond, turn: 80 * time.Millisecond, looks: 1},
-		"its handler is slower, but not slow": {each: 5 * quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
+		"its handler is slower, but not slow": {each: 10 * quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
+		"its handler is slow for a moment":    {each: 20 * time.Millisecond, others: quick, turn: 20 * time.Millisecond, passed: hopeless / 2, looks: 1},
+		"everything is slow":                  {each: 20 * time.Millisecond, others: quick, turn: 80 * time.Millisecond, overhead: 30 * time.Millisecond, looks: 1},
 		"others wait for too long":            {each: quick, others: quick, turn: 20 * time.Millisecond, looks: 4, behind: true},
 		"its transactions are slow":           {each: quick, others: quick, turn: time.Second, looks: 4},
 		"they wait for too long for those":    {each: quick, others: quick, turn: time.Second, looks: 61, behind: true},
@@ -125,10 +130,10 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 			cfg := ConsumerConfig{}.withDefaults()
 			ln := &lane{
 				c: &Consumer{cfg: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
-				limit: 4, window: 200, queue: make([]*delivery, 150), usual: c.each, turn: c.turn,
+				limit: 4, window: 200, queue: make([]*delivery, 150), usual: c.each, turn: c.turn, overhead: c.overhead,
 			}
 			for range c.looks {
-				ln.looked = time.Now().Add(-patience / 3)
+				ln.looked = time.Now().Add(-cmp.Or(c.passed, patience/3))
 				ln.room([]time.Duration{2 * c.others, c.others})
 			}
 			require.Equal(t, c.behind, ln.behind)
@@ -145,5 +150,5 @@ func TestUsualTimeOfAHandler(t *testing.T) {
 	}
 	ln.observe(9 * time.Millisecond)
 	require.Equal(t, 7*time.Millisecond, ln.perEvent, "its next batch is smaller at once")
-	require.Equal(t, 3*time.Millisecond, ln.usual)
+	require.Equal(t, 1250*time.Microsecond, ln.usual)
 }

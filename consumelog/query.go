@@ -10,7 +10,7 @@ import (
 
 // States tells the state of every delivery of the events: event id → consumer → status.
 func (l *Log) States(ctx context.Context, idb bun.IDB, eventIDs []string) (map[string]map[string]Status, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT event_id, consumer_name, status FROM "+table+" WHERE event_id IN (?)", bun.List(eventIDs))
+	rows, err := idb.QueryContext(ctx, "SELECT l.event_id, l.consumer_name, l.status FROM "+l.d.Each(table, "event_id"), bun.List(eventIDs))
 	if err != nil {
 		return nil, fmt.Errorf("consume log: read states: %w", err)
 	}

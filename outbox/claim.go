@@ -21,8 +21,12 @@ const (
 	dueExpired   = "e.status = 'DISPATCHING' AND e.next_retry_at <= "
 )
 
-// claimPages bounds how far a claim looks past rows whose aggregate another instance works on.
-const claimPages = 10
+// A claim looks past rows whose aggregate another instance works on: at claimLooks rows and a page more
+// if it finds any that are free, and at claimPages pages until it does.
+const (
+	claimLooks = 1000
+	claimPages = 10
+)
 
 // claim is what one claim transaction has leased.
 type claim struct {
@@ -31,9 +35,15 @@ type claim struct {
 	consumers []registration // all consumers of the deployment, as of the claim
 	full      bool           // whether more may be due
 	handed    bool           // not searched for, but handed over after the commit
-	blocked   bool           // some were left alone for the sake of earlier ones
+	seen      int            // rows it has looked at
 	from      int64          // where it started, 0 for the front
 }
+
+// blocked tells whether some were left alone for the sake of earlier ones.
+func (c claim) blocked() bool { return len(c.rows) < c.seen }
+
+// inTheWay tells whether that holds for most: other instances have in hand what these are behind.
+func (c claim) inTheWay() bool { return 2*len(c.rows) < c.seen }
 
 // claim leases up to limit due events of one status, in a short READ COMMITTED
 // transaction that is over before any handler runs.
@@ -53,27 +63,29 @@ func (s *session) claim(ctx context.Context, due string, limit int, thorough boo
 				return err
 			}
 		}
+		began, low := time.Now(), s.lookout.low
 		for page := range claimPages {
-			began := time.Now()
 			rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Due(table)+" WHERE "+where+" ORDER BY e.next_retry_at, e.id LIMIT ? OFFSET ?"+o.d.SkipLocked), append(args, limit, page*limit)...)
 			if err != nil {
 				return err
 			}
-			if due == dueNew && page == 0 {
+			if due == dueNew {
 				s.lookout.saw(from, time.Since(began), lastDue(rows))
 			}
-			c.full = len(rows) == limit
+			c.full, c.seen = len(rows) == limit, c.seen+len(rows)
 			if len(rows) > 0 {
 				free, err := s.heads(ctx, tx, rows)
 				if err != nil {
 					return err
 				}
 				c.rows = append(c.rows, free...)
-				c.blocked = c.blocked || len(free) < len(rows)
 			}
-			if !c.full || 2*len(c.rows) >= limit {
+			if !c.full || 2*len(c.rows) >= limit || (len(c.rows) > 0 && c.seen >= claimLooks) {
 				break
 			}
+		}
+		if from == 0 && c.inTheWay() {
+			s.lookout.low = max(s.lookout.low, low) // go on behind what is blocked
 		}
 		if len(c.rows) == 0 {
 			return nil

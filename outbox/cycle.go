@@ -33,7 +33,7 @@ func (s *session) cycle(ctx context.Context, beat, full bool) error {
 	for _, claims := range []struct {
 		wanted bool
 		where  string
-	}{{due.expired, s.expired()}, {due.scheduled, s.scheduled()}, {due.fresh, dueNew}} {
+	}{{due.expired, s.expired()}, {due.scheduled, s.scheduled()}, {due.fresh && (full || !s.lookout.resting(s.front)), dueNew}} {
 		if claims.wanted {
 			if err := s.claimAll(ctx, claims.where, full); err != nil {
 				return err
@@ -63,25 +63,32 @@ func (s *session) claimAll(ctx context.Context, where string, thorough bool) err
 			}
 			continue
 		}
+		began := time.Now()
 		c, err := s.claim(ctx, where, size, front)
 		if err != nil {
 			return err
 		}
+		took := time.Since(began)
 		if len(c.rows) > 0 {
 			if err := s.dispatch(ctx, c); err != nil {
 				return err
 			}
 		}
 		s.size = s.claimSize(c.full)
-		switch wait := s.lookout.wait(); {
-		case len(c.rows) > 0 && c.full:
-			front = false
+		if len(c.rows) > 0 && c.full {
 			if err := s.fair(ctx, c); err != nil {
 				return err
 			}
+		}
+		switch wait := s.lookout.wait(); {
+		case where == dueNew && c.inTheWay() && !thorough:
+			s.lookout.rest(took, s.front)
+			return nil
+		case len(c.rows) > 0 && c.full:
+			front = false
 		case c.from == 0:
-			if c.blocked {
-				s.lookout.later(blockedFor, s.front)
+			if c.blocked() {
+				s.lookout.rest(took, s.front)
 			}
 			return nil
 		case thorough || wait <= 0:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/internal/testplan"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -38,6 +40,69 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// PostgreSQL without statistics, as after a burst into young tables, takes a hundred events for half of the log.
+func TestNoStatisticsNoScan(t *testing.T) {
+	t.Parallel()
+	onYoungPostgres(t, func(f *fixture) {
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT 'A', 'h-' || i, 'order.paid', 1 FROM generate_series(1, 50000) AS g(i)")
+		log, err := consumelog.New(f.db)
+		require.NoError(t, err)
+		ids := make([]string, 100)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("h-%d", 10*i+1)
+		}
+		sent := testplan.Record(f.db, "bc_event_consume_log")
+		states, err := log.States(t.Context(), f.db, ids)
+		require.NoError(t, err)
+		require.Len(t, states, len(ids))
+		sent.Require(t, f.db, scan, 0)
+	})
+}
+
+// What PostgreSQL knows of young tables keeps up with them: it would read all of them for plans that were
+// made when they were empty. It does not look again before they have doubled.
+func TestStatisticsKeepUp(t *testing.T) {
+	t.Parallel()
+	onYoungPostgres(t, func(f *fixture) {
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.run(outbox.PublisherConfig{})
+		saved := 0
+		save := func(n int) {
+			for range n {
+				f.save(orderPaid{OrderID: fmt.Sprint(saved), Seq: saved})
+				saved++
+			}
+			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == saved }, "all are handled")
+		}
+		known := func(name string) int {
+			return f.count("SELECT relpages FROM pg_class WHERE oid = '" + name + "'::regclass")
+		}
+		save(100)
+		f.eventually(func() bool { return known("bc_outbox_event") > 0 && known("bc_event_consume_log") > 0 }, "it has looked")
+		before := known("bc_outbox_event")
+		save(500)
+		for deadline := time.Now().Add(time.Minute); known("bc_outbox_event") <= 2*before; save(1) {
+			require.True(t, time.Now().Before(deadline), "it has looked again")
+		}
+		looks := f.count("SELECT pg_stat_get_analyze_count('bc_event_consume_log'::regclass)")
+		require.Less(t, looks, 6, "not with every beat")
+	})
+}
+
+// onYoungPostgres runs a test on tables that autovacuum has not come by yet, if there is a PostgreSQL.
+func onYoungPostgres(t *testing.T, test func(*fixture)) {
+	t.Helper()
+	if !slices.Contains(testdb.Dialects(), "postgres") {
+		t.Skip("there is no PostgreSQL")
+	}
+	f := newFixture(t, migrated(t, testdb.DSN(t, "postgres")))
+	for _, name := range []string{"bc_outbox_event", "bc_event_consume_log"} {
+		f.exec("ALTER TABLE " + name + " SET (autovacuum_enabled = off)")
+	}
+	test(f)
 }
 
 // exercise makes the engine send what it has: direct deliveries, hand-overs, retries, DEAD ones,
@@ -80,9 +145,14 @@ func exercise(f, mine *fixture) {
 	var dead string
 	require.NoError(f.t, mine.db.QueryRowContext(f.t.Context(), "SELECT event_id FROM bc_event_consume_log WHERE consumer_name = 'B' AND status = 'DEAD'").Scan(&dead))
 	require.NoError(f.t, f.ob.Skip(f.t.Context(), op, dead, "B"))
-	hurried(func() bool {
+	delivered := func() bool {
 		return mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED', 'DEAD')") == 0
-	}, "everything is delivered")
+	}
+	hurried(delivered, "everything is delivered")
+	for range 5 { // with nothing else to do: they are handed over
+		f.save(orderPaid{OrderID: "5", Seq: 10})
+		hurried(delivered, "this too")
+	}
 	require.NoError(f.t, f.ob.Sweep(f.t.Context()))
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
@@ -21,7 +22,8 @@ type flight struct {
 	handed bool     // routed by a registry that may be a little old
 	behind bool     // an earlier event of the aggregate is open, or may be
 
-	status Status // what it was settled as, "" while it is not
+	landedAt time.Time // when its last delivery had an outcome
+	status   Status    // what it was settled as, "" while it is not
 
 	until  atomic.Int64 // when the lease ends, in microseconds by the database's clock
 	open   atomic.Int32 // deliveries without an outcome, plus one for the dispatch itself

@@ -53,9 +53,6 @@ func (h *handover) take() (ids []string, ok bool) {
 // registryFor is how old the registry may be that events are handed over by. Settling looks again.
 const registryFor = time.Second
 
-// blockedFor is when to look again at events that were left alone for the sake of earlier ones.
-const blockedFor = 25 * time.Millisecond
-
 // receive leases handed over events and dispatches them. It reports false if they have to be
 // claimed instead.
 func (s *session) receive(ctx context.Context) (bool, error) {

@@ -15,10 +15,16 @@ type lookout struct {
 	whole time.Time // when the last claim from the front ended
 	took  time.Duration
 
-	waiting bool // for a signal that it is time
+	rested  time.Time // until when claims are not worth it
+	waiting bool      // for a signal that it is time
 }
 
-const wholeShare = 10
+const (
+	wholeShare   = 10
+	blockedShare = 5 // of claims that find little but what is behind the events of other instances
+	// blockedFor is when to look again at events that were left alone for the sake of earlier ones, at least.
+	blockedFor = 25 * time.Millisecond
+)
 
 // from is where the next claim starts: 0 is the front.
 func (l *lookout) from(thorough bool) int64 {
@@ -37,6 +43,24 @@ func (l *lookout) later(wait time.Duration, front chan<- struct{}) {
 		l.waiting = true
 		time.AfterFunc(wait, func() { signal(front) })
 	}
+}
+
+// rest keeps claims away for a while after one that took so long and found events that others are in the
+// way of: it costs as much as one that finds some, and the others have to work as well.
+func (l *lookout) rest(took time.Duration, front chan<- struct{}) {
+	wait := max(blockedFor, (blockedShare-1)*took)
+	l.rested = time.Now().Add(wait)
+	l.whole = l.whole.Add(wait) // the claim after the rest goes on where this one has ended
+	l.later(wait, front)
+}
+
+// resting tells whether claims are not worth it yet. Then it signals when they are.
+func (l *lookout) resting(front chan<- struct{}) bool {
+	wait := time.Until(l.rested)
+	if wait > 0 {
+		l.later(wait, front)
+	}
+	return wait > 0
 }
 
 // saw notes a claim that began at from, took so long, and found nothing or events due up to last.

@@ -24,6 +24,7 @@ type session struct {
 	mu      sync.Mutex
 	flights map[int64]*flight // by outbox id
 	landed  []*flight         // waiting to be settled
+	later   bool              // some of them not before a while, of which a timer tells
 	paused  map[string]bool
 	types   map[string][]string // that any instance takes, by consumer
 
@@ -61,6 +62,9 @@ func (p *Publisher) open() *session {
 	p.sessions.Add(1)
 	s.background.Go(s.settleLoop)
 	s.background.Go(s.renewLoop)
+	if p.ob.d.KeepsPlans {
+		s.background.Go(s.statisticsLoop)
+	}
 	return s
 }
 
@@ -77,6 +81,7 @@ func (s *session) launch(row claimedRow, c claim) *flight {
 // land queues a flight for settling.
 func (s *session) land(f *flight) {
 	s.mu.Lock()
+	f.landedAt = time.Now()
 	s.landed = append(s.landed, f)
 	s.mu.Unlock()
 	signal(s.landing)
@@ -132,70 +137,6 @@ func (s *session) typesOf(consumer string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.types[consumer]
-}
-
-// settleLoop settles whatever has landed, as many at once as there are.
-func (s *session) settleLoop() {
-	for {
-		select {
-		case <-s.landing:
-			s.linger()
-		case <-s.stop:
-			s.settleLanded()
-			return
-		}
-		s.settleLanded()
-	}
-}
-
-const (
-	settleBatch  = 500
-	settleLinger = 5 * time.Millisecond
-)
-
-// linger waits a moment for others to land, if there are others: nobody is waiting for the settling.
-func (s *session) linger() {
-	s.mu.Lock()
-	alone := len(s.landed) == len(s.flights) || len(s.landed) >= settleBatch
-	s.mu.Unlock()
-	if alone {
-		return
-	}
-	select {
-	case <-time.After(settleLinger):
-	case <-s.stop:
-	}
-}
-
-func (s *session) settleLanded() {
-	for {
-		s.mu.Lock()
-		n := min(len(s.landed), settleBatch)
-		flights := s.landed[:n:n]
-		s.landed = s.landed[n:]
-		s.mu.Unlock()
-		if n == 0 {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), s.p.cfg.Lease)
-		err := s.settle(ctx, flights)
-		if err == nil {
-			s.announce(ctx, flights)
-		} else {
-			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "events could not be settled; they are claimed again when the database answers, or their leases expire", telemetry.Count, n, telemetry.Err, err)
-		}
-		cancel()
-		s.mu.Lock()
-		for _, f := range flights {
-			delete(s.flights, f.row.OutboxID)
-			f.cancel(nil)
-		}
-		s.mu.Unlock()
-		if err != nil {
-			s.doubt.Store(true)
-		}
-		signal(s.settled)
-	}
 }
 
 // renewLoop renews all leases at a third of their length.

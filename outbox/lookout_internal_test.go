@@ -1,0 +1,76 @@
+package outbox
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Claims that find little but what is behind the events of other instances take a part of the time only,
+// and somebody is told when they are worth it again.
+func TestClaimsRestWhileOthersAreInTheWay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ took, rest time.Duration }{
+		{took: time.Millisecond, rest: blockedFor},
+		{took: 50 * time.Millisecond, rest: 200 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var l lookout
+			front := make(chan struct{}, 1)
+			require.False(t, l.resting(front))
+			l.rest(c.took, front)
+			require.True(t, l.resting(front))
+			began := time.Now()
+			<-front
+			require.Equal(t, c.rest, time.Since(began))
+			require.False(t, l.resting(front))
+		})
+	}
+}
+
+// A signal that was asked for earlier does not end a rest, and the one at its end still comes.
+func TestRestOutlastsAnEarlierSignal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l lookout
+		front := make(chan struct{}, 1)
+		l.later(10*time.Millisecond, front)
+		l.rest(50*time.Millisecond, front)
+		<-front
+		l.waiting = false // as the loop does
+		require.True(t, l.resting(front))
+		began := time.Now()
+		<-front
+		require.Equal(t, 190*time.Millisecond, time.Since(began))
+		require.False(t, l.resting(front))
+	})
+}
+
+// In the way are others when most of what was looked at is left alone.
+func TestWhatIsInTheWayOfAClaim(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		seen, leased      int
+		blocked, inTheWay bool
+	}{{0, 0, false, false}, {100, 100, false, false}, {100, 50, true, false}, {100, 49, true, true}, {100, 0, true, true}} {
+		got := claim{seen: c.seen, rows: make([]claimedRow, c.leased)}
+		require.Equal(t, c.blocked, got.blocked(), "%+v", c)
+		require.Equal(t, c.inTheWay, got.inTheWay(), "%+v", c)
+	}
+}
+
+// A rest is no reason to start at the front again: what was in the way there has hardly moved.
+func TestClaimAfterARestGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l lookout
+		front := make(chan struct{}, 1)
+		l.saw(0, 2*time.Millisecond, 5_000_000)
+		l.rest(2*time.Millisecond, front)
+		<-front
+		require.Positive(t, l.from(false))
+		require.Zero(t, l.from(true))
+	})
+}
