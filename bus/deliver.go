@@ -212,7 +212,7 @@ func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*deliv
 	}
 	var asked []*delivery
 	for _, d := range ds {
-		if !d.direct() || (d.behind && !ln.c.cfg.Unordered) {
+		if !d.direct() || ln.mayWait(d) {
 			asked = append(asked, d)
 		}
 	}

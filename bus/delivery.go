@@ -22,8 +22,11 @@ type Claimed struct {
 	LockVersion int64
 	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
 	Fresh bool
-	// Behind says that an earlier event of the aggregate was open before the claim, so that an
-	// ordered consumer has to look whether it may run.
+	// Before are the earlier events of the aggregate that were open at the claim and are not offered
+	// together with this one. An ordered consumer has to look whether it may run, unless all of them
+	// have been delivered by its lane.
+	Before []int64
+	// Behind says that there may be others, so that it has to look anyway.
 	Behind bool
 }
 
@@ -50,7 +53,8 @@ type delivery struct {
 	version int64              // outbox lease, for a direct delivery
 	until   func() int64       // when that ends
 	fresh   bool               // no row can exist yet
-	behind  bool               // an earlier event of the aggregate may be unfinished
+	before  []int64            // earlier events of the aggregate that may be unfinished
+	behind  bool               // there may be others
 	done    func(Outcome)      // reports a direct delivery
 	lease   *consumelog.Leased // for a delivery from the retry queue
 	cancel  context.CancelCauseFunc

@@ -39,6 +39,7 @@ type lane struct {
 	failures int // in a row
 	pace     pace
 	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first
+	done     memory        // of deliveries
 	overhead time.Duration // moving average of the time a transaction takes beside its handlers
 	usual    time.Duration // the same as perEvent, but slow calls change it only when there are many
 	turn     time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
@@ -251,28 +252,6 @@ func (ln *lane) leased() []*delivery {
 		out = append(out, d)
 	}
 	return out
-}
-
-// unfinished notes that deliveries have not succeeded: those behind them must look whether they may run.
-func (ln *lane) unfinished(ds []*delivery) {
-	if ln.c.cfg.Unordered {
-		return
-	}
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	keys := make(map[[2]string]struct{}, len(ds))
-	for _, d := range ds {
-		key := d.aggregate()
-		keys[key] = struct{}{}
-		for _, mate := range ln.busy[key] {
-			mate.behind = mate.behind || mate.aggregate() == key
-		}
-	}
-	for _, d := range ln.queue {
-		if _, ok := keys[d.aggregate()]; ok {
-			d.behind = true
-		}
-	}
 }
 
 // shut closes the lane and returns what has not started.

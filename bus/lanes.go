@@ -164,7 +164,7 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	}
 	ds := make([]*delivery, len(events))
 	for i, ev := range events {
-		ds[i] = &delivery{ctx: ev.Lease, env: ev.Envelope, attempt: 1, version: ev.LockVersion, until: ev.Until, fresh: ev.Fresh, behind: ev.Behind, done: ev.Done}
+		ds[i] = &delivery{ctx: ev.Lease, env: ev.Envelope, attempt: 1, version: ev.LockVersion, until: ev.Until, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
 	}
 	return l.lanes[c.name].push(ds)
 }

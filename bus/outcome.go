@@ -245,7 +245,9 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	var ids []string
 	var ended []consumelog.Delivery
-	if outcome != Succeeded {
+	if outcome == Succeeded {
+		ln.finished(ds)
+	} else {
 		ln.unfinished(ds)
 	}
 	for _, d := range ds {

@@ -74,7 +74,7 @@ func (ln *lane) passable(ctx context.Context, ds []*delivery, after *delivery) [
 		if ln.c.cfg.Unordered || (after != nil && after.aggregate() != key) {
 			continue
 		}
-		if mates[key] = append(mates[key], d); len(mates[key]) == 1 && d.behind {
+		if mates[key] = append(mates[key], d); len(mates[key]) == 1 && ln.mayWait(d) {
 			heads = append(heads, d)
 		}
 	}

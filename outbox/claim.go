@@ -1,10 +1,8 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -85,7 +83,7 @@ func (s *session) claim(ctx context.Context, due string, limit int, thorough boo
 			}
 		}
 		if from == 0 && c.inTheWay() {
-			s.lookout.low = max(s.lookout.low, low) // go on behind what is blocked
+			s.lookout.notBefore(low)
 		}
 		if len(c.rows) == 0 {
 			return nil
@@ -106,9 +104,10 @@ func (s *session) claim(ctx context.Context, due string, limit int, thorough boo
 // claimedRow is an event of a claim.
 type claimedRow struct {
 	eventrow.Row
-	// behind says that an earlier event of the aggregate was open before this claim, or was
-	// claimed before: the order has to be looked up when this one is delivered.
+	// behind says that the order has to be looked up when this one is delivered: it, or one of its aggregate
+	// that was claimed with it, has been claimed before, or more were open before it than are in before.
 	behind bool
+	before []int64 // the earlier events of the aggregate that were open and are not in the claim
 }
 
 // lastDue is when the last of the rows was due, 0 if there is none.
@@ -117,91 +116,6 @@ func lastDue(rows []eventrow.Row) int64 {
 		return 0
 	}
 	return rows[len(rows)-1].DueAt
-}
-
-// heads keeps, in id order, the rows that may be worked on here. It drops those whose aggregate
-// has an earlier row that is NEW, DISPATCHING, parked or due, unless that row is in this claim too
-// or leased by this instance. It reads after the rows are locked. So two instances never work on
-// two events of one aggregate.
-func (s *session) heads(ctx context.Context, tx bun.IDB, rows []eventrow.Row) ([]claimedRow, error) {
-	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
-	claims := make(map[[2]string][]eventrow.Row, len(rows))
-	for _, r := range rows {
-		key := [2]string{r.AggregateType, r.AggregateID}
-		claims[key] = append(claims[key], r)
-	}
-	first, behind, err := s.earlier(ctx, tx, claims)
-	if err != nil {
-		return nil, err
-	}
-	kept := make([]claimedRow, 0, len(rows))
-	for _, r := range rows {
-		key := [2]string{r.AggregateType, r.AggregateID}
-		if blocker, ok := first[key]; ok && blocker < r.OutboxID {
-			continue
-		}
-		behind[key] = behind[key] || r.LockVersion > 0
-		kept = append(kept, claimedRow{Row: r, behind: behind[key]})
-	}
-	return kept, nil
-}
-
-// earlier looks for open events that lie before the last claimed one of each aggregate and are
-// not claimed. It returns the first of each aggregate that somebody else must deliver, and which
-// aggregates have any.
-func (s *session) earlier(ctx context.Context, tx bun.IDB, claims map[[2]string][]eventrow.Row) (first map[[2]string]int64, behind map[[2]string]bool, err error) {
-	first, behind = make(map[[2]string]int64), make(map[[2]string]bool)
-	o, pairs, keys := s.p.ob, make([]dialect.Pair, 0, len(claims)), make(map[int64][2]string, len(claims))
-	for key, rows := range claims {
-		last := rows[len(rows)-1].OutboxID
-		pairs, keys[last] = append(pairs, dialect.Pair{ID: last}), key
-	}
-	// Nearly always nothing else is open, which the index alone tells.
-	open, err := o.idPairs(ctx, tx, "SELECT e.id, COUNT(*) FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+" AND p.id < e.id WHERE "+dialect.IDs(pairs)+" GROUP BY e.id")
-	if err != nil {
-		return nil, nil, err
-	}
-	pairs = pairs[:0]
-	for _, p := range open {
-		if key := keys[p[0]]; p[1] > int64(len(claims[key])-1) {
-			behind[key] = true
-			pairs = append(pairs, dialect.Pair{ID: p[0]})
-		}
-	}
-	if len(pairs) == 0 {
-		return first, behind, nil
-	}
-	others, err := o.idPairs(ctx, tx, "SELECT e.id, p.id FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+" AND p.id < e.id "+
-		"WHERE "+dialect.IDs(pairs)+" AND p.status IN ('NEW', 'DISPATCHING', 'SCHEDULED') AND NOT (p.status = 'DISPATCHING' AND p.locked_by = ? AND p.next_retry_at > "+o.d.Now+") "+
-		"AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > "+o.d.Now+")", s.p.owner)
-	for _, p := range others {
-		key := keys[p[0]]
-		if slices.ContainsFunc(claims[key], func(r eventrow.Row) bool { return r.OutboxID == p[1] }) {
-			continue
-		}
-		if f, ok := first[key]; !ok || p[1] < f {
-			first[key] = p[1]
-		}
-	}
-	return first, behind, err
-}
-
-// idPairs runs a query for pairs of whole numbers.
-func (o *Outbox) idPairs(ctx context.Context, tx bun.IDB, query string, args ...any) ([][2]int64, error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out [][2]int64
-	for rows.Next() {
-		var p [2]int64
-		if err := rows.Scan(&p[0], &p[1]); err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	return out, rows.Err()
 }
 
 // lease turns the locked rows into DISPATCHING rows of this instance, in id order.

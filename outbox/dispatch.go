@@ -82,7 +82,7 @@ func (s *session) offer(c *bus.Consumer, flights []*flight) []consumelog.Deliver
 			alone = append(alone, f)
 		default:
 			wanted = append(wanted, f)
-			events = append(events, bus.Claimed{Envelope: f.env, Lease: f.ctx, Done: f.done, LockVersion: f.row.LockVersion, Until: f.until.Load, Fresh: f.fresh, Behind: f.behind})
+			events = append(events, bus.Claimed{Envelope: f.env, Lease: f.ctx, Done: f.done, LockVersion: f.row.LockVersion, Until: f.until.Load, Fresh: f.fresh, Behind: f.behind, Before: f.before})
 		}
 	}
 	taken := 0

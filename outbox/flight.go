@@ -20,7 +20,8 @@ type flight struct {
 	needed []string // consumers that must have a row when the event is settled
 	fresh  bool     // first claim ever: what this instance saw is all there is
 	handed bool     // routed by a registry that may be a little old
-	behind bool     // an earlier event of the aggregate is open, or may be
+	behind bool     // whether the order has to be looked up
+	before []int64  // open events of the aggregate, as of the claim
 
 	landedAt time.Time // when its last delivery had an outcome
 	status   Status    // what it was settled as, "" while it is not
@@ -32,7 +33,7 @@ type flight struct {
 }
 
 func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
-	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, behind: row.behind, handed: c.handed, landed: landed}
+	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, behind: row.behind, before: row.before, handed: c.handed, landed: landed}
 	f.ctx, f.cancel = context.WithCancelCause(context.Background())
 	f.clean.Store(true)
 	f.until.Store(c.until)

@@ -73,3 +73,6 @@ func (l *lookout) saw(from int64, took time.Duration, last int64) {
 		l.low = last - tie
 	}
 }
+
+// notBefore goes on where an earlier claim has ended, behind what is blocked at the front.
+func (l *lookout) notBefore(low int64) { l.low = max(l.low, low) }

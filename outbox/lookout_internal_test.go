@@ -74,3 +74,17 @@ func TestClaimAfterARestGoesOn(t *testing.T) {
 		require.Zero(t, l.from(true))
 	})
 }
+
+// A claim from the front that finds it blocked does not lose how far others had got.
+func TestBlockedFrontLosesNothing(t *testing.T) {
+	t.Parallel()
+	var l lookout
+	l.saw(0, time.Millisecond, 5_000_000)
+	reached := l.low
+	l.saw(0, time.Millisecond, 3_000_000)
+	l.notBefore(reached)
+	require.Equal(t, reached, l.low)
+	l.saw(0, time.Millisecond, 7_000_000)
+	l.notBefore(reached)
+	require.Greater(t, l.low, reached)
+}

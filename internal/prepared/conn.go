@@ -4,10 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect"
 )
 
 // Conn sends statements by way of a database or a transaction.
@@ -22,7 +25,11 @@ func (c Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.R
 	if stmt == nil {
 		return c.idb.ExecContext(ctx, query, values...)
 	}
-	res, err := c.idb.NewRaw(query, values...).Conn(&call{stmt: stmt, args: args}).Exec(ctx)
+	given, err := c.s.given(args)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.idb.NewRaw(query, values...).Conn(&call{stmt: stmt, args: given}).Exec(ctx)
 	return res, c.s.notice(err)
 }
 
@@ -32,7 +39,11 @@ func (c Conn) QueryContext(ctx context.Context, query string, args ...any) (*sql
 	if stmt == nil {
 		return c.idb.QueryContext(ctx, query, values...)
 	}
-	call := &call{stmt: stmt, args: args, asks: true}
+	given, err := c.s.given(args)
+	if err != nil {
+		return nil, err
+	}
+	call := &call{stmt: stmt, args: given, asks: true}
 	if _, err := c.idb.NewRaw(query, values...).Conn(call).Exec(ctx); err != nil {
 		return nil, c.s.notice(err)
 	}
@@ -85,22 +96,55 @@ func (c *call) ExecContext(ctx context.Context, _ string, _ ...any) (res sql.Res
 	return driver.ResultNoRows, err
 }
 
-// bind writes a query as PostgreSQL takes it: $1 for the first ?, and an array for a list.
-func bind(query string, args []any) string {
+// bind writes a query as the database takes it: $1 for the first ?, and an array for a list, or ?, and
+// the text of an array.
+func (s *Statements) bind(query string, args []any) string {
 	var b strings.Builder
 	for i, part := range strings.Split(query, "?") {
 		if i == 0 {
 			b.WriteString(part)
 			continue
 		}
-		mark := "$" + strconv.Itoa(i)
-		switch args[i-1].(type) {
-		case []int64, []string:
+		mark, list := "?", "IN (SELECT value FROM json_each("
+		if s.d == dialect.PG {
+			mark, list = "$"+strconv.Itoa(i), "= ANY("
+		}
+		if isList(args[i-1]) {
 			before := strings.TrimSuffix(b.String(), "IN (")
 			b.Reset()
-			b.WriteString(before + "= ANY(")
+			b.WriteString(before + list)
+			if s.d != dialect.PG {
+				mark += ")"
+			}
 		}
 		b.WriteString(mark + part)
 	}
 	return b.String()
+}
+
+func isList(arg any) bool {
+	switch arg.(type) {
+	case []int64, []string:
+		return true
+	}
+	return false
+}
+
+// given are the values as the driver takes them.
+func (s *Statements) given(args []any) ([]any, error) {
+	if s.d == dialect.PG {
+		return args, nil
+	}
+	given := slices.Clone(args)
+	for i, a := range args {
+		if !isList(a) {
+			continue
+		}
+		text, err := json.Marshal(a)
+		if err != nil {
+			return nil, err
+		}
+		given[i] = string(text)
+	}
+	return given, nil
 }

@@ -129,6 +129,22 @@ func TestForgottenStatements(t *testing.T) {
 	require.NoError(t, ask())
 }
 
+// SQLite meets a change of the tables without an error, and forgets nothing.
+func TestChangedTables(t *testing.T) {
+	t.Parallel()
+	db, s, _ := things(t, "sqlite")
+	for _, change := range []string{"", "", "CREATE INDEX thing_name ON thing (name)", "ALTER TABLE thing ADD COLUMN more TEXT", "VACUUM"} {
+		if change != "" {
+			_, err := db.ExecContext(t.Context(), change)
+			require.NoError(t, err)
+		}
+		rows, err := s.On(db).QueryContext(t.Context(), byIDs, []int64{1, 2}, "b?")
+		require.Equal(t, []int64{2}, numbers(t, rows, err), change)
+		rows, err = s.On(db).QueryContext(t.Context(), "SELECT id FROM thing WHERE name IN (?)", []string{`a0`, `"quoted"`, `b?`})
+		require.Len(t, numbers(t, rows, err), 3, change)
+	}
+}
+
 // A text that is another one each time is not prepared without end.
 func TestNotWithoutEnd(t *testing.T) {
 	t.Parallel()

@@ -91,19 +91,34 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "SaveNeverWaits", nil,
 		},
 		{
-			"events of an aggregate are claimed out of turn", "outbox/claim.go",
-			"if blocker, ok := first[key]; ok && blocker < r.OutboxID {", "if blocker, ok := first[key]; ok && blocker < 0 {",
+			"events of an aggregate are claimed out of turn", "outbox/ahead.go",
+			"if a.blocker > 0 && a.blocker < r.OutboxID {", "if a.blocker > 0 && a.blocker < 0 {",
 			engine, "BehindAnother", nil,
 		},
 		{
-			"order by the time at which events are due", "outbox/claim.go",
+			"order by the time at which events are due", "outbox/ahead.go",
 			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tclaims", "func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tclaims",
 			engine, "Order|Lives", nil,
 		},
 		{
-			"a failed delivery does not hold up those behind it", "bus/lane.go",
+			"a failed delivery does not hold up those behind it", "bus/order.go",
 			"mate.behind = mate.behind || mate.aggregate() == key", "_ = mate",
 			engine, "OrderIsKept|Lives|OneBadEvent", nil,
+		},
+		{
+			"a lane takes what is open for delivered", "bus/order.go",
+			"if !ln.done.has(id) {", "if !ln.done.has(id) && false {",
+			engine, "KeepsWhatIsDead|Lives", nil,
+		},
+		{
+			"claims go back to a blocked front", "outbox/lookout.go",
+			"l.low = max(l.low, low)", "_ = low",
+			engine, "BlockedFront", nil,
+		},
+		{
+			"claims start at the front after a rest", "outbox/lookout.go",
+			"l.whole = l.whole.Add(wait)", "l.whole = l.whole.Add(0)",
+			engine, "ClaimAfterARest", nil,
 		},
 		{
 			"only rows of the log block", "consumelog/order.go",

@@ -1,0 +1,149 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+)
+
+// heads keeps, in id order, the rows that may be worked on here. It drops those whose aggregate
+// has an earlier row that is NEW, DISPATCHING, parked or due, unless that row is in this claim too
+// or leased by this instance. It reads after the rows are locked. So two instances never work on
+// two events of one aggregate.
+func (s *session) heads(ctx context.Context, tx bun.IDB, rows []eventrow.Row) ([]claimedRow, error) {
+	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
+	claims := make(map[[2]string][]eventrow.Row, len(rows))
+	for _, r := range rows {
+		key := [2]string{r.AggregateType, r.AggregateID}
+		claims[key] = append(claims[key], r)
+	}
+	found, err := s.earlier(ctx, tx, claims)
+	if err != nil {
+		return nil, err
+	}
+	kept, again := make([]claimedRow, 0, len(rows)), make(map[[2]string]bool)
+	for _, r := range rows {
+		key := [2]string{r.AggregateType, r.AggregateID}
+		a := found[key]
+		if a.blocker > 0 && a.blocker < r.OutboxID {
+			continue
+		}
+		again[key] = again[key] || r.LockVersion > 0
+		kept = append(kept, claimedRow{Row: r, behind: a.many || again[key], before: a.before(r.OutboxID)})
+	}
+	return kept, nil
+}
+
+// ahead is what is open of an aggregate before the last event of it that a claim has found, and not
+// found by the claim.
+type ahead struct {
+	blocker int64   // the first that somebody else must deliver, 0 for none
+	ids     []int64 // of all, in order, unless there are many
+	many    bool
+}
+
+// mostAhead bounds what claims read of what is open before them, behind a consumer that is paused, say.
+const mostAhead = 100
+
+// and adds an event to what is ahead.
+func (a ahead) and(id int64, blocks bool) ahead {
+	if blocks && a.blocker == 0 {
+		a.blocker = id
+	}
+	if !a.many {
+		a.ids = append(a.ids, id)
+	}
+	return a
+}
+
+// before are the events before one of the claimed.
+func (a ahead) before(id int64) []int64 {
+	n, _ := slices.BinarySearch(a.ids, id)
+	return a.ids[:n:n]
+}
+
+// earlier looks for open events that lie before the last claimed one of each aggregate and are
+// not claimed.
+func (s *session) earlier(ctx context.Context, tx bun.IDB, claims map[[2]string][]eventrow.Row) (map[[2]string]ahead, error) {
+	pairs, keys := make([]dialect.Pair, 0, len(claims)), make(map[int64][2]string, len(claims))
+	for key, rows := range claims {
+		last := rows[len(rows)-1].OutboxID
+		pairs, keys[last] = append(pairs, dialect.Pair{ID: last}), key
+	}
+	o, found := s.p.ob, make(map[[2]string]ahead)
+	// Nearly always nothing else is open, which the index alone tells.
+	open, err := o.numbers(ctx, tx, "SELECT e.id, COUNT(*) FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+" AND p.id < e.id WHERE "+dialect.IDs(pairs)+" GROUP BY e.id")
+	if err != nil {
+		return nil, err
+	}
+	var few, many []dialect.Pair
+	for _, p := range open {
+		key := keys[p[0]]
+		switch others := p[1] - int64(len(claims[key])-1); {
+		case others > mostAhead:
+			found[key] = ahead{many: true}
+			many = append(many, dialect.Pair{ID: p[0]})
+		case others > 0:
+			few = append(few, dialect.Pair{ID: p[0]})
+		}
+	}
+	rows, err := s.listAhead(ctx, tx, few, "")
+	if err != nil {
+		return nil, err
+	}
+	blockers, err := s.listAhead(ctx, tx, many, " AND "+o.inTheWay())
+	for _, row := range append(rows, blockers...) {
+		key, id := keys[row[0]], row[1]
+		if !slices.ContainsFunc(claims[key], func(r eventrow.Row) bool { return r.OutboxID == id }) {
+			found[key] = found[key].and(id, row[2] == 1)
+		}
+	}
+	return found, err
+}
+
+// listAhead lists what is open before events, in order: the event, what is before it, and 1 if somebody else
+// must deliver that.
+func (s *session) listAhead(ctx context.Context, tx bun.IDB, events []dialect.Pair, and string) ([][]int64, error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	o := s.p.ob
+	return o.numbers(ctx, tx, "SELECT e.id, p.id, CASE WHEN "+o.inTheWay()+" THEN 1 ELSE 0 END FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+
+		" AND p.id < e.id WHERE "+dialect.IDs(events)+and+" ORDER BY p.id", s.p.owner)
+}
+
+// inTheWay is a condition on an open event p: an instance other than ?0 must deliver it first.
+func (o *Outbox) inTheWay() string {
+	return "p.status IN ('NEW', 'DISPATCHING', 'SCHEDULED') AND NOT (p.status = 'DISPATCHING' AND p.locked_by = ?0 AND p.next_retry_at > " + o.d.Now + ") " +
+		"AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > " + o.d.Now + ")"
+}
+
+// numbers runs a query for whole numbers.
+func (o *Outbox) numbers(ctx context.Context, tx bun.IDB, query string, args ...any) (out [][]int64, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	dest := make([]any, len(columns))
+	for rows.Next() {
+		row := make([]int64, len(columns))
+		for i := range row {
+			dest[i] = &row[i]
+		}
+		if err := rows.Scan(dest...); err != nil {
+			return nil, err
+		}
+		out = append(out, row)
+	}
+	return out, rows.Err()
+}
