@@ -73,14 +73,14 @@ func (r *refusal) Unwrap() error { return r.err }
 // copies are what the handlers get, so that one that was abandoned shares nothing with the
 // next run of its delivery.
 func (ln *lane) copies(ds []*delivery) ([]*delivery, error) {
-	own, now := make([]*delivery, len(ds)), time.Now()
+	own, all, now := make([]*delivery, len(ds)), make([]delivery, len(ds)), time.Now()
 	for i, d := range ds {
 		if err := ln.c.decode(d); err != nil {
 			return nil, err
 		}
 		d.record, d.started = record{}, now
-		c := *d
-		own[i] = &c
+		all[i] = *d
+		own[i] = &all[i]
 	}
 	return own, nil
 }

@@ -162,9 +162,10 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	if l.lanes[c.name].isHalted() {
 		return 0
 	}
-	ds := make([]*delivery, len(events))
+	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
-		ds[i] = &delivery{ctx: ev.Lease, env: ev.Envelope, attempt: 1, version: ev.LockVersion, until: ev.Until, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
+		ds[i] = &all[i]
+		all[i] = delivery{ctx: ev.Lease, env: ev.Envelope, attempt: 1, version: ev.LockVersion, until: ev.Until, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
 	}
 	return l.lanes[c.name].push(ds)
 }

@@ -79,8 +79,8 @@ func newHandler[E Event](c *Consumer, verb string, run func(context.Context, bun
 		eventType: name, spanName: "consume " + name, version: VersionOf(zero), run: run,
 		tooLong: fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", name, c.name, c.cfg.Timeout),
 		decode: func(payload json.RawMessage) (any, error) {
-			var e E
-			if err := json.Unmarshal(payload, &e); err != nil {
+			e := new(E)
+			if err := json.Unmarshal(payload, e); err != nil {
 				return nil, fmt.Errorf("payload of %s does not decode into %v: %w", name, t, err)
 			}
 			return e, nil
@@ -116,7 +116,7 @@ func mustHaveFunc(c *Consumer, verb string, isNil bool) {
 }
 
 func messageOf[E Event](c *Consumer, d *delivery) Message[E] {
-	return Message[E]{Envelope: *d.env, Payload: d.payload.(E), Consumer: c.name, Attempt: d.attempt, Replay: d.replay(), record: &d.record}
+	return Message[E]{Envelope: *d.env, Payload: *d.payload.(*E), Consumer: c.name, Attempt: d.attempt, Replay: d.replay(), record: &d.record}
 }
 
 // decode upcasts and decodes the payload of d. Its errors are permanent.

@@ -40,7 +40,7 @@ func (o *Ops) scanEvent(rows *sql.Rows) (Event, error) {
 	if e.Status == outbox.StatusNew {
 		e.NextRetryAt = time.Time{} // of no meaning
 	}
-	if md, mdErr := eventrow.Metadata(metadata); mdErr == nil {
+	if md, mdErr := eventrow.Metadata([]byte(metadata)); mdErr == nil {
 		e.RequestID, e.UserID, e.Source, e.Instance = md[bus.MetaRequestID], md[bus.MetaUserID], md["source"], md["instance"]
 		if e.TraceID == "" {
 			e.TraceID = md[bus.MetaTraceID]

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/uptrace/bun"
 
@@ -17,13 +16,6 @@ const (
 	dueNew       = "e.status = 'NEW'" // whatever next_retry_at says: a hand-written NOW() may be hours off
 	dueScheduled = "e.status = 'SCHEDULED' AND e.next_retry_at <= "
 	dueExpired   = "e.status = 'DISPATCHING' AND e.next_retry_at <= "
-)
-
-// A claim looks past rows whose aggregate another instance works on: at claimLooks rows and a page more
-// if it finds any that are free, and at claimPages pages until it does.
-const (
-	claimLooks = 1000
-	claimPages = 10
 )
 
 // claim is what one claim transaction has leased.
@@ -61,29 +53,8 @@ func (s *session) claim(ctx context.Context, due string, limit int, thorough boo
 				return err
 			}
 		}
-		began, low := time.Now(), s.lookout.low
-		for page := range claimPages {
-			rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Due(table)+" WHERE "+where+" ORDER BY e.next_retry_at, e.id LIMIT ? OFFSET ?"+o.d.SkipLocked), append(args, limit, page*limit)...)
-			if err != nil {
-				return err
-			}
-			if due == dueNew {
-				s.lookout.saw(from, time.Since(began), lastDue(rows))
-			}
-			c.full, c.seen = len(rows) == limit, c.seen+len(rows)
-			if len(rows) > 0 {
-				free, err := s.heads(ctx, tx, rows)
-				if err != nil {
-					return err
-				}
-				c.rows = append(c.rows, free...)
-			}
-			if !c.full || 2*len(c.rows) >= limit || (len(c.rows) > 0 && c.seen >= claimLooks) {
-				break
-			}
-		}
-		if from == 0 && c.inTheWay() {
-			s.lookout.notBefore(low)
+		if err := s.find(ctx, tx, &c, due, dueRows{where, args}, limit); err != nil {
+			return err
 		}
 		if len(c.rows) == 0 {
 			return nil
@@ -108,14 +79,6 @@ type claimedRow struct {
 	// that was claimed with it, has been claimed before, or more were open before it than are in before.
 	behind bool
 	before []int64 // the earlier events of the aggregate that were open and are not in the claim
-}
-
-// lastDue is when the last of the rows was due, 0 if there is none.
-func lastDue(rows []eventrow.Row) int64 {
-	if len(rows) == 0 {
-		return 0
-	}
-	return rows[len(rows)-1].DueAt
 }
 
 // lease turns the locked rows into DISPATCHING rows of this instance, in id order.

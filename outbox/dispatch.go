@@ -52,6 +52,7 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 // instances only.
 func (s *session) route(f *flight, all []registration) []consumelog.Delivery {
 	local := int32(0)
+	f.needed = make([]string, 0, len(s.consumers))
 	for _, c := range s.consumers {
 		if c.Handles(f.row.Type) {
 			f.needed = append(f.needed, c.Name())
@@ -82,7 +83,7 @@ func (s *session) offer(c *bus.Consumer, flights []*flight) []consumelog.Deliver
 			alone = append(alone, f)
 		default:
 			wanted = append(wanted, f)
-			events = append(events, bus.Claimed{Envelope: f.env, Lease: f.ctx, Done: f.done, LockVersion: f.row.LockVersion, Until: f.until.Load, Fresh: f.fresh, Behind: f.behind, Before: f.before})
+			events = append(events, bus.Claimed{Envelope: f.env, Lease: f.ctx, Done: f.report, LockVersion: f.row.LockVersion, Until: f.leaseEnd, Fresh: f.fresh, Behind: f.behind, Before: f.before})
 		}
 	}
 	taken := 0

@@ -30,11 +30,15 @@ type flight struct {
 	open   atomic.Int32 // deliveries without an outcome, plus one for the dispatch itself
 	clean  atomic.Bool  // every delivery has succeeded here
 	landed func(*flight)
+
+	report   func(bus.Outcome) // done
+	leaseEnd func() int64      // until
 }
 
 func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
 	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, behind: row.behind, before: row.before, handed: c.handed, landed: landed}
 	f.ctx, f.cancel = context.WithCancelCause(context.Background())
+	f.report, f.leaseEnd = f.done, f.until.Load
 	f.clean.Store(true)
 	f.until.Store(c.until)
 	return f

@@ -15,19 +15,29 @@ type lookout struct {
 	whole time.Time // when the last claim from the front ended
 	took  time.Duration
 
-	rested  time.Time // until when claims are not worth it
+	crowded bool // others had most of what the last claim saw in hand, or what is before it
+
+	resting time.Time // since when claims are not worth it, zero if they are
+	rested  time.Time // until when, while there is something to do
+	hungry  time.Time // until when, while there is not
 	waiting bool      // for a signal that it is time
 }
 
 const (
 	wholeShare   = 10
 	blockedShare = 5 // of claims that find little but what is behind the events of other instances
-	// blockedFor is when to look again at events that were left alone for the sake of earlier ones, at least.
+	// blockedFor is when to look again at events that were left alone for the sake of earlier ones, at least,
+	// and restMost at most: a claim takes long when all instances make one.
 	blockedFor = 25 * time.Millisecond
+	restMost   = 250 * time.Millisecond
 )
 
 // from is where the next claim starts: 0 is the front.
 func (l *lookout) from(thorough bool) int64 {
+	if !l.resting.IsZero() { // the claim after a rest goes on where the one before it has ended
+		l.whole = l.whole.Add(time.Since(l.resting))
+		l.resting = time.Time{}
+	}
 	if thorough || l.wait() <= 0 {
 		return 0
 	}
@@ -46,19 +56,24 @@ func (l *lookout) later(wait time.Duration, front chan<- struct{}) {
 }
 
 // rest keeps claims away for a while after one that took so long and found events that others are in the
-// way of: it costs as much as one that finds some, and the others have to work as well.
+// way of: it costs as much as one that finds some, and the others have to work as well. Who has nothing
+// to do rests for a shorter time, lest all rest.
 func (l *lookout) rest(took time.Duration, front chan<- struct{}) {
-	wait := max(blockedFor, (blockedShare-1)*took)
-	l.rested = time.Now().Add(wait)
-	l.whole = l.whole.Add(wait) // the claim after the rest goes on where this one has ended
-	l.later(wait, front)
+	l.resting = time.Now()
+	l.rested = l.resting.Add(min(max((blockedShare-1)*took, blockedFor), restMost))
+	l.hungry = l.resting.Add(min(max(took, blockedFor), restMost))
+	l.later(blockedFor, front)
 }
 
-// resting tells whether claims are not worth it yet. Then it signals when they are.
-func (l *lookout) resting(front chan<- struct{}) bool {
-	wait := time.Until(l.rested)
+// rests tells whether claims are not worth it yet. Then it signals when to ask again.
+func (l *lookout) rests(dry bool, front chan<- struct{}) bool {
+	until := l.rested
+	if dry {
+		until = l.hungry
+	}
+	wait := time.Until(until)
 	if wait > 0 {
-		l.later(wait, front)
+		l.later(min(wait, blockedFor), front)
 	}
 	return wait > 0
 }

@@ -9,42 +9,49 @@ import (
 )
 
 // Claims that find little but what is behind the events of other instances take a part of the time only,
-// and somebody is told when they are worth it again.
+// a larger one if there is nothing to do, and somebody is told when they are worth it again.
 func TestClaimsRestWhileOthersAreInTheWay(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ took, rest time.Duration }{
-		{took: time.Millisecond, rest: blockedFor},
-		{took: 50 * time.Millisecond, rest: 200 * time.Millisecond},
+	for _, c := range []struct {
+		took time.Duration
+		dry  bool
+		rest time.Duration
+	}{
+		{time.Millisecond, false, blockedFor},
+		{50 * time.Millisecond, false, 200 * time.Millisecond},
+		{time.Second, false, restMost},
+		{time.Millisecond, true, blockedFor},
+		{60 * time.Millisecond, true, 60 * time.Millisecond},
+		{time.Second, true, restMost},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var l lookout
 			front := make(chan struct{}, 1)
-			require.False(t, l.resting(front))
+			require.False(t, l.rests(c.dry, front))
 			l.rest(c.took, front)
-			require.True(t, l.resting(front))
 			began := time.Now()
-			<-front
+			for l.rests(c.dry, front) {
+				<-front
+				l.waiting = false // as the loop does
+			}
 			require.Equal(t, c.rest, time.Since(began))
-			require.False(t, l.resting(front))
 		})
 	}
 }
 
-// A signal that was asked for earlier does not end a rest, and the one at its end still comes.
-func TestRestOutlastsAnEarlierSignal(t *testing.T) {
+// Who runs out of work while it rests looks again soon.
+func TestRestEndsWithTheWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l lookout
 		front := make(chan struct{}, 1)
-		l.later(10*time.Millisecond, front)
 		l.rest(50*time.Millisecond, front)
-		<-front
-		l.waiting = false // as the loop does
-		require.True(t, l.resting(front))
 		began := time.Now()
-		<-front
-		require.Equal(t, 190*time.Millisecond, time.Since(began))
-		require.False(t, l.resting(front))
+		for l.rests(time.Since(began) >= 90*time.Millisecond, front) {
+			<-front
+			l.waiting = false
+		}
+		require.Equal(t, 4*blockedFor, time.Since(began))
 	})
 }
 

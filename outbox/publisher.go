@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 )
 
@@ -56,8 +57,8 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 
 func (c PublisherConfig) validate() error {
 	var errs []error
-	if c.BatchSize < 0 || c.BatchSize > 1000 {
-		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.BatchSize is %d: it must be between 1 and 1000 (0 means 100)", c.BatchSize))
+	if c.BatchSize < 0 || c.BatchSize > dialect.MostIDs {
+		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.BatchSize is %d: it must be between 1 and %d (0 means 100)", c.BatchSize, dialect.MostIDs))
 	}
 	if c.Cron != "" {
 		if _, err := schedule.Parse(c.Cron); err != nil {

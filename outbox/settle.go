@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -263,6 +264,7 @@ func (s *session) countLost(ctx context.Context, n int) {
 // announce counts and logs what has been settled.
 func (s *session) announce(ctx context.Context, flights []*flight) {
 	o := s.p.ob
+	talks := o.logger.Enabled(ctx, slog.LevelDebug)
 	for _, f := range flights {
 		o.countStatus(ctx, f.status, f.row.ID, f.row.Type)
 		if f.status != StatusSent {
@@ -271,8 +273,10 @@ func (s *session) announce(ctx context.Context, flights []*flight) {
 		if f.delivered() && f.row.Metadata[metaInstance] == o.cfg.Instance {
 			telemetry.Add(ctx, o.metrics.LocalFirst, 1, telemetry.EventType, f.row.Type)
 		}
-		o.logger.DebugContext(ctx, "event sent", telemetry.EventID, f.row.ID, telemetry.EventType, f.row.Type, telemetry.AggregateID, f.row.AggregateID,
-			telemetry.TraceID, f.env.Metadata[bus.MetaTraceID], telemetry.RequestID, f.env.Metadata[bus.MetaRequestID])
+		if talks {
+			o.logger.DebugContext(ctx, "event sent", telemetry.EventID, f.row.ID, telemetry.EventType, f.row.Type, telemetry.AggregateID, f.row.AggregateID,
+				telemetry.TraceID, f.env.Metadata[bus.MetaTraceID], telemetry.RequestID, f.env.Metadata[bus.MetaRequestID])
+		}
 	}
 }
 

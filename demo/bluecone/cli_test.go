@@ -48,7 +48,7 @@ func TestWrongCallsSayWhatIsWrongInOneLine(t *testing.T) {
 		"address":             {args: []string{"serve", "--dsn", db, "--addr", "127.0.0.1:99999"}, code: 1, says: "listen: "},
 		"config missing":      {args: []string{"serve", "--dsn", db, "--config", filepath.Join(dir, "none.yaml")}, code: 2, says: "none.yaml: no such file"},
 		"config key":          {args: []string{"serve", "--dsn", db, "--config", write("key.yaml", "bluecone:\n  outbox:\n    batchsize: 1\n")}, code: 2, says: `the key "bluecone.outbox.batchsize" is unknown; the keys are bluecone.alert.console`},
-		"config value":        {args: []string{"serve", "--dsn", db, "--config", write("value.yaml", "bluecone:\n  outbox:\n    batch-size: many\n")}, code: 2, says: `bluecone.outbox.batch-size: "many" is not a whole number between 1 and 1000`},
+		"config value":        {args: []string{"serve", "--dsn", db, "--config", write("value.yaml", "bluecone:\n  outbox:\n    batch-size: many\n")}, code: 2, says: `bluecone.outbox.batch-size: "many" is not a whole number between 1 and 999`},
 		"config yaml":         {args: []string{"serve", "--dsn", db, "--config", write("yaml.yaml", "bluecone: [")}, code: 2, says: "yaml.yaml: "},
 		"environment key":     {args: []string{"serve", "--dsn", db}, env: "BLUECONE_OUTBOX_BATCHSIZE=1", code: 2, says: "the environment variable BLUECONE_OUTBOX_BATCHSIZE is unknown"},
 		"environment value":   {args: []string{"serve", "--dsn", db}, env: "BLUECONE_ASSET_LOCK_TIMEOUT_MINUTES=-5", code: 2, says: `"-5" is not a positive number`},

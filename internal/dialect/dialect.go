@@ -133,11 +133,12 @@ func Pairs(ids []int64) []Pair {
 	return pairs
 }
 
+// MostIDs is how many ids stand in one list: with one more MariaDB makes a table of it, and of two lists
+// PostgreSQL makes a scan of all rows while bitmaps are off, as [Dialect.ByIndex] has them.
+const MostIDs = 999
+
 // IDs is a condition on rows e that the pairs name. Use it with [Dialect.Keyed].
-//
-// The lists stay short of the length at which MariaDB makes a table of them.
 func IDs(pairs []Pair) string {
-	const most = 500
 	lists := make(map[int64][][]Pair)
 	var versions []int64
 	for _, p := range pairs {
@@ -145,7 +146,7 @@ func IDs(pairs []Pair) string {
 		if l == nil {
 			versions = append(versions, p.Version)
 		}
-		if n := len(l); n == 0 || len(l[n-1]) == most {
+		if n := len(l); n == 0 || len(l[n-1]) == MostIDs {
 			l = append(l, nil)
 		}
 		l[len(l)-1] = append(l[len(l)-1], p)

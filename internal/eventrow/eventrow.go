@@ -63,36 +63,43 @@ func Read(ctx context.Context, db querier, query string, args ...any) ([]Row, er
 	if err != nil {
 		return nil, err
 	}
-	var out []Row
-	raw := make([]sql.NullString, len(names))
+	p := parser{raw: make([]sql.RawBytes, len(names)), words: make(map[string]string)}
 	dest := make([]any, len(names))
 	for i := range dest {
-		dest[i] = &raw[i]
+		dest[i] = &p.raw[i]
 	}
+	var out []Row
 	for rows.Next() {
 		if err := rows.Scan(dest...); err != nil {
 			return nil, err
 		}
-		out = append(out, parse(raw))
+		out = append(out, p.row())
 	}
 	return out, rows.Err()
 }
 
-func parse(raw []sql.NullString) Row {
-	p := parser{raw: raw}
+// parser reads rows one after the other. What the driver has put into raw is only lent.
+type parser struct {
+	raw   []sql.RawBytes
+	words map[string]string // such as stand in many rows
+	errs  []error
+}
+
+func (p *parser) row() Row {
+	p.errs = nil
 	r := Row{
-		OutboxID: p.number(0, "id"), ID: raw[1].String, Type: raw[2].String,
-		AggregateType: raw[3].String, AggregateID: raw[4].String,
+		OutboxID: p.number(0, "id"), ID: string(p.raw[1]), Type: p.word(2),
+		AggregateType: p.word(3), AggregateID: string(p.raw[4]),
 		TenantID: p.number(5, "tenant_id"), StoreID: p.number(6, "store_id"),
 		SchemaVersion: int(p.number(7, "schema_version")), MaxAttempts: int(p.number(8, "max_retry_count")),
-		Payload: []byte(raw[9].String), CreatedAt: time.UnixMicro(p.number(11, "created_at")).UTC(),
-		Status: raw[12].String, RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: p.number(columns, "extra"),
+		Payload: bytes.Clone(p.raw[9]), CreatedAt: time.UnixMicro(p.number(11, "created_at")).UTC(),
+		Status: p.word(12), RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: p.number(columns, "extra"),
 	}
 	if !json.Valid(r.Payload) {
 		p.errs = append(p.errs, errors.New("event_payload is not valid JSON"))
 	}
 	var err error
-	if r.Metadata, err = Metadata(raw[10].String); err != nil {
+	if r.Metadata, err = Metadata(p.raw[10]); err != nil {
 		p.errs = append(p.errs, err)
 	}
 	if err := errors.Join(p.errs...); err != nil {
@@ -101,31 +108,43 @@ func parse(raw []sql.NullString) Row {
 	return r
 }
 
-type parser struct {
-	raw  []sql.NullString
-	errs []error
-}
-
 func (p *parser) number(i int, column string) int64 {
-	if i >= len(p.raw) || !p.raw[i].Valid {
+	if i >= len(p.raw) || p.raw[i] == nil {
 		return 0
 	}
-	n, err := strconv.ParseInt(p.raw[i].String, 10, 64)
+	n, err := strconv.ParseInt(string(p.raw[i]), 10, 64)
 	if err != nil {
-		p.errs = append(p.errs, fmt.Errorf("%s %q is not a whole number", column, p.raw[i].String))
+		p.errs = append(p.errs, fmt.Errorf("%s %q is not a whole number", column, p.raw[i]))
 	}
 	return n
 }
 
+// word keeps one copy of a text for all rows.
+func (p *parser) word(i int) string {
+	word, ok := p.words[string(p.raw[i])]
+	if !ok {
+		word = string(p.raw[i])
+		p.words[word] = word
+	}
+	return word
+}
+
 // Metadata reads a JSON object. Values that are not strings, as people write them by
 // hand ({"userId": 789}), are kept as their JSON text.
-func Metadata(s string) (map[string]string, error) {
-	md := make(map[string]string)
-	if s == "" || s == "null" {
+func Metadata(b []byte) (map[string]string, error) {
+	if len(b) == 0 {
+		return make(map[string]string), nil
+	}
+	var md map[string]string
+	err := json.Unmarshal(b, &md)
+	if err != nil || md == nil { // null
+		md = make(map[string]string)
+	}
+	if err == nil {
 		return md, nil
 	}
 	var values map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(s), &values); err != nil {
+	if err := json.Unmarshal(b, &values); err != nil {
 		return md, errors.New("event_metadata is not a JSON object")
 	}
 	for k, v := range values {

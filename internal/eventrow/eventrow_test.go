@@ -7,17 +7,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func row(values ...string) []sql.NullString {
-	raw := make([]sql.NullString, columns)
+func parse(values ...string) Row {
+	p := parser{raw: make([]sql.RawBytes, columns), words: make(map[string]string)}
 	for i, v := range values {
-		raw[i] = sql.NullString{String: v, Valid: true}
+		p.raw[i] = sql.RawBytes(v)
 	}
-	return raw
+	return p.row()
 }
 
 func TestMetadataWrittenByHandIsReadAsText(t *testing.T) {
 	t.Parallel()
-	r := parse(row("7", "id", "a.b", "A", "1", "1", "2", "1", "10", `{"n":1}`, `{"userId": 789, "tags": ["a"], "x": null, "s": "text"}`, "0", "NEW", "0", "3"))
+	r := parse("7", "id", "a.b", "A", "1", "1", "2", "1", "10", `{"n":1}`, `{"userId": 789, "tags": ["a"], "x": null, "s": "text"}`, "0", "NEW", "0", "3")
 	require.Empty(t, r.Malformed)
 	require.Equal(t, map[string]string{"userId": "789", "tags": `["a"]`, "x": "", "s": "text"}, r.Metadata)
 	require.Equal(t, int64(7), r.OutboxID)
@@ -30,7 +30,7 @@ func FuzzParseReadsAnyRow(f *testing.F) {
 	f.Add("x", "\xff", "[", "9999999999999999999999")
 	f.Add("-1", "", "null", "1e3")
 	f.Fuzz(func(t *testing.T, number, payload, metadata, created string) {
-		r := parse(row(number, "id", "a.b", "A", "1", number, number, number, number, payload, metadata, created, "NEW", number, number))
+		r := parse(number, "id", "a.b", "A", "1", number, number, number, number, payload, metadata, created, "NEW", number, number)
 		if r.Metadata == nil {
 			t.Error("metadata is nil")
 		}

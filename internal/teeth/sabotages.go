@@ -116,8 +116,13 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "BlockedFront", nil,
 		},
 		{
+			"all instances rest while there is work", "outbox/lookout.go",
+			"if dry {", "if dry && false {",
+			engine, "ClaimsRest|RestEnds", nil,
+		},
+		{
 			"claims start at the front after a rest", "outbox/lookout.go",
-			"l.whole = l.whole.Add(wait)", "l.whole = l.whole.Add(0)",
+			"l.whole = l.whole.Add(time.Since(l.resting))", "l.whole = l.whole.Add(0)",
 			engine, "ClaimAfterARest", nil,
 		},
 		{

@@ -55,7 +55,7 @@ func (s *Settings) setters() map[string]func(text string) error {
 	return map[string]func(string) error{
 		"bluecone.asset.lock-timeout-minutes":         duration(&s.LockTimeout, time.Minute),
 		"bluecone.consistency.scan-window-hours":      duration(&s.ScanWindow, time.Hour),
-		"bluecone.outbox.batch-size":                  number(&s.BatchSize, 1, 1000),
+		"bluecone.outbox.batch-size":                  number(&s.BatchSize, 1, 999),
 		"bluecone.outbox.max-retry-count":             number(&s.MaxRetryCount, 1, 1000),
 		"bluecone.outbox.publisher-cron":              cron(&s.PublisherCron),
 		"bluecone.scheduler.lock-timeout-reaper-cron": cron(&s.ReaperCron),
