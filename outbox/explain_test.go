@@ -34,7 +34,7 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 			f := mine.another(dsn)
 			sent := testplan.Record(f.db, "bc_outbox_event", "bc_event_consume_log")
 			exercise(f, mine)
-			sent.Require(t, mine.db, scan, 25)
+			sent.Require(t, mine.db, scan, 30)
 			if dialect == "postgres" {
 				testplan.RequirePrepared(t, f.db, scan, 4)
 			}
@@ -126,6 +126,7 @@ func exercise(f, mine *fixture) {
 	f.once()
 	hurryWaiting(mine)
 	f.once()
+	crowd(f, mine)
 	lease := 3 * time.Second // so that some are renewed
 	if f.db.Dialect().Name().String() == "sqlite" {
 		lease = 20 * time.Second // whoever waits for the one writer must not lose his
@@ -154,6 +155,23 @@ func exercise(f, mine *fixture) {
 		hurried(delivered, "this too")
 	}
 	require.NoError(f.t, f.ob.Sweep(f.t.Context()))
+}
+
+// crowd makes a claim find a whole page behind an event that another instance has in hand.
+func crowd(f, mine *fixture) {
+	events := make([]bus.Event, 130)
+	for i := range events {
+		events[i] = orderPaid{OrderID: "9", Seq: 10}
+	}
+	f.save(events...)
+	f.save(orderPaid{OrderID: "10", Seq: 10})
+	first := " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '9') AS f)"
+	later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[f.db.Dialect().Name().String()]
+	mine.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', next_retry_at = " + later + first)
+	f.once()
+	require.Equal(f.t, 130, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '9' AND status <> 'SENT'"))
+	require.Zero(f.t, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '10' AND status = 'NEW'"))
+	mine.exec("UPDATE bc_outbox_event SET status = 'NEW', locked_by = NULL" + first)
 }
 
 // hurryWaiting makes waiting deliveries due, by the index of their consumers.
