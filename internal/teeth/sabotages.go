@@ -111,6 +111,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "KeepsWhatIsDead|Lives", nil,
 		},
 		{
+			"a claim stops at what only seemed free", "outbox/find.go",
+			"tries == lookTries {", "tries > 0 {",
+			"./internal/simulation", "Simulated", nil,
+		},
+		{
 			"claims go back to a blocked front", "outbox/lookout.go",
 			"l.low = max(l.low, low)", "_ = low",
 			engine, "BlockedFront", nil,
