@@ -20,29 +20,29 @@ type lane struct {
 	l *Lanes
 	c *Consumer
 
-	mu       sync.Mutex
-	queue    []*delivery
-	busy     map[[2]string][]*delivery // the running batch that has the aggregate
-	inHand   map[*delivery]struct{}    // leased deliveries, queued or running
-	running  int
-	limit    int
-	closed   bool
-	claiming bool
-	again    bool
-	window   int           // how many deliveries to have queued, for none to wait longer than sojourn
-	looked   time.Time     // when room was last asked for
-	debt     time.Duration // how long others were dry because this one was full, less the time they were not
-	backlog  bool          // the queue has been half full, and not empty since
-	behind   bool          // its deliveries go to the consume log until it has caught up
-	circuit  circuit
-	wary     int // how many events in a row have to succeed before several share a transaction again
-	failures int // in a row
-	pace     pace
-	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first
-	done     memory        // of deliveries
-	overhead time.Duration // moving average of the time a transaction takes beside its handlers
-	usual    time.Duration // the same as perEvent, but slow calls change it only when there are many
-	turn     time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
+	mu        sync.Mutex
+	queue     []*delivery
+	busy      map[[2]string][]*delivery // the running batch that has the aggregate
+	inHand    map[*delivery]struct{}    // leased deliveries, queued or running
+	running   int
+	limit     int
+	closed    bool
+	claiming  bool
+	again     bool
+	window    int           // how many deliveries to have queued, for none to wait longer than sojourn
+	looked    time.Time     // when room was last asked for
+	debt      time.Duration // how long others were dry because this one was full, less the time they were not
+	backlog   bool          // the queue has been half full, and not empty since
+	behind    bool          // its deliveries go to the consume log until it has caught up
+	circuit   circuit
+	wary      int // how many events in a row have to succeed before several share a transaction again
+	failures  int // in a row
+	pace      pace
+	perEvent  time.Duration // moving average of the time a handler takes for one event, 0 before the first
+	delivered memory
+	overhead  time.Duration // moving average of the time a transaction takes beside its handlers
+	usual     time.Duration // the same as perEvent, but slow calls change it only when there are many
+	turn      time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
 }
 
 func newLane(l *Lanes, c *Consumer, limit int) *lane {

@@ -30,7 +30,7 @@ func (ln *lane) mayWait(d *delivery) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	for _, id := range d.before {
-		if !ln.done.has(id) {
+		if !ln.delivered.has(id) {
 			return true
 		}
 	}
@@ -45,7 +45,7 @@ func (ln *lane) finished(ds []*delivery) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	for _, d := range ds {
-		ln.done.add(d.env.OutboxID)
+		ln.delivered.add(d.env.OutboxID)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,11 +77,19 @@ const (
 	inOrder    = " ORDER BY e.id" // the log keeps the order of an aggregate
 )
 
-// markByValue does not look at the events: what a database need not read it need not lock. It writes the
-// text itself: arguments are eight allocations for each row.
+// markByValue does not look at the events: what a database need not read it need not lock.
 func (l *Log) markByValue(ctx context.Context, tx bun.Tx, ds []Delivery) error {
+	if _, err := tx.ExecContext(ctx, insertInto+") "+l.valuesOf(ds, "")); err != nil {
+		return fmt.Errorf("consume log: mark deliveries: %w", err)
+	}
+	return nil
+}
+
+// valuesOf is a VALUES of rows, each with more at its end. It is text without arguments, which would be
+// eight allocations for each row.
+func (l *Log) valuesOf(ds []Delivery, more string) string {
 	quote := l.db.Dialect().AppendString
-	b := append(make([]byte, 0, 256+160*len(ds)), insertInto+") VALUES "...)
+	b := append(make([]byte, 0, 160*len(ds)), "VALUES "...)
 	for i, d := range ds {
 		if i > 0 {
 			b = append(b, ',')
@@ -92,12 +101,10 @@ func (l *Log) markByValue(ctx context.Context, tx bun.Tx, ds []Delivery) error {
 		b = appendID(append(b, ','), d.OutboxID)
 		b = quote(append(b, ','), d.AggregateType)
 		b = quote(append(b, ','), d.AggregateID)
-		b = append(strconv.AppendInt(append(b, ','), int64(d.Attempts), 10), ')')
+		b = strconv.AppendInt(append(b, ','), int64(d.Attempts), 10)
+		b = append(append(b, more...), ')')
 	}
-	if _, err := tx.ExecContext(ctx, string(b)); err != nil {
-		return fmt.Errorf("consume log: mark deliveries: %w", err)
-	}
-	return nil
+	return string(b)
 }
 
 // appendID writes an id, or NULL for none.
@@ -112,9 +119,6 @@ func appendID(b []byte, id int64) []byte {
 func (d Delivery) values() []any {
 	return []any{nullInt(d.TenantID), d.Consumer, d.EventID, d.EventType, nullInt(d.OutboxID), d.AggregateType, d.AggregateID, d.Attempts}
 }
-
-// rows is a list of n rows of values.
-func rows(n int, row string) string { return strings.TrimSuffix(strings.Repeat(row+",", n), ",") }
 
 // Note is what a handler recorded about its delivery.
 type Note struct {
@@ -216,11 +220,11 @@ func (l *Log) deferred(ds []Delivery, delay int64) (query string, args []any) {
 		}
 		return fromEvents + pending + " FROM " + eventTable + " AS e WHERE " + dialect.IDs(events) + inOrder, []any{ds[0].Consumer, 0, delay}
 	}
-	for _, d := range ds {
-		d.Attempts = 0
-		args = append(append(args, d.values()...), delay)
+	untried := slices.Clone(ds)
+	for i := range untried {
+		untried[i].Attempts = 0
 	}
-	return "VALUES " + rows(len(ds), byValue+pending+")"), args
+	return l.valuesOf(untried, strings.Replace(pending, "?", strconv.FormatInt(delay, 10), 1)), nil
 }
 
 // Verdict is how an attempt that did not succeed leaves its delivery.

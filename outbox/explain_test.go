@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"testing"
 	"time"
 
@@ -95,9 +94,6 @@ func TestStatisticsKeepUp(t *testing.T) {
 // onYoungPostgres runs a test on tables that autovacuum has not come by yet, if there is a PostgreSQL.
 func onYoungPostgres(t *testing.T, test func(*fixture)) {
 	t.Helper()
-	if !slices.Contains(testdb.Dialects(), "postgres") {
-		t.Skip("there is no PostgreSQL")
-	}
 	f := newFixture(t, migrated(t, testdb.DSN(t, "postgres")))
 	for _, name := range []string{"bc_outbox_event", "bc_event_consume_log"} {
 		f.exec("ALTER TABLE " + name + " SET (autovacuum_enabled = off)")

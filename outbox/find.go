@@ -75,34 +75,46 @@ func (s *session) findFree(ctx context.Context, tx bun.Tx, c *claim, due dueRows
 	c.rows, c.seen, c.full = nil, 0, true
 	for page, tries := 0, 0; page < lookPages && c.full; page++ {
 		rows, err := s.p.ob.look(ctx, tx, due, page)
-		if err != nil {
-			return 0, err
+		if err != nil || len(rows) == 0 {
+			c.full = false
+			return last, err
 		}
 		c.full = len(rows) == lookRows
-		var free []dialect.Pair
-		for i, r := range rows {
-			c.seen, last = c.seen+1, r.DueAt
-			if before, ok := taken[[2]string{r.AggregateType, r.AggregateID}]; !ok || r.OutboxID < before {
-				free = append(free, dialect.Pair{ID: r.OutboxID})
+		before := c.seen
+		for free := range slices.Chunk(freeOf(rows, taken), limit) {
+			end := len(rows) // of what this chunk has seen
+			if len(free) == limit {
+				end = free[limit-1] + 1
 			}
-			if ends := i == len(rows)-1; len(free) < limit && (!ends || len(free) == 0) {
-				continue
-			}
-			c.rows, err = s.lockFree(ctx, tx, due, free)
+			c.seen, last = before+end, rows[end-1].DueAt
+			c.rows, err = s.lockFree(ctx, tx, due, rows, free)
 			if tries++; err != nil || len(c.rows) > 0 || tries == lookTries {
-				c.full = c.full || i < len(rows)-1
+				c.full = c.full || end < len(rows)
 				return last, err
 			}
-			free = nil
 		}
+		c.seen, last = before+len(rows), rows[len(rows)-1].DueAt
 	}
 	return last, nil
 }
 
-// lockFree locks what seemed free, and keeps what is.
-func (s *session) lockFree(ctx context.Context, tx bun.Tx, due dueRows, free []dialect.Pair) ([]claimedRow, error) {
-	o := s.p.ob
-	rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Keyed(table)+" WHERE "+dialect.IDs(free)+" AND CASE WHEN "+due.where+" THEN 1 END = 1"+o.d.SkipLocked), due.args...)
+// freeOf tells which of the rows are not behind what is taken.
+func freeOf(rows []eventrow.Row, taken map[[2]string]int64) (free []int) {
+	for i, r := range rows {
+		if before, ok := taken[[2]string{r.AggregateType, r.AggregateID}]; !ok || r.OutboxID < before {
+			free = append(free, i)
+		}
+	}
+	return free
+}
+
+// lockFree locks those of the rows that seemed free, and keeps what is.
+func (s *session) lockFree(ctx context.Context, tx bun.Tx, due dueRows, seen []eventrow.Row, free []int) ([]claimedRow, error) {
+	o, ids := s.p.ob, make([]dialect.Pair, len(free))
+	for i, n := range free {
+		ids[i].ID = seen[n].OutboxID
+	}
+	rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Keyed(table)+" WHERE "+dialect.IDs(ids)+" AND CASE WHEN "+due.where+" THEN 1 END = 1"+o.d.SkipLocked), due.args...)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}

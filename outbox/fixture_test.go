@@ -96,6 +96,16 @@ func (f *fixture) counting(name string, cfg bus.ConsumerConfig) {
 	})
 }
 
+// registered are such consumers, known to the database.
+func (f *fixture) registered(names ...string) {
+	f.t.Helper()
+	f.effects()
+	for _, name := range names {
+		f.counting(name, bus.ConsumerConfig{})
+	}
+	f.once()
+}
+
 func (f *fixture) save(events ...bus.Event) {
 	f.t.Helper()
 	require.NoError(f.t, f.trySave(events...))

@@ -235,10 +235,7 @@ func TestPausedConsumerWaitsAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
-		f.effects()
-		f.counting("A", bus.ConsumerConfig{})
-		f.counting("B", bus.ConsumerConfig{})
-		f.once() // registers
+		f.registered("A", "B")
 		op := outbox.Operation{Actor: "ops", Reason: "deploy of the partner"}
 		require.NoError(t, f.ob.Pause(context.Background(), op, "A", 0))
 		require.Error(t, f.ob.Pause(context.Background(), op, "Nobody", 0))

@@ -107,7 +107,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a lane takes what is open for delivered", "bus/order.go",
-			"if !ln.done.has(id) {", "if !ln.done.has(id) && false {",
+			"if !ln.delivered.has(id) {", "if !ln.delivered.has(id) && false {",
 			engine, "KeepsWhatIsDead|Lives", nil,
 		},
 		{
