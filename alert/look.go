@@ -71,7 +71,7 @@ func (l *look) events(ctx context.Context) error {
 	const table = "bc_outbox_event"
 	since := l.d.Micros("created_at")
 	kind := func(kind, where, since string) string {
-		return "SELECT '" + kind + "' AS kind, event_type, COUNT(*), MIN(since) FROM (SELECT event_type, " + since + " AS since FROM " + l.d.Due(table) + " WHERE " + where + " LIMIT ?) AS t GROUP BY event_type"
+		return "SELECT '" + kind + "' AS kind, event_type, COUNT(*), MIN(since) FROM (SELECT event_type, " + since + " AS since FROM " + l.d.Due(table) + " WHERE status <> 'SENT' AND " + where + " LIMIT ?) AS t GROUP BY event_type"
 	}
 	query := kind("new", "status = 'NEW'", since) + " UNION ALL " +
 		// of a delayed event nobody knows any more when it was due: for such, the claim counts

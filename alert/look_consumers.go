@@ -67,7 +67,7 @@ func (l *look) readConsumers(ctx context.Context) error {
 func (l *look) readNames(ctx context.Context) error {
 	for last := ""; ; {
 		var next string
-		err := l.db.QueryRowContext(ctx, "SELECT consumer_name FROM bc_event_consume_log WHERE consumer_name > ? ORDER BY consumer_name LIMIT 1", last).Scan(&next)
+		err := l.db.QueryRowContext(ctx, l.d.NextConsumer("bc_event_consume_log"), last).Scan(&next)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}

@@ -81,7 +81,7 @@ func full(db *database) tables {
 			return []any{&r.id, &r.payload, &r.eventID, &r.aggregate}
 		},
 	}
-	t.due = "SELECT id, event_payload, event_id, aggregate_id FROM bc_outbox_event" + db.pick(" FORCE INDEX (idx_status_next_retry)", "", "") + " WHERE status = 'NEW' ORDER BY next_retry_at, id"
+	t.due = "SELECT id, event_payload, event_id, aggregate_id FROM bc_outbox_event" + db.pick(" FORCE INDEX (idx_status_next_retry)", "", "") + " WHERE status = 'NEW' AND status <> 'SENT' ORDER BY next_retry_at, id"
 	t.prepare = func(ctx context.Context, n int) error {
 		e, err := newEngine(ctx, db)
 		if err != nil || n == 0 {

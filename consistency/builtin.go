@@ -93,7 +93,7 @@ func deadForLong(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([
 }
 
 func unknownStatus(ctx context.Context, db bun.IDB, _ dialect.Dialect, q Query) ([]string, error) {
-	events, err := texts(ctx, db, "SELECT status, event_id FROM bc_outbox_event WHERE status NOT IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'SENT', 'FAILED', 'DEAD') LIMIT ?", 2, q.Limit)
+	events, err := texts(ctx, db, "SELECT status, event_id FROM bc_outbox_event WHERE status <> 'SENT' AND status NOT IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'SENT', 'FAILED', 'DEAD') LIMIT ?", 2, q.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -55,8 +55,8 @@ func unknown(found []string, known ...string) string {
 }
 
 func eventStates(ctx context.Context, x *exam) ([]Finding, error) {
-	found, err := x.walk(ctx, "SELECT MIN(status) FROM bc_outbox_event WHERE status > ?")
-	odd := unknown(found, "NEW", "SCHEDULED", "DISPATCHING", "SENT", "FAILED", "DEAD")
+	found, err := x.walk(ctx, "SELECT (SELECT status FROM bc_outbox_event WHERE status <> 'SENT' AND status > ? ORDER BY status LIMIT 1)")
+	odd := unknown(found, "NEW", "SCHEDULED", "DISPATCHING", "FAILED", "DEAD")
 	if err != nil || odd == "" {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func deliveryStates(ctx context.Context, x *exam) ([]Finding, error) {
 	}
 	var all []Finding
 	for _, name := range names {
-		found, err := x.walk(ctx, "SELECT MIN(status) FROM bc_event_consume_log WHERE consumer_name = ? AND status <> 'SUCCESS' AND status > ?", name)
+		found, err := x.walk(ctx, "SELECT (SELECT status FROM bc_event_consume_log WHERE consumer_name = ? AND status <> 'SUCCESS' AND status > ? ORDER BY status LIMIT 1)", name)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func (x *exam) count(ctx context.Context, from string, args ...any) (string, err
 }
 
 func deadLetters(ctx context.Context, x *exam) ([]Finding, error) {
-	n, err := x.count(ctx, "bc_outbox_event WHERE status = 'DEAD'")
+	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DEAD'")
 	if err != nil || n == "" {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 // ten at most, a lease less; only a producer may ask for more.
 func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	const far = 24 * time.Hour
-	n, err := x.count(ctx, "bc_outbox_event WHERE status = 'DISPATCHING' AND next_retry_at > "+x.d.After, dialect.Micro(far))
+	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DISPATCHING' AND next_retry_at > "+x.d.After, dialect.Micro(far))
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func keyLength(ctx context.Context, x *exam) ([]Finding, error) {
 func needed() map[string][]string {
 	return map[string][]string{
 		"bc_outbox_event":      {"uk_event_id", "idx_status_next_retry", "idx_aggregate", "idx_open_aggregate", "idx_trace_id"},
-		"bc_event_consume_log": {"uk_consumer_event", "idx_consumer_due", "idx_event_id"},
+		"bc_event_consume_log": {"uk_event_consumer", "idx_consumer_due"},
 	}
 }
 

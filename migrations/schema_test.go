@@ -66,7 +66,7 @@ var (
 	}
 	keys = map[string][]string{
 		"bc_outbox_event":      {"u event_id", "aggregate_type,aggregate_id,id", "status,next_retry_at,id", "open", "trace_id"},
-		"bc_event_consume_log": {"u consumer_name,event_id", "consumer_name,status,next_retry_at,id", "event_id", "idempotency_key"},
+		"bc_event_consume_log": {"u event_id,consumer_name", "consumer_name,status,next_retry_at,id", "idempotency_key"},
 	}
 )
 

@@ -64,8 +64,8 @@ func (o *Ops) openEvents(ctx context.Context) (counts map[outbox.Status]Count, o
 			due = " AND next_retry_at <= " + o.d.Now
 		}
 		// The first in the index is the one that has been due for longest.
-		err := o.row(ctx, []any{&at, &n, &first}, "SELECT "+o.d.Micros(o.d.Now)+", (SELECT COUNT(*) FROM (SELECT id FROM "+eventTable+" WHERE status = ? LIMIT ?) x), "+
-			"COALESCE((SELECT "+o.d.Micros("e.created_at")+" FROM "+o.d.Due(eventTable)+" WHERE e.status = ?"+due+" ORDER BY e.next_retry_at, e.id LIMIT 1), 0)", string(s), CountCap+1, string(s))
+		err := o.row(ctx, []any{&at, &n, &first}, "SELECT "+o.d.Micros(o.d.Now)+", (SELECT COUNT(*) FROM (SELECT id FROM "+eventTable+" WHERE status = ? AND status <> 'SENT' LIMIT ?) x), "+
+			"COALESCE((SELECT "+o.d.Micros("e.created_at")+" FROM "+o.d.Due(eventTable)+" WHERE e.status = ? AND e.status <> 'SENT'"+due+" ORDER BY e.next_retry_at, e.id LIMIT 1), 0)", string(s), CountCap+1, string(s))
 		if err != nil {
 			return nil, 0, now, fmt.Errorf("ops: count events: %w", err)
 		}

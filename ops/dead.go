@@ -106,15 +106,15 @@ func (o *Ops) group(ctx context.Context, groups map[string]*DeadGroup, consumer 
 	return err
 }
 
-// consumerNames lists every name under which the log may hold deliveries: consumers, their former
-// names and their replays, and consumers that nobody announces any more, by jumping from name to
-// name in the index.
+// consumerNames lists every name under which deliveries may wait: consumers, their former names and
+// their replays, and consumers that nobody announces any more, by jumping from name to name in the
+// index.
 func (o *Ops) consumerNames(ctx context.Context) ([]string, error) {
 	return share(ctx, o.access, "names", nil, func(ctx context.Context) ([]string, error) {
 		const most = 500
 		var names []string
 		for last := ""; len(names) < most; {
-			found, err := o.texts(ctx, "SELECT consumer_name FROM "+logTable+" WHERE consumer_name > ? ORDER BY consumer_name LIMIT 1", last)
+			found, err := o.texts(ctx, o.d.NextConsumer(logTable), last)
 			if err != nil {
 				return nil, fmt.Errorf("ops: read consumer names: %w", err)
 			}

@@ -303,7 +303,7 @@ func (o *Ops) legs(ctx context.Context, q Query) ([]leg, error) {
 			add(true, leg{index: "idx_aggregate", where: []string{"x.aggregate_type = ?", "x.aggregate_id = ?"}, args: []any{t, q.AggregateID}})
 		}
 	case q.Status != "" && q.Status != outbox.StatusSent:
-		of := leg{index: "idx_status_next_retry", where: []string{"x.status = ?"}, args: []any{string(q.Status)}}
+		of := leg{index: "idx_status_next_retry", where: []string{"x.status = ?", "x.status <> 'SENT'"}, args: []any{string(q.Status)}} // SQLite has to be told
 		due, never := of, of
 		due.where, due.timed = append(slices.Clone(of.where), "x.next_retry_at IS NOT NULL"), true
 		never.where = append(slices.Clone(of.where), "x.next_retry_at IS NULL")

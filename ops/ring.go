@@ -62,7 +62,7 @@ func rate(from, to, n int64) float64 {
 func (o *Ops) sample(ctx context.Context) error {
 	var s sample
 	err := o.row(ctx, []any{&s.at, &s.lastEvent, &s.lastRecord, &s.open}, "SELECT "+o.d.Micros(o.d.Now)+", COALESCE((SELECT MAX(id) FROM "+eventTable+"), 0), COALESCE((SELECT MAX(id) FROM "+logTable+"), 0), "+
-		"(SELECT COUNT(*) FROM (SELECT id FROM "+eventTable+" WHERE status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED', 'DEAD') LIMIT ?) x)", CountCap+1)
+		"(SELECT COUNT(*) FROM (SELECT id FROM "+eventTable+" WHERE status <> 'SENT' AND status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED', 'DEAD') LIMIT ?) x)", CountCap+1)
 	if err == nil {
 		o.ring.add(s)
 	}

@@ -13,10 +13,14 @@ import (
 // The due conditions of a claim: one status each, so that every claim is a walk along
 // idx_status_next_retry that needs no sorting.
 const (
-	dueNew       = "e.status = 'NEW'" // whatever next_retry_at says: a hand-written NOW() may be hours off
-	dueScheduled = "e.status = 'SCHEDULED' AND e.next_retry_at <= "
-	dueExpired   = "e.status = 'DISPATCHING' AND e.next_retry_at <= "
+	dueNew       = "e.status = 'NEW'" + inDueIndex // whatever next_retry_at says: a hand-written NOW() may be hours off
+	dueScheduled = "e.status = 'SCHEDULED'" + inDueIndex + " AND e.next_retry_at <= "
+	dueExpired   = "e.status = 'DISPATCHING'" + inDueIndex + " AND e.next_retry_at <= "
 )
+
+// inDueIndex is the condition under which PostgreSQL and SQLite have an event in idx_status_next_retry:
+// SQLite does not see by itself that it holds.
+const inDueIndex = " AND e.status <> 'SENT'"
 
 // claim is what one claim transaction has leased.
 type claim struct {

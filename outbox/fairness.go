@@ -34,7 +34,7 @@ func (s *session) fair(ctx context.Context, c claim) error {
 		return nil
 	}
 	o := s.p.ob
-	others, err := o.strings(ctx, o.db, "SELECT e.event_id FROM "+o.d.Due(table)+" WHERE e.status = 'NEW' AND e.next_retry_at > "+o.d.After+
+	others, err := o.strings(ctx, o.db, "SELECT e.event_id FROM "+o.d.Due(table)+" WHERE "+dueNew+" AND e.next_retry_at > "+o.d.After+
 		" AND COALESCE(e.tenant_id, 0) NOT IN (?) ORDER BY e.next_retry_at, e.id LIMIT ?", -dialect.Micro(back), bun.List(busy), fairMost)
 	if err != nil {
 		return fmt.Errorf("outbox: look for other tenants: %w", err)

@@ -131,11 +131,11 @@ func (o *Outbox) look(ctx context.Context, tx bun.Tx, due dueRows, page int) ([]
 func (s *session) inHand(ctx context.Context, tx bun.Tx) (map[[2]string]int64, error) {
 	o := s.p.ob
 	later := " AND e.next_retry_at > " + o.d.Now
-	rows, err := o.outlines(ctx, tx, o.d.Due(table)+" WHERE e.status = 'DISPATCHING' AND e.locked_by <> ?"+later+walk, s.p.owner, mostInHand)
+	rows, err := o.outlines(ctx, tx, o.d.Due(table)+" WHERE e.status = 'DISPATCHING'"+inDueIndex+" AND e.locked_by <> ?"+later+walk, s.p.owner, mostInHand)
 	if err != nil {
 		return nil, err
 	}
-	parked, err := o.outlines(ctx, tx, o.d.Due(table)+" WHERE e.status = 'SCHEDULED' AND e.lock_version > 0"+later+walk, mostInHand)
+	parked, err := o.outlines(ctx, tx, o.d.Due(table)+" WHERE e.status = 'SCHEDULED'"+inDueIndex+" AND e.lock_version > 0"+later+walk, mostInHand)
 	taken := make(map[[2]string]int64, len(rows)+len(parked))
 	for _, r := range append(rows, parked...) {
 		key := [2]string{r.AggregateType, r.AggregateID}

@@ -54,6 +54,7 @@ func (o *Outbox) Events(ctx context.Context, f Filter) ([]Record, error) {
 	add("event_id = ?", f.EventID != "", true, f.EventID)
 	add("aggregate_type = ? AND aggregate_id = ?", f.AggregateType != "" && f.AggregateID != "", true, f.AggregateType, f.AggregateID)
 	add("status = ?", f.Status != "", true, string(f.Status))
+	add("status <> 'SENT'", f.Status != "" && f.Status != StatusSent, true) // as in inDueIndex
 	add("event_type = ?", f.EventType != "", false, f.EventType)
 	if !indexed {
 		return nil, fmt.Errorf("outbox: list events: set EventID, AggregateType with AggregateID, or Status: anything else would read the whole table")
@@ -167,8 +168,8 @@ type Backlog struct {
 func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 	var b Backlog
 	var oldest int64
-	open := "status IN ('NEW', 'DISPATCHING', 'FAILED') OR (status = 'SCHEDULED' AND next_retry_at <= " + o.d.Now + ")"
-	err := o.db.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM "+table+" WHERE status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED')), (SELECT COUNT(*) FROM "+table+" WHERE status = 'DEAD'), "+
+	open := "status <> 'SENT' AND (status IN ('NEW', 'DISPATCHING', 'FAILED') OR (status = 'SCHEDULED' AND next_retry_at <= " + o.d.Now + "))"
+	err := o.db.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM "+table+" WHERE status <> 'SENT' AND status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED')), (SELECT COUNT(*) FROM "+table+" WHERE status <> 'SENT' AND status = 'DEAD'), "+
 		"COALESCE((SELECT MAX("+o.d.Micros(o.d.Now)+" - "+o.d.Micros("created_at")+") FROM "+table+" WHERE "+open+"), 0)").Scan(&b.Pending, &b.Dead, &oldest)
 	if err != nil {
 		return Backlog{}, fmt.Errorf("outbox: measure the backlog: %w", err)

@@ -157,7 +157,7 @@ func (s *session) sweep(ctx context.Context) error {
 // wait for a time they do not have. Publishers do this by themselves every minute.
 func (o *Outbox) Sweep(ctx context.Context) error {
 	for {
-		ids, err := o.strings(ctx, o.db, "SELECT e.event_id FROM "+table+" e WHERE e.status = 'FAILED' AND NOT EXISTS (SELECT 1 FROM bc_event_consume_log l "+
+		ids, err := o.strings(ctx, o.db, "SELECT e.event_id FROM "+table+" e WHERE e.status = 'FAILED'"+inDueIndex+" AND NOT EXISTS (SELECT 1 FROM bc_event_consume_log l "+
 			"WHERE l.event_id = e.event_id AND l.status IN ('PENDING', 'FAILED', 'PROCESSING')) ORDER BY e.next_retry_at, e.id LIMIT 200")
 		if err != nil {
 			return fmt.Errorf("outbox: sweep: %w", err)
@@ -180,7 +180,7 @@ func (o *Outbox) mendTimes(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("outbox: sweep: %w", err)
 	}
-	if err := o.mend(ctx, table, "status IN ('SCHEDULED', 'DISPATCHING') AND next_retry_at IS NULL"); err != nil {
+	if err := o.mend(ctx, table, "status IN ('SCHEDULED', 'DISPATCHING') AND status <> 'SENT' AND next_retry_at IS NULL"); err != nil {
 		return err
 	}
 	return o.mend(ctx, "bc_event_consume_log", "consumer_name IN (?) AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND status <> 'SUCCESS' AND next_retry_at IS NULL", bun.List(names))

@@ -227,6 +227,16 @@ func (d Dialect) DueDeliveries(table string) string {
 	return table
 }
 
+// NextConsumer is a SELECT of the first name after `?` in the table of deliveries that any waits under. Where
+// the index holds all deliveries, names are enough that none waits under: to tell would be to read them all.
+func (d Dialect) NextConsumer(table string) string {
+	waits := " AND status <> 'SUCCESS'"
+	if d.Name == "mysql" {
+		waits = ""
+	}
+	return "SELECT consumer_name FROM " + d.DueDeliveries(table) + " WHERE consumer_name > ?" + waits + " ORDER BY consumer_name LIMIT 1"
+}
+
 // Open joins the events p of the same aggregate as the event e that are not SENT, by an index
 // that holds only such events: however long the history of the aggregate is. More conditions may follow.
 func (d Dialect) Open(table, p, e string) string {
