@@ -44,7 +44,7 @@ func (ln *lane) run(ctx context.Context, batch []*delivery) {
 // mayRun ends deliveries that need no transaction to be decided.
 func (ln *lane) mayRun(ctx context.Context, d *delivery) bool {
 	switch {
-	case d.ctx.Err() != nil:
+	case d.lost():
 		ln.setAside(ctx, d, consumelog.Lost)
 	case ln.isHalted():
 		ln.setAside(ctx, d, consumelog.Blocked)
@@ -86,7 +86,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ln.refused()
 			ln.deliverParts(ctx, ds, err)
 			return
-		case errors.Is(err, consumelog.ErrLeaseLost), ds[0].ctx.Err() != nil, ctx.Err() != nil:
+		case errors.Is(err, consumelog.ErrLeaseLost), ds[0].lost(), ctx.Err() != nil:
 			ln.setAside(ctx, ds[0], consumelog.Lost)
 			return
 		case isInfra(err) && try < infraTries:
@@ -111,10 +111,7 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 	defer cancel(nil)
 	silence := time.AfterFunc(ln.l.host.Lease, func() { cancel(errSilent) }) // handlers have limits of their own
 	defer silence.Stop()
-	for _, d := range ds {
-		stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
-		defer stop()
-	}
+	defer ln.guard(ds, cancel)()
 	faults, ids, began := &ln.l.bus.faults, eventIDs(ds), time.Now()
 	if err := inject.Call(faults.BeforeDelivery, ln.c.name, ids); err != nil {
 		return nil, &infraError{err}
@@ -296,7 +293,7 @@ func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 	ln.adjust(func(p *pace) { p.feel(time.Since(began), ln.limit) })
 	switch {
 	case !ds[0].direct(): // its lease is the mark
-	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.until() }):
+	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):
 		return ln.ask(ctx, tx, ds) // until a lease is out, nobody can have taken over the event
 	}
 	return aside, nil

@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"context"
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
@@ -11,15 +10,10 @@ import (
 // Claimed is an event that a publisher has leased and hands to the lanes.
 type Claimed struct {
 	Envelope *Envelope
-	// Lease ends when the event's lease is lost.
-	Lease context.Context //nolint:containedctx // it is the lease
+	// Lease is that of the event, which the publisher extends, and gives to [Lanes.Lose] when it is lost.
+	Lease *Lease
 	// Done is told how the delivery ended, once.
 	Done func(Outcome)
-	// Until is when the lease ends, in microseconds since the epoch by the database's clock. It
-	// moves on while the lease is renewed.
-	Until func() int64
-	// LockVersion is the token of the outbox lease.
-	LockVersion int64
 	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
 	Fresh bool
 	// Before are the earlier events of the aggregate that were open at the claim and are not offered
@@ -44,20 +38,18 @@ const (
 
 // delivery is one event on its way to one consumer, inside a lane.
 type delivery struct {
-	ctx     context.Context //nolint:containedctx // the lease: it ends when the lease is lost
 	env     *Envelope
 	attempt int
 	payload any
 	record  record
 
-	version int64              // outbox lease, for a direct delivery
-	until   func() int64       // when that ends
+	held    *Lease             // of the event, for a direct delivery
 	fresh   bool               // no row can exist yet
 	before  []int64            // earlier events of the aggregate that may be unfinished
 	behind  bool               // there may be others
 	done    func(Outcome)      // reports a direct delivery
 	lease   *consumelog.Leased // for a delivery from the retry queue
-	cancel  context.CancelCauseFunc
+	own     *Lease             // whether that is still ours
 	started time.Time
 	queued  time.Time // when a direct delivery came into the lane
 }
@@ -70,7 +62,13 @@ func (d *delivery) replay() bool { return d.lease != nil && consumelog.IsReplay(
 func (d *delivery) aggregate() [2]string { return [2]string{d.env.AggregateType, d.env.AggregateID} }
 
 // pair names the event for the gate; only a direct delivery must prove its outbox lease.
-func (d *delivery) pair() dialect.Pair { return dialect.Pair{ID: d.env.OutboxID, Version: d.version} }
+func (d *delivery) pair() dialect.Pair {
+	p := dialect.Pair{ID: d.env.OutboxID}
+	if d.held != nil {
+		p.Version = d.held.Version
+	}
+	return p
+}
 
 // row is the delivery's row in the consume log.
 func (d *delivery) row(c *Consumer) consumelog.Delivery {

@@ -28,8 +28,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	}
 	runCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
-	defer stop()
+	defer ln.guard([]*delivery{d}, cancel)()
 	if _, err := ln.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
 		if runCtx.Err() != nil && !errors.Is(err, errStuck) { // the handler was told to stop: that is no failure of its own
 			ln.setAside(ctx, d, consumelog.Lost)
@@ -89,8 +88,7 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answ
 
 // hold makes the lane renew the lease of a delivery that has just got one.
 func (ln *lane) hold(d *delivery) {
-	ctx, cancel := context.WithCancelCause(d.ctx)
-	d.ctx, d.cancel = ctx, cancel
+	d.own = new(Lease)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.inHand[d] = struct{}{}

@@ -24,6 +24,7 @@ type lane struct {
 	queue     []*delivery
 	busy      map[[2]string][]*delivery // the running batch that has the aggregate
 	inHand    map[*delivery]struct{}    // leased deliveries, queued or running
+	guards    map[*guard]struct{}       // of what runs
 	running   int
 	limit     int
 	closed    bool
@@ -49,7 +50,7 @@ func newLane(l *Lanes, c *Consumer, limit int) *lane {
 	if l.budget != nil {
 		limit = min(limit, cap(l.budget))
 	}
-	return &lane{l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.cfg.Rate), busy: make(map[[2]string][]*delivery), inHand: make(map[*delivery]struct{})}
+	return &lane{l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.cfg.Rate), busy: make(map[[2]string][]*delivery), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{})}
 }
 
 // push queues direct deliveries, and tells how many of them, from the first, it has taken.
@@ -279,7 +280,6 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 		d.done(Abandoned)
 		return
 	}
-	defer d.cancel(nil)
 	if err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, 0, *d.lease); err != nil {
 		ln.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
 	}

@@ -49,7 +49,7 @@ type Lanes struct {
 
 var (
 	errDrained   = errors.New("the drain time is over")
-	errLeaseGone = errors.New("the lease passed to another instance")
+	errLeaseGone = errors.New("the event's lease, or the delivery's, passed to another instance")
 	errSilent    = fmt.Errorf("the database has not answered for the length of a lease: %w", driver.ErrBadConn)
 )
 
@@ -165,7 +165,7 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
 		ds[i] = &all[i]
-		all[i] = delivery{ctx: ev.Lease, env: ev.Envelope, attempt: 1, version: ev.LockVersion, until: ev.Until, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
+		all[i] = delivery{env: ev.Envelope, attempt: 1, held: ev.Lease, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
 	}
 	return l.lanes[c.name].push(ds)
 }
@@ -218,9 +218,11 @@ func (l *Lanes) Renew(ctx context.Context) error {
 		}
 	}
 	lost, err := l.bus.log.Renew(ctx, l.host.Instance, l.host.Lease, rows)
-	for _, id := range lost {
-		held[id].cancel(errLeaseGone)
+	gone := make([]*Lease, len(lost))
+	for i, id := range lost {
+		gone[i] = held[id].own
 	}
+	l.Lose(gone...)
 	return err
 }
 

@@ -45,7 +45,7 @@ func (ln *lane) setAside(ctx context.Context, d *delivery, answer consumelog.Ans
 		telemetry.Add(ctx, ln.l.bus.metrics.Idempotent, 1, telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
 		ln.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
 		ln.report(ctx, Recorded, d)
-	case answer == consumelog.Lost && d.ctx.Err() == nil:
+	case answer == consumelog.Lost && !d.lost():
 		// The process is going down, or the outbox lease is gone.
 		ln.abandon(ctx, d)
 	case answer == consumelog.Lost:
@@ -255,7 +255,6 @@ func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 			d.done(outcome)
 			continue
 		}
-		d.cancel(nil)
 		ids = append(ids, d.env.ID)
 		ended = append(ended, d.row(ln.c))
 	}

@@ -103,8 +103,7 @@ func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
 	var ready []*delivery
 	for i := range claimed {
 		lease := claimed[i]
-		d := &delivery{lease: &lease, attempt: lease.Attempts, env: envs[lease.EventID]}
-		d.ctx, d.cancel = context.WithCancelCause(context.Background())
+		d := &delivery{lease: &lease, own: new(Lease), attempt: lease.Attempts, env: envs[lease.EventID]}
 		if d.env == nil {
 			d.env = &Envelope{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType, AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
 		}

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"cmp"
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -15,8 +14,7 @@ import (
 type flight struct {
 	row    eventrow.Row
 	env    *bus.Envelope
-	ctx    context.Context //nolint:containedctx // the lease: ends when it is lost
-	cancel context.CancelCauseFunc
+	lease  bus.Lease
 	needed []string // consumers that must have a row when the event is settled
 	fresh  bool     // first claim ever: what this instance saw is all there is
 	handed bool     // routed by a registry that may be a little old
@@ -26,21 +24,19 @@ type flight struct {
 	landedAt time.Time // when its last delivery had an outcome
 	status   Status    // what it was settled as, "" while it is not
 
-	until  atomic.Int64 // when the lease ends, in microseconds by the database's clock
 	open   atomic.Int32 // deliveries without an outcome, plus one for the dispatch itself
 	clean  atomic.Bool  // every delivery has succeeded here
 	landed func(*flight)
 
-	report   func(bus.Outcome) // done
-	leaseEnd func() int64      // until
+	report func(bus.Outcome) // done
 }
 
 func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
 	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, behind: row.behind, before: row.before, handed: c.handed, landed: landed}
-	f.ctx, f.cancel = context.WithCancelCause(context.Background())
-	f.report, f.leaseEnd = f.done, f.until.Load
+	f.report = f.done
 	f.clean.Store(true)
-	f.until.Store(c.until)
+	f.lease.Version = row.LockVersion
+	f.lease.Extend(c.until)
 	return f
 }
 

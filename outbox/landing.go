@@ -62,7 +62,6 @@ func (s *session) settleLanded(all bool) {
 		s.mu.Lock()
 		for _, f := range flights {
 			delete(s.flights, f.row.OutboxID)
-			f.cancel(nil)
 		}
 		s.mu.Unlock()
 		if err != nil {

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -307,15 +306,15 @@ func (s *session) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
+	var lost []*bus.Lease
 	for _, f := range flights {
 		switch {
 		case f.isAmong(renewed):
-			f.until.Store(now + dialect.Micro(s.p.cfg.Lease))
+			f.lease.Extend(now + dialect.Micro(s.p.cfg.Lease))
 		case !f.isAmong(held) && f.open.Load() > 0:
-			f.cancel(errLeaseLost)
+			lost = append(lost, &f.lease)
 		}
 	}
+	s.lanes.Lose(lost...)
 	return s.lanes.Renew(ctx)
 }
-
-var errLeaseLost = errors.New("the event's lease passed to another instance")

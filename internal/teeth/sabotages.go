@@ -63,7 +63,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"no last look before COMMIT", "bus/deliver.go",
-			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.until() }):", "case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.until() }) && false:",
+			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):", "case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }) && false:",
 			engine, "FrozenInstance|LostLease", nil,
 		},
 		{
