@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,35 @@ func TestStoppedExternalHandlerIsNoAttempt(t *testing.T) {
 		f.once()
 		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1}, f.deliveries())
 		require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
+	})
+}
+
+// So is one that runs again, when it is its delivery that has passed to another instance.
+func TestStoppedRetryIsToldWhy(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		var calls atomic.Int64
+		var why error
+		bus.OnExternal(f.bus.Consumer("Sms", bus.ConsumerConfig{Timeout: 20 * time.Second}), func(ctx context.Context, _ bus.Message[orderPaid]) error {
+			if calls.Add(1) == 1 {
+				return errors.New("not yet")
+			}
+			if _, err := f.db.ExecContext(context.WithoutCancel(ctx), "UPDATE bc_event_consume_log SET locked_by = 'thief', lock_version = lock_version + 1"); err != nil {
+				return err
+			}
+			<-ctx.Done() // the next renewal notices
+			why = context.Cause(ctx)
+			return why
+		})
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		f.hurry()
+		_, err := f.publisher(outbox.PublisherConfig{Lease: 3 * time.Second}).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.ErrorContains(t, why, "passed to another instance")
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE locked_by = 'thief'"), "it is the thief's")
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"), "the one that failed")
 	})
 }
 

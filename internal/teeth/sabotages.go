@@ -62,6 +62,16 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			pure, "OneWorker", nil,
 		},
 		{
+			"a lost lease of an event stops nothing", "bus/lease.go",
+			"(d.held != nil && d.held.lost.Load())", "(d.held != nil && d.held.lost.Load() && false)",
+			engine, "StoppedExternal", nil,
+		},
+		{
+			"a lost lease of a delivery stops nothing", "bus/lease.go",
+			"(d.own != nil && d.own.lost.Load())", "(d.own != nil && d.own.lost.Load() && false)",
+			engine, "StoppedRetry", nil,
+		},
+		{
 			"no last look before COMMIT", "bus/deliver.go",
 			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):", "case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }) && false:",
 			engine, "FrozenInstance|LostLease", nil,
