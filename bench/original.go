@@ -29,6 +29,7 @@ type originalEvent struct {
 }
 
 func originalRound(ctx context.Context, db *database) (int, error) {
+	// SQLite uses its index only if it is told that these are not SENT.
 	rows, err := db.QueryContext(ctx, "SELECT id, event_id, "+db.pick("event_payload", "event_payload::text", "event_payload")+" FROM bc_outbox_event WHERE status = 'NEW' AND status <> 'SENT' ORDER BY next_retry_at, id LIMIT 100")
 	if err != nil {
 		return 0, err

@@ -26,6 +26,7 @@ type tables struct {
 func slim(db *database) tables {
 	now := db.pick("UTC_TIMESTAMP(3)", "now()", "strftime('%Y-%m-%d %H:%M:%f','now')")
 	t := tables{events: "lim_event", leased: "status = 1", sent: "status = 2", columns: func(r *claimed) []any { return []any{&r.id, &r.payload} }}
+	// SQLite uses its index only if it is told that these are not SENT.
 	t.due = "SELECT id, payload FROM lim_event WHERE status = 0 AND next_retry_at <= " + now + " ORDER BY next_retry_at, id"
 	t.prepare = func(ctx context.Context, n int) error {
 		err := db.exec(ctx,
