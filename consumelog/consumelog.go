@@ -3,7 +3,7 @@
 //
 // # Contract
 //
-// The unique key (consumer_name, event_id) is what makes an effect happen once:
+// The unique key (event_id, consumer_name) is what makes an effect happen once:
 // the SUCCESS row is inserted in the handler's own transaction before the
 // handler runs, so a concurrent twin waits for it and then finds it.
 //
