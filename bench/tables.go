@@ -60,6 +60,9 @@ func slim(db *database) tables {
 		return tx.exec(ctx, "INSERT INTO lim_event (status, next_retry_at, payload) VALUES (0, "+now+", "+db.mark(1)+")", string(payload))
 	}
 	t.done = func(consumer int, rows []claimed) string {
+		if db.dialect == "postgres" {
+			return "INSERT INTO lim_done (consumer, event_id) SELECT " + strconv.Itoa(consumer) + ", unnest(" + array(idsOf(rows), "bigint") + ")"
+		}
 		values := make([]string, len(rows))
 		for i, r := range rows {
 			values[i] = "(" + strconv.Itoa(consumer) + "," + strconv.FormatInt(r.id, 10) + ")"
@@ -102,11 +105,20 @@ func full(db *database) tables {
 		return tx.exec(ctx, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, next_retry_at) VALUES ('ORDER', "+db.mark(1)+", 'order.paid', "+db.mark(2)+", "+db.mark(3)+", "+now+")", p.OrderID, id.String(), string(payload))
 	}
 	t.done = func(consumer int, rows []claimed) string {
+		into := "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts) "
+		if db.dialect == "postgres" {
+			events, aggregates := make([]string, len(rows)), make([]string, len(rows))
+			for i, r := range rows {
+				events[i], aggregates[i] = r.eventID, r.aggregate
+			}
+			return into + fmt.Sprintf("SELECT 'Consumer%d', e, 'order.paid', i, 'ORDER', a, 1 FROM unnest(%s, %s, %s) AS u (e, i, a)", consumer,
+				array(strings.Join(events, ","), "text"), array(idsOf(rows), "bigint"), array(strings.Join(aggregates, ","), "text"))
+		}
 		values := make([]string, len(rows))
 		for i, r := range rows {
 			values[i] = fmt.Sprintf("('Consumer%d','%s','order.paid',%d,'ORDER','%s',1)", consumer, r.eventID, r.id, r.aggregate)
 		}
-		return "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts) VALUES " + strings.Join(values, ",")
+		return into + "VALUES " + strings.Join(values, ",")
 	}
 	return t
 }

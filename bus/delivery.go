@@ -12,6 +12,8 @@ type Claimed struct {
 	Envelope *Envelope
 	// Lease is that of the event, which the publisher extends, and gives to [Lanes.Lose] when it is lost.
 	Lease *Lease
+	// Payloads are those of the event, for all consumers that it is offered to.
+	Payloads *Payloads
 	// Done is told how the delivery ended, once.
 	Done func(Outcome)
 	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
@@ -38,10 +40,11 @@ const (
 
 // delivery is one event on its way to one consumer, inside a lane.
 type delivery struct {
-	env     *Envelope
-	attempt int
-	payload any
-	record  record
+	env      *Envelope
+	attempt  int
+	payloads *Payloads // of the event, for a direct delivery
+	payload  any
+	record   record
 
 	held    *Lease             // of the event, for a direct delivery
 	fresh   bool               // no row can exist yet

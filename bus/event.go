@@ -64,7 +64,7 @@ type Envelope struct {
 // Message is one event on its way to one consumer.
 type Message[E Event] struct {
 	Envelope
-	// Payload is the decoded event.
+	// Payload is the decoded event. It is this call's own: what a handler changes in it nobody else sees.
 	Payload E
 	// Consumer is the name of the consumer that handles it.
 	Consumer string

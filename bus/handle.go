@@ -43,7 +43,7 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took tim
 	took = time.Since(start)
 	ln.observe(took / time.Duration(len(ds)))
 	for i, d := range ds {
-		d.payload = nil // the handler may have changed what it holds: another run decodes it again
+		d.payload = nil // the handler may have changed what it holds: another run asks for it again
 		if !errors.Is(err, errStuck) {
 			d.record, d.started = own[i].record, own[i].started
 		}

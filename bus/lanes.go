@@ -165,7 +165,7 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
 		ds[i] = &all[i]
-		all[i] = delivery{env: ev.Envelope, attempt: 1, held: ev.Lease, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
+		all[i] = delivery{env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
 	}
 	return l.lanes[c.name].push(ds)
 }

@@ -59,6 +59,7 @@ type handler struct {
 	external  bool
 	tooLong   error // the cause of a context that ends with the timeout
 	decode    func(payload json.RawMessage) (any, error)
+	shared    reflect.Type // what decode makes a pointer to, if consumers may have it in common
 	run       func(ctx context.Context, tx bun.Tx, ds []*delivery) error
 }
 
@@ -75,7 +76,7 @@ func newHandler[E Event](c *Consumer, verb string, run func(context.Context, bun
 	if _, err := json.Marshal(zero); err != nil {
 		panic(fmt.Sprintf("bus.%s %s: %v cannot be encoded as JSON: %v", verb, c.name, t, err))
 	}
-	return &handler{
+	h := &handler{
 		eventType: name, spanName: "consume " + name, version: VersionOf(zero), run: run,
 		tooLong: fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", name, c.name, c.cfg.Timeout),
 		decode: func(payload json.RawMessage) (any, error) {
@@ -86,6 +87,10 @@ func newHandler[E Event](c *Consumer, verb string, run func(context.Context, bun
 			return e, nil
 		},
 	}
+	if immutable(t) {
+		h.shared = t
+	}
+	return h
 }
 
 // VersionOf is the schema version that code saving e writes, at least 1.
@@ -131,25 +136,36 @@ func (c *Consumer) decode(d *delivery) error {
 	if h == nil {
 		return fmt.Errorf("consumer %s has no handler for %s", c.name, d.env.Type)
 	}
-	payload, version := d.env.Data, d.env.SchemaVersion
-	for version < h.version {
-		up := c.bus.upcasters[d.env.Type][version]
-		if up == nil {
-			return Permanent(fmt.Errorf("%s has schema version %d, this code knows version %d and has no upcaster from %d", d.env.Type, d.env.SchemaVersion, h.version, version))
+	payload, err := d.payloads.of(h.shared, func() (any, error) {
+		payload, err := c.bus.upcast(d.env, h.version)
+		if err != nil {
+			return nil, err
 		}
-		var err error
-		if payload, err = up(payload); err != nil {
-			return Permanent(fmt.Errorf("upcast %s from version %d: %w", d.env.Type, version, err))
-		}
-		version++
-	}
-	if version > h.version {
-		return Permanent(fmt.Errorf("%s has schema version %d, newer than version %d of this code", d.env.Type, version, h.version))
-	}
-	decoded, err := h.decode(payload)
+		return h.decode(payload)
+	})
 	if err != nil {
 		return Permanent(err)
 	}
-	d.payload = decoded
+	d.payload = payload
 	return nil
+}
+
+// upcast is the event's payload in the schema version that this code knows.
+func (b *Bus) upcast(env *Envelope, known int) (json.RawMessage, error) {
+	payload, version := env.Data, env.SchemaVersion
+	for version < known {
+		up := b.upcasters[env.Type][version]
+		if up == nil {
+			return nil, fmt.Errorf("%s has schema version %d, this code knows version %d and has no upcaster from %d", env.Type, env.SchemaVersion, known, version)
+		}
+		var err error
+		if payload, err = up(payload); err != nil {
+			return nil, fmt.Errorf("upcast %s from version %d: %w", env.Type, version, err)
+		}
+		version++
+	}
+	if version > known {
+		return nil, fmt.Errorf("%s has schema version %d, newer than version %d of this code", env.Type, version, known)
+	}
+	return payload, nil
 }

@@ -3,6 +3,7 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"slices"
 
 	"github.com/uptrace/bun"
@@ -70,14 +71,14 @@ func (a ahead) before(id int64) []int64 {
 // earlier looks for open events that lie before the last claimed one of each aggregate and are
 // not claimed.
 func (s *session) earlier(ctx context.Context, tx bun.IDB, claims map[[2]string][]eventrow.Row) (map[[2]string]ahead, error) {
-	pairs, keys := make([]dialect.Pair, 0, len(claims)), make(map[int64][2]string, len(claims))
+	ids, keys := make([]int64, 0, len(claims)), make(map[int64][2]string, len(claims))
 	for key, rows := range claims {
 		last := rows[len(rows)-1].OutboxID
-		pairs, keys[last] = append(pairs, dialect.Pair{ID: last}), key
+		ids, keys[last] = append(ids, last), key
 	}
 	o, found := s.p.ob, make(map[[2]string]ahead)
 	// Nearly always nothing else is open, which the index alone tells.
-	open, err := o.numbers(ctx, tx, "SELECT e.id, COUNT(*) FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+" AND p.id < e.id WHERE "+dialect.IDs(pairs)+" GROUP BY e.id")
+	open, err := numbers(ctx, o.stmts.On(tx), "SELECT e.id, (SELECT COUNT(*) FROM "+o.d.OpenBefore(table, "p", "e")+") FROM "+o.d.Keyed(table)+" WHERE e.id IN (?)", ids)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func (s *session) listAhead(ctx context.Context, tx bun.IDB, events []dialect.Pa
 		return nil, nil
 	}
 	o := s.p.ob
-	return o.numbers(ctx, tx, "SELECT e.id, p.id, CASE WHEN "+o.inTheWay()+" THEN 1 ELSE 0 END FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+
+	return numbers(ctx, tx, "SELECT e.id, p.id, CASE WHEN "+o.inTheWay()+" THEN 1 ELSE 0 END FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+
 		" AND p.id < e.id WHERE "+dialect.IDs(events)+and+" ORDER BY p.id", s.p.owner)
 }
 
@@ -123,9 +124,14 @@ func (o *Outbox) inTheWay() string {
 		"AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > " + o.d.Now + ")"
 }
 
+// querier asks.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
 // numbers runs a query for whole numbers.
-func (o *Outbox) numbers(ctx context.Context, tx bun.IDB, query string, args ...any) (out [][]int64, err error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
+func numbers(ctx context.Context, db querier, query string, args ...any) (out [][]int64, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -87,18 +87,18 @@ type claimedRow struct {
 
 // lease turns the locked rows into DISPATCHING rows of this instance, in id order.
 func (s *session) lease(ctx context.Context, tx bun.Tx, rows []claimedRow, expired bool) error {
-	o, pairs, count := s.p.ob, make([]dialect.Pair, len(rows)), ""
+	o, ids, count := s.p.ob, make([]int64, len(rows)), ""
 	for i, r := range rows {
-		pairs[i] = dialect.Pair{ID: r.OutboxID} // locked by this transaction
+		ids[i] = r.OutboxID // locked by this transaction
 		rows[i].LockVersion++
 		if expired {
 			rows[i].RetryCount++
 			count = "retry_count = retry_count + 1, "
 		}
 	}
-	_, err := tx.ExecContext(ctx, o.d.UpdateIDs(table, pairs,
-		count+"status = 'DISPATCHING', locked_by = ?, lock_version = lock_version + 1, next_retry_at = "+o.d.After+", updated_at = "+o.d.Now,
-		"1 = 1"), s.p.owner, dialect.Micro(s.p.cfg.Lease))
+	_, err := o.stmts.On(tx).ExecContext(ctx, "UPDATE "+o.d.Keyed(table)+" SET "+count+
+		"status = 'DISPATCHING', locked_by = ?, lock_version = lock_version + 1, next_retry_at = "+o.d.After+", updated_at = "+o.d.Now+
+		" WHERE e.id IN (?)", s.p.owner, dialect.Micro(s.p.cfg.Lease), ids)
 	return err
 }
 

@@ -83,7 +83,7 @@ func (s *session) offer(c *bus.Consumer, flights []*flight) []consumelog.Deliver
 			alone = append(alone, f)
 		default:
 			wanted = append(wanted, f)
-			events = append(events, bus.Claimed{Envelope: f.env, Lease: &f.lease, Done: f.report, Fresh: f.fresh, Behind: f.behind, Before: f.before})
+			events = append(events, bus.Claimed{Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, Behind: f.behind, Before: f.before})
 		}
 	}
 	taken := 0

@@ -12,14 +12,15 @@ import (
 
 // flight is an event between its claim and its settling.
 type flight struct {
-	row    eventrow.Row
-	env    *bus.Envelope
-	lease  bus.Lease
-	needed []string // consumers that must have a row when the event is settled
-	fresh  bool     // first claim ever: what this instance saw is all there is
-	handed bool     // routed by a registry that may be a little old
-	behind bool     // whether the order has to be looked up
-	before []int64  // open events of the aggregate, as of the claim
+	row     eventrow.Row
+	env     *bus.Envelope
+	lease   bus.Lease
+	decoded bus.Payloads
+	needed  []string // consumers that must have a row when the event is settled
+	fresh   bool     // first claim ever: what this instance saw is all there is
+	handed  bool     // routed by a registry that may be a little old
+	behind  bool     // whether the order has to be looked up
+	before  []int64  // open events of the aggregate, as of the claim
 
 	landedAt time.Time // when its last delivery had an outcome
 	status   Status    // what it was settled as, "" while it is not

@@ -19,7 +19,7 @@ func (s *session) release(ctx context.Context) error {
 		known[f.row.OutboxID] = true
 	}
 	o := s.p.ob
-	mine, err := o.numbers(ctx, o.db, "SELECT e.id, e.lock_version FROM "+o.d.Due(table)+" WHERE e.status = 'DISPATCHING'"+inDueIndex+" AND e.locked_by = ? ORDER BY e.id", s.p.owner)
+	mine, err := numbers(ctx, o.db, "SELECT e.id, e.lock_version FROM "+o.d.Due(table)+" WHERE e.status = 'DISPATCHING'"+inDueIndex+" AND e.locked_by = ? ORDER BY e.id", s.p.owner)
 	var orphans []*flight
 	for _, m := range mine {
 		if !known[m[0]] {

@@ -254,6 +254,7 @@ func (s *session) once(ctx context.Context) error {
 		return err
 	}
 	if err := s.patiently(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true) }); err != nil {
+		s.doubt.Store(true)
 		return err
 	}
 	for ctx.Err() == nil && (s.free() < s.most || !s.lanes.Idle()) {
@@ -276,6 +277,9 @@ func (s *session) close() error {
 	err := s.lanes.Drain(ctx)
 	close(s.stop)
 	s.background.Wait()
+	if err := s.release(ctx); err != nil { // the end may have come while a claim was being stored
+		s.p.ob.logger.WarnContext(ctx, "leased events could not be given back; they are due when their leases are out", telemetry.Err, err)
+	}
 	if err != nil {
 		return fmt.Errorf("outbox: handlers were still running %v after the end: %w", s.p.cfg.DrainTimeout, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/uptrace/bun"
+
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -46,9 +48,18 @@ func (st *statistics) renew(ctx context.Context, o *Outbox) error {
 		return err
 	}
 	slices.Sort(names)
-	_, err = o.db.ExecContext(ctx, "ANALYZE (SKIP_LOCKED) "+strings.Join(names, ", "))
-	return err
+	return o.db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
+		if _, err := tx.ExecContext(ctx, "SET LOCAL default_statistics_target = "+roughly); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "ANALYZE (SKIP_LOCKED) "+strings.Join(names, ", "))
+		return err
+	})
 }
+
+// roughly is how well PostgreSQL gets to know a young table, until autovacuum looks: by 3,000 rows instead
+// of 30,000, a tenth of the time. How many rows there are is what matters.
+const roughly = "10"
 
 // statisticsLoop keeps PostgreSQL's statistics up with the tables, while there is something to do.
 func (s *session) statisticsLoop() {

@@ -188,6 +188,52 @@ func TestLeasesLeftByTrouble(t *testing.T) {
 	}
 }
 
+// ending ends a publisher when a COMMIT has no answer.
+type ending struct {
+	way *chaos.Proxy
+	end context.CancelFunc
+}
+
+// BeforeQuery does nothing.
+func (*ending) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+
+// AfterQuery mends what kept the answer, and ends it.
+func (h *ending) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
+	if ev.Query == "COMMIT" && ev.Err != nil {
+		h.way.Mend()
+		h.end()
+	}
+}
+
+// Nor does what is leased by a claim that was being stored when the publisher was told to stop.
+func TestLeasesLeftByTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(context.Context, *outbox.Publisher) error{
+		"Run": func(ctx context.Context, p *outbox.Publisher) error { return p.Run(ctx) },
+		"RunOnce": func(ctx context.Context, p *outbox.Publisher) error {
+			_, err := p.RunOnce(ctx)
+			return err
+		},
+	} {
+		for _, dialect := range []string{"mysql", "postgres"} {
+			t.Run(name+"/"+dialect, func(t *testing.T) {
+				t.Parallel()
+				hook := &breaking{after: "SET status = 'DISPATCHING'", fault: chaos.Fault{Kind: chaos.CutAfterCommit}}
+				direct, f, _ := broken(t, dialect, hook)
+				f.counting("A", bus.ConsumerConfig{})
+				direct.save(orderPaid{OrderID: "1"}, orderPaid{OrderID: "2"})
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				f.db.AddQueryHook(&ending{hook.way, end}) //nolint:staticcheck // the engine's own statements are to be seen
+				err := run(ctx, f.publisher(outbox.PublisherConfig{Lease: time.Hour}))
+				require.Error(t, ctx.Err(), "the answer was lost")
+				require.Equal(t, name == "RunOnce", err != nil, "%v", err)
+				require.Equal(t, map[outbox.Status]int{outbox.StatusNew: 2}, direct.statuses())
+			})
+		}
+	}
+}
+
 // A database that falls silent while a lane asks it, outside of a transaction, does not hold the lane for ever.
 func TestSilentDatabaseHoldsNoLane(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LeasesLeftByTrouble", nil,
 		},
 		{
+			"what a claim has leased while the publisher was told to stop stays leased", "outbox/session.go",
+			"if err := s.release(ctx); err != nil { // the end", "if err := error(nil); err != nil { // the end",
+			engine, "LeasesLeftByTheEnd", nil,
+		},
+		{
 			"a lane asks a silent database without a limit", "bus/parts.go",
 			"context.WithTimeout(ctx, ln.l.host.Lease)", "context.WithCancel(ctx)",
 			engine, "SilentDatabaseHoldsNoLane", nil,
@@ -55,6 +60,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"the log does not keep the order of an aggregate", "consumelog/direct.go",
 			"\" ORDER BY e.id\"", "\" ORDER BY e.id DESC\"",
 			engine, "LogKeepsTheOrder", nil,
+		},
+		{
+			"handlers have in common what they can write to", "bus/payload.go",
+			"reflect.Map, reflect.Slice,", "reflect.Map,",
+			engine, "HandlerOwnsItsPayload", nil,
 		},
 		{
 			"a consumer that only fails keeps all its workers", "bus/batch.go",
