@@ -140,7 +140,7 @@ func (e *engine) idle(ctx context.Context) error {
 				return ctx.Err()
 			}
 		}
-		n, err := e.db.number(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM bc_outbox_event WHERE status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED') LIMIT 1) t")
+		n, err := e.db.number(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM bc_outbox_event WHERE status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED') AND status <> 'SENT' LIMIT 1) t")
 		if err != nil || n == 0 {
 			tick.Stop()
 			return err
