@@ -15,16 +15,14 @@ import (
 // dies after the effect and before the result is stored, it runs again.
 func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	log := ln.l.bus.log
-	if d.direct() {
-		answer, err := ln.beginExternal(ctx, d)
-		if err != nil {
-			ln.postpone(ctx, d, err)
-			return
-		}
-		if answer != consumelog.Open {
-			ln.setAside(ctx, d, answer)
-			return
-		}
+	answer, err := ln.beginExternal(ctx, d)
+	if err != nil {
+		ln.postpone(ctx, d, err)
+		return
+	}
+	if answer != consumelog.Open {
+		ln.setAside(ctx, d, answer)
+		return
 	}
 	runCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -39,7 +37,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer done()
-	err := ln.l.bus.db.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
+	err = ln.l.bus.db.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
 		if err := log.Finish(ctx, tx, ln.l.host.Instance, []consumelog.Leased{*d.lease}); err != nil {
 			return err
 		}
@@ -58,23 +56,26 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	}
 }
 
-// beginExternal checks the order and leases a direct delivery.
+// beginExternal checks the order, also for what was claimed from the log together with the one before it,
+// which may have failed since, and leases a direct delivery.
 func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
 	log := ln.l.bus.log
-	existing, err := log.Existing(ctx, ln.l.bus.db, ln.c.names(), []string{d.env.ID})
-	if err != nil {
-		return "", err
-	}
-	if len(existing) > 0 {
-		return recorded, nil
+	if d.direct() {
+		existing, err := log.Existing(ctx, ln.l.bus.db, ln.c.names(), []string{d.env.ID})
+		if err != nil {
+			return "", err
+		}
+		if len(existing) > 0 {
+			return recorded, nil
+		}
 	}
 	answers, err := log.Ask(ctx, ln.l.bus.db, ln.gate(), []dialect.Pair{d.pair()})
 	if err != nil {
 		return "", err
 	}
-	if a := answers[d.env.OutboxID]; a != consumelog.Open {
+	if a := answers[d.env.OutboxID]; a != consumelog.Open || !d.direct() {
 		return a, nil
 	}
 	leased, ok, err := log.Begin(ctx, d.row(ln.c), ln.l.host.Instance, ln.l.host.Lease)

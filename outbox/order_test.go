@@ -91,6 +91,30 @@ func TestEarlierEventWithoutARowBlocksTheRetryQueue(t *testing.T) {
 	})
 }
 
+// Deliveries to a handler without a transaction are claimed together: when the first fails, the second waits.
+func TestExternalDeliveryWaitsForTheOneClaimedWithIt(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		var sent []int // calls follow one another
+		bus.OnExternal(f.bus.Consumer("Sms", bus.ConsumerConfig{}), func(_ context.Context, m bus.Message[orderPaid]) error {
+			if m.Payload.Seq == 1 && m.Attempt == 1 {
+				return errors.New("not at the first attempt")
+			}
+			sent = append(sent, m.Payload.Seq)
+			return nil
+		})
+		f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
+		f.wait("Sms")
+		f.once()
+		require.Empty(t, sent)
+		require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1, consumelog.Pending: 1}, f.deliveries())
+		f.hurry()
+		f.once()
+		require.Equal(t, []int{1, 2}, sent)
+	})
+}
+
 // Promises 4 and 8: with several instances at once, failures and retries, every consumer sees the
 // events of an aggregate in commit order, each takes effect once, and none is left.
 func TestOrderHoldsOnManyInstances(t *testing.T) {

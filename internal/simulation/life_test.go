@@ -60,10 +60,11 @@ type life struct {
 
 	mu        sync.Mutex
 	journal   []string
-	told      map[string]string // event → the best that a producer was told of it
-	skipped   map[string]bool   // consumer and event
-	unordered []string          // consumers who have lost the order, by what they asked for
-	outside   map[string]int    // consumer and event → how often the handler without a transaction ran
+	told      map[string]string       // event → the best that a producer was told of it
+	skipped   map[string]bool         // consumer and event
+	unordered []string                // consumers who have lost the order, by what they asked for
+	outside   map[string]int          // event → how often the handler without a transaction ran
+	sent      []bus.Message[happened] // for the first time, in their order
 	failures  map[string]failure
 	lines     []*line
 	instances []*instance
@@ -184,7 +185,9 @@ func (l *life) outsider(b *bus.Bus) {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.outside[m.ID]++
+		if l.outside[m.ID]++; l.outside[m.ID] == 1 {
+			l.sent = append(l.sent, m)
+		}
 		return ctx.Err()
 	})
 }

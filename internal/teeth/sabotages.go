@@ -126,6 +126,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "OrderIsKept|Lives|OneBadEvent", nil,
 		},
 		{
+			"what was claimed with a failed delivery runs outside", "bus/external.go",
+			"a != consumelog.Open || !d.direct() {\n\t\treturn a, nil", "!d.direct() {\n\t\treturn consumelog.Open, nil\n\t} else if a != consumelog.Open {\n\t\treturn a, nil",
+			engine, "ExternalDeliveryWaits", nil,
+		},
+		{
 			"a lane takes what is open for delivered", "bus/order.go",
 			"if !ln.delivered.has(id) {", "if !ln.delivered.has(id) && false {",
 			engine, "KeepsWhatIsDead|Lives", nil,
