@@ -81,6 +81,9 @@ func latencies(ctx context.Context, o options, m *machine, rs *results) error {
 					return fmt.Errorf("W2 %s at %d/s: %w", c.name, rate, err)
 				}
 				l.add(rs, "W2", m.dialect, fmt.Sprintf("%s, %d/s", c.name, rate))
+				if o.verbose {
+					progress("         processor time per event: server %v, client %v", l.server, l.client)
+				}
 			}
 		}
 	}
@@ -88,7 +91,10 @@ func latencies(ctx context.Context, o options, m *machine, rs *results) error {
 }
 
 // latency is the time from a producer's commit to the handler's.
-type latency struct{ p50, p95, p99 float64 } // ms
+type latency struct {
+	p50, p95, p99  float64       // ms
+	server, client time.Duration // of the processor, per event
+}
 
 func (l latency) add(rs *results, workload, dialect, name string) {
 	rs.add(workload, dialect, name+", p50", "ms", l.p50)
@@ -104,7 +110,7 @@ func percentiles(v []time.Duration) latency {
 		}
 		return float64(v[min(int(p*float64(len(v))), len(v)-1)].Microseconds()) / 1000
 	}
-	return latency{at(0.50), at(0.95), at(0.99)}
+	return latency{p50: at(0.50), p95: at(0.95), p99: at(0.99)}
 }
 
 func oneLatency(ctx context.Context, m *machine, c messenger, rate int, length time.Duration, before func(context.Context, *database) error) (latency, error) {
@@ -131,10 +137,12 @@ func oneLatency(ctx context.Context, m *machine, c messenger, rate int, length t
 	if before == nil { // or else there is something to know about the tables already
 		stop = db.analyze(ctx)
 	}
+	serverBefore, selfBefore := cpu()
 	err = times.produce(ctx, db, courier, rate)
 	if err == nil {
 		err = times.wait(ctx, 20*time.Second)
 	}
+	server, self := cpu()
 	stop()
 	if err := errors.Join(err, courier.stop()); err != nil {
 		return latency{}, err
@@ -142,7 +150,9 @@ func oneLatency(ctx context.Context, m *machine, c messenger, rate int, length t
 	if err := db.check(ctx, n, false); err != nil && !strings.HasPrefix(c.name, "watermill") { // it loses events: see docs/performance.md
 		return latency{}, err
 	}
-	return percentiles(times.all(rate)), nil
+	l := percentiles(times.all(rate))
+	l.server, l.client = (server-serverBefore)/time.Duration(n), (self-selfBefore)/time.Duration(n)
+	return l, nil
 }
 
 // analyze does every second, until it is stopped, what autovacuum does once a minute: the tables are so

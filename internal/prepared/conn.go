@@ -132,10 +132,18 @@ func isList(arg any) bool {
 
 // given are the values as the driver takes them.
 func (s *Statements) given(args []any) ([]any, error) {
-	if s.d == dialect.PG {
-		return args, nil
-	}
 	given := slices.Clone(args)
+	if s.d == dialect.PG {
+		for i, a := range args {
+			switch list := a.(type) {
+			case []int64:
+				given[i] = padded(list)
+			case []string:
+				given[i] = padded(list)
+			}
+		}
+		return given, nil
+	}
 	for i, a := range args {
 		if !isList(a) {
 			continue
@@ -147,4 +155,16 @@ func (s *Statements) given(args []any) ([]any, error) {
 		given[i] = string(text)
 	}
 	return given, nil
+}
+
+// reckoned is how many elements PostgreSQL reckons with for an array that it does not see. A plan for fewer that
+// it does see is cheaper, so that it would plan anew each time.
+const reckoned = 10
+
+// padded is a list with its last element repeated until there are as many.
+func padded[T any](list []T) []T {
+	if len(list) == 0 || len(list) >= reckoned {
+		return list
+	}
+	return append(slices.Clone(list), slices.Repeat(list[len(list)-1:], reckoned-len(list))...)
 }

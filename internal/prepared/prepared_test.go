@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -97,6 +98,34 @@ func TestStatements(t *testing.T) {
 			if dialect == "postgres" {
 				require.Equal(t, 2, kept(t, db))
 			}
+		})
+	}
+}
+
+// PostgreSQL does not plan anew each time for short lists.
+func TestShortListsArePlannedOnce(t *testing.T) {
+	t.Parallel()
+	for _, ids := range [][]int64{{10}, {10, 11}, {10, 11, 12, 13, 14, 15, 16, 17, 18}} {
+		t.Run(fmt.Sprint(len(ids)), func(t *testing.T) {
+			t.Parallel()
+			db, s, hook := things(t, "postgres")
+			for _, query := range []string{"INSERT INTO thing SELECT i, 'n' FROM generate_series(10, 20000) AS g(i)", "ANALYZE thing"} {
+				_, err := db.ExecContext(t.Context(), query)
+				require.NoError(t, err)
+			}
+			for range 20 {
+				rows, err := s.On(db).QueryContext(t.Context(), byIDs, ids, "n")
+				require.Equal(t, ids, numbers(t, rows, err))
+				res, err := s.On(db).ExecContext(t.Context(), "UPDATE thing SET name = 'n' WHERE id IN (?)", ids)
+				require.NoError(t, err)
+				n, err := res.RowsAffected()
+				require.NoError(t, err)
+				require.EqualValues(t, len(ids), n)
+			}
+			require.Contains(t, hook.all[len(hook.all)-1], "WHERE id IN ("+strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", ", "), "[]")+")")
+			var anew int
+			require.NoError(t, db.DB.QueryRowContext(t.Context(), "SELECT MAX(custom_plans) FROM pg_prepared_statements WHERE statement LIKE '%thing%$1%'").Scan(&anew))
+			require.Equal(t, 5, anew, "of twenty times")
 		})
 	}
 }
