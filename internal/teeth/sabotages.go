@@ -101,6 +101,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			},
 		},
 		{
+			"short lists are planned anew each time", "internal/prepared/conn.go",
+			"const reckoned = 10", "const reckoned = 0",
+			"./internal/prepared", "ShortLists", nil,
+		},
+		{
 			"a statement is prepared behind a pooler", "internal/prepared/direct.go",
 			"return told == is, err", "return true, err",
 			engine, "BehindAPooler", nil,
