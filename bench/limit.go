@@ -95,11 +95,11 @@ func (l *limit) claim(ctx context.Context) ([]claimed, error) {
 
 // mark is a bulk UPDATE by primary key.
 func (l *limit) mark(rows []claimed, set string) string {
-	list := "(" + idsOf(rows) + ")"
+	among := "IN (" + idsOf(rows) + ")"
 	if l.db.dialect == "postgres" {
-		list = "(" + array(idsOf(rows), "bigint") + ")"
+		among = "= ANY (" + array(idsOf(rows), "bigint") + ")"
 	}
-	return "UPDATE " + l.tables.events + l.db.pick(" FORCE INDEX (PRIMARY)", "", "") + " SET " + set + " WHERE id " + l.db.pick("IN ", "= ANY ", "IN ") + list
+	return "UPDATE " + l.tables.events + l.db.pick(" FORCE INDEX (PRIMARY)", "", "") + " SET " + set + " WHERE id " + among
 }
 
 func idsOf(rows []claimed) string {

@@ -3,7 +3,6 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"slices"
 
 	"github.com/uptrace/bun"
@@ -124,13 +123,8 @@ func (o *Outbox) inTheWay() string {
 		"AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > " + o.d.Now + ")"
 }
 
-// querier asks.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
 // numbers runs a query for whole numbers.
-func numbers(ctx context.Context, db querier, query string, args ...any) (out [][]int64, err error) {
+func numbers(ctx context.Context, db eventrow.Querier, query string, args ...any) (out [][]int64, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err

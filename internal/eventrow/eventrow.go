@@ -47,13 +47,13 @@ func Select(d dialect.Dialect, from string) string {
 	return "SELECT " + Columns(d) + " FROM " + from
 }
 
-// querier runs queries.
-type querier interface {
+// Querier runs queries.
+type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 // Read runs a query for [Columns], and perhaps a number more, which becomes Extra.
-func Read(ctx context.Context, db querier, query string, args ...any) ([]Row, error) {
+func Read(ctx context.Context, db Querier, query string, args ...any) ([]Row, error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err

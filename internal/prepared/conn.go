@@ -133,28 +133,27 @@ func isList(arg any) bool {
 // given are the values as the driver takes them.
 func (s *Statements) given(args []any) ([]any, error) {
 	given := slices.Clone(args)
-	if s.d == dialect.PG {
-		for i, a := range args {
-			switch list := a.(type) {
-			case []int64:
-				given[i] = padded(list)
-			case []string:
-				given[i] = padded(list)
-			}
-		}
-		return given, nil
-	}
 	for i, a := range args {
-		if !isList(a) {
-			continue
+		var err error
+		switch list := a.(type) {
+		case []int64:
+			given[i], err = givenList(s.d, list)
+		case []string:
+			given[i], err = givenList(s.d, list)
 		}
-		text, err := json.Marshal(a)
 		if err != nil {
 			return nil, err
 		}
-		given[i] = string(text)
 	}
 	return given, nil
+}
+
+func givenList[T any](d dialect.Name, list []T) (any, error) {
+	if d == dialect.PG {
+		return padded(list), nil
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
 }
 
 // reckoned is how many elements PostgreSQL reckons with for an array that it does not see. A plan for fewer that

@@ -71,7 +71,7 @@ func (l *life) run() {
 		wait(l.ctx, 2*time.Second)
 		l.operate(db, ob)
 	}
-	l.show(db)
+	l.storeOutside(db)
 	l.check(db)
 	if l.plan.retention {
 		wait(l.ctx, 100*time.Second)
@@ -216,8 +216,8 @@ func (l *life) operate(db *bun.DB, ob *outbox.Outbox) {
 	}
 }
 
-// show puts what happened outside where the others' effects are.
-func (l *life) show(db *bun.DB) {
+// storeOutside puts what happened outside where the others' effects are.
+func (l *life) storeOutside(db *bun.DB) {
 	for _, m := range l.sent {
 		_, err := db.ExecContext(l.ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES ('Outside', ?, ?, ?)", m.ID, m.AggregateID, m.Payload.Seq)
 		l.must(err)
