@@ -124,11 +124,16 @@ func (ln *lane) rest() {
 	}
 }
 
-// observeOverhead learns how long a transaction takes beside its handlers.
+// observeOverhead learns how long a transaction takes beside its handlers: that it is less than it was, soon. The
+// first ones of a connection take very long.
 func (ln *lane) observeOverhead(took time.Duration) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.overhead = (7*ln.overhead + took) / 8
+	if took < ln.overhead {
+		ln.overhead = (ln.overhead + took) / 2
+	} else {
+		ln.overhead = (7*ln.overhead + took) / 8
+	}
 }
 
 // sojourn is how long a delivery should wait in the queue at most: what is claimed and waits here

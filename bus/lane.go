@@ -119,10 +119,7 @@ func (ln *lane) start() {
 		ln.running++
 		ln.l.wg.Add(1)
 		go ln.work(batch)
-		select {
-		case ln.l.freed <- struct{}{}:
-		default:
-		}
+		ln.l.free()
 	}
 }
 
@@ -149,17 +146,19 @@ const (
 	slower   = 8
 )
 
-// dry reports whether the lane works directly and has nothing to do, and how long it takes for an event.
-func (ln *lane) dry() (each time.Duration, ok bool) {
+// dry reports whether the lane works directly and has nothing to do, and how long it takes for an event. It is
+// starved already when nothing is left in its queue.
+func (ln *lane) dry() (each time.Duration, dry, starved bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.usual, !ln.behind && ln.running == 0 && len(ln.queue) == 0 && !ln.halted()
+	starved = !ln.behind && len(ln.queue) == 0 && !ln.halted()
+	return ln.usual, starved && ln.running == 0, starved
 }
 
 // room tells how many more deliveries the lane takes, and how many when it is empty. If others
-// have been dry for too long because this one is full, it falls behind. A lane that does not work
-// directly puts no limit on the others.
-func (ln *lane) room(dry []time.Duration) (free, window int) {
+// have been dry for too long because this one is full, it falls behind. Until that is decided, it takes more
+// than its window for the sake of those that are starved. A lane that does not work directly puts no limit on the others.
+func (ln *lane) room(dry []time.Duration, starved bool) (free, window int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	free = ln.window - len(ln.queue)
@@ -175,7 +174,17 @@ func (ln *lane) room(dry []time.Duration) (free, window int) {
 	if ln.behind || ln.halted() {
 		return math.MaxInt, math.MaxInt
 	}
+	if starved {
+		free += widest(ln.c) - ln.window
+	}
 	return free, ln.window
+}
+
+// drained reports whether nothing is queued that keeps the publisher from offering more.
+func (ln *lane) drained() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return len(ln.queue) == 0 || ln.behind || ln.halted()
 }
 
 // patience is how long others wait for the lane; quickest is what the quickest of them takes for an event. It needs ln.mu.
@@ -205,6 +214,9 @@ func (ln *lane) work(batch []*delivery) {
 		delete(ln.inHand, d)
 	}
 	ln.start()
+	if ln.running == 0 { // it is dry
+		ln.l.free()
+	}
 	if ln.behind && len(ln.queue) < ln.depth()/2 {
 		ln.refillLocked()
 	}

@@ -127,20 +127,36 @@ func (l *Lanes) Turn() (over func()) {
 // from there.
 func (l *Lanes) Room() (now, atMost int) {
 	var dry []time.Duration // how fast those are that have nothing to do
+	starved := false
 	for _, ln := range l.lanes {
-		if each, ok := ln.dry(); ok && ln.c.replays == nil {
+		if ln.c.replays != nil {
+			continue
+		}
+		each, idle, empty := ln.dry()
+		if idle {
 			dry = append(dry, each)
 		}
+		starved = starved || empty
 	}
 	now, atMost = math.MaxInt, math.MaxInt
 	for _, ln := range l.lanes {
 		if ln.c.replays != nil {
 			continue // it gets nothing directly
 		}
-		free, window := ln.room(dry)
+		free, window := ln.room(dry, starved)
 		now, atMost = min(now, free), min(atMost, window)
 	}
 	return now, atMost
+}
+
+// Dry reports whether the lanes that take events directly have nothing in their queues.
+func (l *Lanes) Dry() bool {
+	for _, ln := range l.lanes {
+		if ln.c.replays == nil && !ln.drained() {
+			return false
+		}
+	}
+	return true
 }
 
 // Most is the most events that the lanes can have in memory.
@@ -152,8 +168,15 @@ func (l *Lanes) Most() int {
 	return most
 }
 
-// Freed is signaled when a lane has taken deliveries out of its queue.
+// Freed is signaled when a lane has taken deliveries out of its queue, or has nothing to do.
 func (l *Lanes) Freed() <-chan struct{} { return l.freed }
+
+func (l *Lanes) free() {
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+}
 
 // Offer hands leased events, in id order, to the lane of one consumer. It tells how many of
 // them, from the first, the lane has taken: if it is full, behind or paused, the rest have to

@@ -134,11 +134,43 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 			}
 			for range c.looks {
 				ln.looked = time.Now().Add(-cmp.Or(c.passed, patience/3))
-				ln.room([]time.Duration{2 * c.others, c.others})
+				ln.room([]time.Duration{2 * c.others, c.others}, true)
 			}
 			require.Equal(t, c.behind, ln.behind)
 		})
 	}
+}
+
+// A full lane is no reason for the others to have nothing to do, until it is known whether it is slow.
+func TestRoomForThoseThatAreStarved(t *testing.T) {
+	t.Parallel()
+	cfg := ConsumerConfig{}.withDefaults()
+	ln := &lane{
+		c: &Consumer{cfg: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
+		limit: 4, window: 200, queue: make([]*delivery, 200), looked: time.Now(),
+	}
+	free, window := ln.room(nil, false)
+	require.Equal(t, 0, free)
+	require.Equal(t, 200, window)
+	free, window = ln.room(nil, true)
+	require.Equal(t, cfg.Queue*4/5-200, free)
+	require.Equal(t, 200, window)
+	require.False(t, ln.behind)
+	require.False(t, ln.drained())
+	ln.behind = true
+	require.True(t, ln.drained(), "nobody waits for it")
+}
+
+// The first transactions of a connection take long. That a handler takes longer is to be seen soon after.
+func TestOverheadOfATransactionFallsSoon(t *testing.T) {
+	t.Parallel()
+	ln := &lane{}
+	for _, took := range []time.Duration{150, 150, 150, 150, 4, 4, 4} {
+		ln.observeOverhead(took * time.Millisecond)
+	}
+	require.Less(t, ln.overhead, 15*time.Millisecond)
+	ln.observeOverhead(time.Second)
+	require.Less(t, ln.overhead, 150*time.Millisecond, "one that is slow is not all of them")
 }
 
 // One slow call of a handler does not make it a slow one, and how long its transaction takes does not at all.

@@ -33,23 +33,22 @@ func (s *session) cycle(ctx context.Context, beat, full bool) error {
 	for _, claims := range []struct {
 		wanted bool
 		where  string
-	}{{due.expired, s.expired()}, {due.scheduled, s.scheduled()}, {due.fresh && (full || !s.lookout.rests(s.dry(), s.front)), dueNew}} {
+	}{{due.expired, s.expired()}, {due.scheduled, s.scheduled()}, {due.fresh && (full || !s.lookout.rests(s.lanes.Dry(), s.front)), dueNew}} {
 		if claims.wanted {
 			if err := s.claimAll(ctx, claims.where, full); err != nil {
 				return err
 			}
 		}
 	}
-	if !full && !due.retries { // a full cycle also retries what its own claims have made wait
+	if !full && !due.retries {
 		return nil
 	}
+	if full { // it also retries what its own claims have made wait
+		if err := s.writeDeferred(ctx); err != nil {
+			return err
+		}
+	}
 	return s.lanes.Retry(ctx)
-}
-
-// dry reports whether the lanes have nothing in their queues.
-func (s *session) dry() bool {
-	room, window := s.lanes.Room()
-	return room >= window
 }
 
 // claimAll claims until nothing more is due, as far as there is room.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -19,7 +18,7 @@ const (
 )
 
 // dispatch hands claimed events, in id order, to the lanes of their consumers. What a lane does
-// not take, and what belongs to consumers of other instances, waits in the consume log.
+// not take, and what belongs to consumers of other instances, is held until it waits in the consume log.
 func (s *session) dispatch(ctx context.Context, c claim) error {
 	if !c.handed {
 		s.learn(c.consumers)
@@ -29,28 +28,27 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 		return err
 	}
 	flights := make([]*flight, len(rows))
-	var waiting []consumelog.Delivery
 	for i, row := range rows {
 		flights[i] = s.launch(row, c)
-		waiting = append(waiting, s.route(flights[i], c.consumers)...)
+		s.route(flights[i], c.consumers)
 	}
 	for _, consumer := range s.consumers {
-		waiting = append(waiting, s.offer(consumer, flights)...)
+		s.offer(consumer, flights)
 	}
-	if len(waiting) > 0 {
-		over := s.lanes.Turn()
-		err = s.p.ob.log.Defer(ctx, s.p.ob.db, waiting, 0)
-		over()
-	}
+	var held []*flight
 	for _, f := range flights {
-		f.done(bus.Succeeded) // the dispatch itself
+		if len(f.waits) > 0 {
+			held = append(held, f)
+		} else {
+			f.done(bus.Succeeded) // the dispatch itself
+		}
 	}
-	return err
+	s.deferAll(held)
+	return nil
 }
 
-// route notes who must get the event, and returns the deliveries to consumers that live in other
-// instances only.
-func (s *session) route(f *flight, all []registration) []consumelog.Delivery {
+// route notes who must get the event; consumers that live in other instances only have to wait for it.
+func (s *session) route(f *flight, all []registration) {
 	local := int32(0)
 	f.needed = make([]string, 0, len(s.consumers))
 	for _, c := range s.consumers {
@@ -61,19 +59,14 @@ func (s *session) route(f *flight, all []registration) []consumelog.Delivery {
 	}
 	f.open.Store(local + 1)
 	others := foreign(all, s.consumers, f.row.Type)
-	waiting := make([]consumelog.Delivery, len(others))
-	for i, name := range others {
-		waiting[i] = deliveryOf(f, name)
+	f.needed = append(f.needed, others...)
+	for _, name := range others {
+		f.wait(name)
 	}
-	if f.needed = append(f.needed, others...); len(others) > 0 {
-		f.clean.Store(false)
-	}
-	return waiting
 }
 
-// offer hands the events that a consumer handles to its lane, all at once, and returns the
-// deliveries that have to wait in the log.
-func (s *session) offer(c *bus.Consumer, flights []*flight) []consumelog.Delivery {
+// offer hands the events that a consumer handles to its lane, all at once.
+func (s *session) offer(c *bus.Consumer, flights []*flight) {
 	var wanted, alone []*flight
 	var events []bus.Claimed
 	for _, f := range flights {
@@ -90,20 +83,9 @@ func (s *session) offer(c *bus.Consumer, flights []*flight) []consumelog.Deliver
 	if len(events) > 0 {
 		taken = s.lanes.Offer(c, events)
 	}
-	refused := append(alone, wanted[taken:]...)
-	waiting := make([]consumelog.Delivery, len(refused))
-	for i, f := range refused {
-		waiting[i] = deliveryOf(f, c.Name())
-		f.clean.Store(false)
+	for _, f := range append(alone, wanted[taken:]...) {
+		f.wait(c.Name())
 		f.open.Add(-1) // never the last one: the dispatch itself is still open
-	}
-	return waiting
-}
-
-func deliveryOf(f *flight, consumer string) consumelog.Delivery {
-	return consumelog.Delivery{
-		Consumer: consumer, EventID: f.row.ID, EventType: f.row.Type, OutboxID: f.row.OutboxID,
-		AggregateType: f.row.AggregateType, AggregateID: f.row.AggregateID, TenantID: f.row.TenantID,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
@@ -16,11 +17,12 @@ type flight struct {
 	env     *bus.Envelope
 	lease   bus.Lease
 	decoded bus.Payloads
-	needed  []string // consumers that must have a row when the event is settled
-	fresh   bool     // first claim ever: what this instance saw is all there is
-	handed  bool     // routed by a registry that may be a little old
-	behind  bool     // whether the order has to be looked up
-	before  []int64  // open events of the aggregate, as of the claim
+	needed  []string              // consumers that must have a row when the event is settled
+	waits   []consumelog.Delivery // those of its deliveries that are to wait in the log
+	fresh   bool                  // first claim ever: what this instance saw is all there is
+	handed  bool                  // routed by a registry that may be a little old
+	behind  bool                  // whether the order has to be looked up
+	before  []int64               // open events of the aggregate, as of the claim
 
 	landedAt time.Time // when its last delivery had an outcome
 	status   Status    // what it was settled as, "" while it is not
@@ -48,6 +50,19 @@ func (f *flight) done(outcome bus.Outcome) {
 	}
 	if f.open.Add(-1) == 0 {
 		f.landed(f)
+	}
+}
+
+// wait notes that the delivery to a consumer is to wait in the log.
+func (f *flight) wait(consumer string) {
+	f.clean.Store(false)
+	f.waits = append(f.waits, f.delivery(consumer))
+}
+
+func (f *flight) delivery(consumer string) consumelog.Delivery {
+	return consumelog.Delivery{
+		Consumer: consumer, EventID: f.row.ID, EventType: f.row.Type, OutboxID: f.row.OutboxID,
+		AggregateType: f.row.AggregateType, AggregateID: f.row.AggregateID, TenantID: f.row.TenantID,
 	}
 }
 

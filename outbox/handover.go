@@ -192,7 +192,7 @@ func (s *session) recheck(ctx context.Context, flights []*flight) error {
 			if !slices.Contains(f.needed, name) {
 				f.needed = append(f.needed, name)
 				f.clean.Store(false)
-				late = append(late, deliveryOf(f, name))
+				late = append(late, f.delivery(name))
 			}
 		}
 	}

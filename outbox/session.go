@@ -21,14 +21,17 @@ type session struct {
 	size      int // of the next claim
 	most      int // flights there may be: what is in the lanes, and what waits to be settled
 
-	mu      sync.Mutex
-	flights map[int64]*flight // by outbox id
-	landed  []*flight         // waiting to be settled
-	later   bool              // some of them not before a while, of which a timer tells
-	paused  map[string]bool
-	types   map[string][]string // that any instance takes, by consumer
+	mu       sync.Mutex
+	flights  map[int64]*flight // by outbox id
+	landed   []*flight         // waiting to be settled
+	later    bool              // some of them not before a while, of which a timer tells
+	deferred []*flight         // with deliveries that are to wait in the log
+	paused   map[string]bool
+	types    map[string][]string // that any instance takes, by consumer
 
 	landing        chan struct{} // something has landed
+	deferring      chan struct{} // something is deferred
+	writes         sync.Mutex    // of what is deferred
 	settled        chan struct{} // something has been settled: there is room
 	stop           chan struct{}
 	background     sync.WaitGroup
@@ -51,7 +54,7 @@ func (p *Publisher) open() *session {
 	s := &session{
 		p: p, consumers: p.bus.Consumers(), aliases: make(map[string][]string),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
-		landing: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
+		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
 		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize,
 	}
 	for _, c := range s.consumers {
@@ -61,6 +64,7 @@ func (p *Publisher) open() *session {
 	s.most = s.lanes.Most() + settleBatch
 	p.sessions.Add(1)
 	s.background.Go(s.settleLoop)
+	s.background.Go(s.deferLoop)
 	s.background.Go(s.renewLoop)
 	if p.ob.d.KeepsPlans {
 		s.background.Go(s.statisticsLoop)
@@ -275,6 +279,9 @@ func (s *session) close() error {
 	defer cancel()
 	s.lanes.Quiesce(ctx)
 	err := s.lanes.Drain(ctx)
+	if err := s.writeDeferred(ctx); err != nil {
+		s.p.ob.logger.WarnContext(ctx, "deliveries could not be queued; their events are claimed again", telemetry.Err, err)
+	}
 	close(s.stop)
 	s.background.Wait()
 	if err := s.release(ctx); err != nil { // the end may have come while a claim was being stored

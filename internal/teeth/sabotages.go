@@ -181,6 +181,21 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "HandOver", nil,
 		},
 		{
+			"claims wait until deliveries that have to wait are in the log", "outbox/dispatch.go",
+			"s.deferAll(held)", "s.deferAll(held)\n\t_ = s.writeDeferred(ctx)",
+			engine, "ClaimsDoNotWait", nil,
+		},
+		{
+			"what is held when a publisher ends is forgotten", "outbox/session.go",
+			"if err := s.writeDeferred(ctx); err != nil {", "if err := error(nil); err != nil {",
+			engine, "EndLeavesNothingHeld", nil,
+		},
+		{
+			"a full lane lets the others starve", "bus/lane.go",
+			"if starved {", "if false {",
+			pure, "Starved", nil,
+		},
+		{
 			"leases are not renewed", "outbox/session.go",
 			"if err := s.renew(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engine, "LongHandler", nil,

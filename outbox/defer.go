@@ -1,0 +1,77 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// deferFor is how long deliveries that have to wait are held, for others to be written into the consume log with
+// them: nobody is in a hurry to wait.
+const deferFor = settleLater
+
+// deferAll keeps events, some of whose deliveries have to wait, until those are in the consume log. What is next to be
+// claimed does not wait for that. Until then they are open, so nothing behind them runs.
+func (s *session) deferAll(flights []*flight) {
+	if len(flights) == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.deferred = append(s.deferred, flights...)
+	s.mu.Unlock()
+	signal(s.deferring)
+}
+
+// deferLoop writes what is held into the consume log, as many at once as there are.
+func (s *session) deferLoop() {
+	for {
+		select {
+		case <-s.deferring:
+		case <-s.stop:
+			return
+		}
+		select {
+		case <-time.After(deferFor):
+		case <-s.stop:
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), s.p.cfg.Lease)
+		if err := s.writeDeferred(ctx); err != nil {
+			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "deliveries could not be queued; their events are claimed again", telemetry.Err, err)
+		}
+		cancel()
+	}
+}
+
+// writeDeferred writes all that is held, and has written it when it returns, whoever has begun. What cannot be
+// written is settled all the same: then it is seen that a delivery is missing, and the event is claimed again.
+func (s *session) writeDeferred(ctx context.Context) (err error) {
+	s.writes.Lock()
+	defer s.writes.Unlock()
+	for held := s.takeDeferred(); len(held) > 0; held = s.takeDeferred() {
+		var waiting []consumelog.Delivery
+		for _, f := range held {
+			waiting = append(waiting, f.waits...)
+		}
+		over := s.lanes.Turn()
+		err = errors.Join(err, s.p.ob.log.Defer(ctx, s.p.ob.db, waiting, 0))
+		over()
+		for _, f := range held {
+			f.done(bus.Succeeded) // the dispatch itself
+		}
+	}
+	return err
+}
+
+func (s *session) takeDeferred() []*flight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(len(s.deferred), settleBatch)
+	held := s.deferred[:n:n]
+	s.deferred = s.deferred[n:]
+	return held
+}
