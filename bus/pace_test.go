@@ -165,8 +165,8 @@ func TestRoomForThoseThatAreStarved(t *testing.T) {
 func TestOverheadOfATransactionFallsSoon(t *testing.T) {
 	t.Parallel()
 	ln := &lane{}
-	for _, took := range []time.Duration{150, 150, 150, 150, 4, 4, 4} {
-		ln.observeOverhead(took * time.Millisecond)
+	for _, took := range []int{150, 150, 150, 150, 4, 4, 4} {
+		ln.observeOverhead(time.Duration(took) * time.Millisecond)
 	}
 	require.Less(t, ln.overhead, 15*time.Millisecond)
 	ln.observeOverhead(time.Second)

@@ -202,29 +202,37 @@ func (l *Log) Defer(ctx context.Context, idb bun.IDB, ds []Delivery, delay time.
 		groups[d.Consumer] = append(groups[d.Consumer], d)
 	}
 	for _, group := range groups {
-		query, args := l.deferred(group, dialect.Micro(delay))
-		if _, err := idb.ExecContext(ctx, insertInto+", status, next_retry_at) "+query+l.d.Ignore(uniqueEvent), args...); err != nil {
-			return fmt.Errorf("consume log: queue deliveries: %w", err)
+		for chunk := range slices.Chunk(group, dialect.MostIDs) {
+			if err := l.deferSome(ctx, idb, chunk, dialect.Micro(delay)); err != nil {
+				return fmt.Errorf("consume log: queue deliveries: %w", err)
+			}
 		}
 	}
 	return nil
 }
 
-// deferred are the PENDING rows of one consumer.
-func (l *Log) deferred(ds []Delivery, delay int64) (query string, args []any) {
-	pending := ", 'PENDING', " + l.d.After
+// deferSome inserts the PENDING rows of one consumer.
+func (l *Log) deferSome(ctx context.Context, idb bun.IDB, ds []Delivery, delay int64) error {
+	const insert = insertInto + ", status, next_retry_at) "
+	pending, ignore := ", 'PENDING', "+l.d.After, l.d.Ignore(uniqueEvent)
 	if l.d.SelectsFreely {
-		events := make([]dialect.Pair, len(ds))
-		for i, d := range ds {
-			events[i].ID = d.OutboxID
-		}
-		return fromEvents + pending + " FROM " + eventTable + " AS e WHERE " + dialect.IDs(events) + inOrder, []any{ds[0].Consumer, 0, delay}
+		_, err := l.stmts.On(idb).ExecContext(ctx, insert+fromEvents+pending+" FROM "+eventTable+" AS e WHERE e.id IN (?)"+inOrder+ignore, ds[0].Consumer, 0, delay, outboxIDs(ds))
+		return err
 	}
 	untried := slices.Clone(ds)
 	for i := range untried {
 		untried[i].Attempts = 0
 	}
-	return l.valuesOf(untried, strings.Replace(pending, "?", strconv.FormatInt(delay, 10), 1)), nil
+	_, err := idb.ExecContext(ctx, insert+l.valuesOf(untried, strings.Replace(pending, "?", strconv.FormatInt(delay, 10), 1))+ignore)
+	return err
+}
+
+func outboxIDs(ds []Delivery) []int64 {
+	ids := make([]int64, len(ds))
+	for i, d := range ds {
+		ids[i] = d.OutboxID
+	}
+	return ids
 }
 
 // Verdict is how an attempt that did not succeed leaves its delivery.

@@ -84,7 +84,7 @@ func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error
 				return out, nil
 			}
 			found, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.Now+" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
-				name, string(status), bun.List(q.Types), q.Limit-len(out))
+				name, string(status), q.Types, q.Limit-len(out))
 			if err != nil {
 				return nil, err
 			}
@@ -95,7 +95,7 @@ func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error
 }
 
 func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args ...any) ([]Leased, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, tenant_id, attempts, lock_version, status, "+
+	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, tenant_id, attempts, lock_version, status, "+
 		l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+" FROM "+l.d.DueDeliveries(table)+" WHERE "+where, args...)
 	if err != nil {
 		return nil, err
@@ -240,9 +240,13 @@ const heldBy = "e.status = 'PROCESSING' AND e.locked_by = ?"
 // Finish marks leased deliveries SUCCESS in the transaction of their handlers, before
 // those run. It locks the rows, and reports [ErrLeaseLost] unless all are still held.
 func (l *Log) Finish(ctx context.Context, idb bun.IDB, owner string, ds []Leased) error {
-	res, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, pairsOf(ds),
-		"status = 'SUCCESS', next_retry_at = NULL, locked_by = NULL, error_message = NULL, lock_version = lock_version + 1, consumed_at = "+l.d.Now+", updated_at = "+l.d.Now,
-		heldBy), owner)
+	const set = "status = 'SUCCESS', next_retry_at = NULL, locked_by = NULL, error_message = NULL, lock_version = lock_version + 1, consumed_at = "
+	exec, query, args := idb.ExecContext, l.d.UpdateIDs(table, pairsOf(ds), set+l.d.Now+", updated_at = "+l.d.Now, heldBy), []any{owner}
+	if ids, version := sameVersion(pairsOf(ds)); ids != nil {
+		exec, args = l.stmts.On(idb).ExecContext, []any{ids, version, owner}
+		query = "UPDATE " + l.d.Keyed(table) + " SET " + set + l.d.Now + ", updated_at = " + l.d.Now + " WHERE " + dialect.Under + " AND " + heldBy
+	}
+	res, err := exec(ctx, query, args...)
 	if err != nil {
 		return fmt.Errorf("consume log: mark deliveries: %w", err)
 	}

@@ -3,6 +3,7 @@ package consumelog
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/uptrace/bun"
 
@@ -54,33 +55,47 @@ const (
 // consumer, whatever else is its state. An event that its producer delayed takes
 // its place in the order when it falls due.
 func (l *Log) Ask(ctx context.Context, idb bun.IDB, g Gate, pairs []dialect.Pair) (map[int64]Answer, error) {
-	blocked, args := l.blocked(g)
-	byID := make([]dialect.Pair, len(pairs))
-	for i, p := range pairs {
-		byID[i].ID = p.ID
+	answers := make(map[int64]Answer, len(pairs))
+	for chunk := range slices.Chunk(pairs, dialect.MostIDs) {
+		found, err := l.ask(ctx, idb, g, idsOf(chunk))
+		if err != nil {
+			return nil, fmt.Errorf("consume log: check order: %w", err)
+		}
+		for _, p := range chunk {
+			answers[p.ID] = Gone
+			if a, ok := found[p.ID]; ok {
+				answers[p.ID] = a.answer(g.Owner, p.Version)
+			}
+		}
 	}
-	rows, err := idb.QueryContext(ctx, "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "+blocked+" FROM "+l.d.Keyed(eventTable)+" WHERE "+dialect.IDs(byID), args...)
+	return answers, nil
+}
+
+func (l *Log) ask(ctx context.Context, idb bun.IDB, g Gate, ids []int64) (map[int64]asked, error) {
+	blocked, args := l.blocked(g)
+	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "+blocked+" FROM "+l.d.Keyed(eventTable)+" WHERE e.id IN (?)", append(args, ids)...)
 	if err != nil {
-		return nil, fmt.Errorf("consume log: check order: %w", err)
+		return nil, err
 	}
 	defer rows.Close()
-	found := make(map[int64]asked, len(pairs))
+	found := make(map[int64]asked, len(ids))
 	for rows.Next() {
 		var id int64
 		var a asked
 		if err := rows.Scan(&id, &a.status, &a.version, &a.owner, &a.blocked); err != nil {
-			return nil, fmt.Errorf("consume log: check order: %w", err)
+			return nil, err
 		}
 		found[id] = a
 	}
-	answers := make(map[int64]Answer, len(pairs))
-	for _, p := range pairs {
-		answers[p.ID] = Gone
-		if a, ok := found[p.ID]; ok {
-			answers[p.ID] = a.answer(g.Owner, p.Version)
-		}
+	return found, rows.Err()
+}
+
+func idsOf(pairs []dialect.Pair) []int64 {
+	ids := make([]int64, len(pairs))
+	for i, p := range pairs {
+		ids[i] = p.ID
 	}
-	return answers, rows.Err()
+	return ids
 }
 
 // asked is what the database says of an event.
@@ -107,18 +122,18 @@ func (l *Log) blocked(g Gate) (string, []any) {
 	if !g.Ordered {
 		return "0", nil
 	}
-	done := []string{string(Success), string(Skipped)}
+	done := "'SUCCESS', 'SKIPPED'"
 	if g.PassDead {
-		done = append(done, string(Dead))
+		done += ", 'DEAD'"
 	}
-	mine, args := "", []any{bun.List(g.Types), bun.List(done)}
+	mine, args := "", []any{g.Types}
 	if g.trustMine {
 		mine = " OR (l.status = 'PROCESSING' AND l.locked_by = ? AND l.next_retry_at > " + l.d.Now + ")"
 		args = append(args, g.Owner)
 	}
-	unfinished := "0 = (SELECT COUNT(CASE WHEN l.status IN (?)" + mine + " THEN 1 END)"
+	unfinished := "0 = (SELECT COUNT(CASE WHEN l.status IN (" + done + ")" + mine + " THEN 1 END)"
 	if g.Replay {
-		unfinished = "0 < (SELECT COUNT(CASE WHEN NOT (l.status IN (?)" + mine + ") THEN 1 END)"
+		unfinished = "0 < (SELECT COUNT(CASE WHEN NOT (l.status IN (" + done + ")" + mine + ") THEN 1 END)"
 	}
 	// The status stands outside the WHERE of the inner query: inside, PostgreSQL would choose
 	// the index over states as long as it has no statistics.
@@ -126,38 +141,42 @@ func (l *Log) blocked(g Gate) (string, []any) {
 		WHERE ` + l.d.Siblings("p", "e") + ` AND p.id < e.id AND p.event_type IN (?)
 		AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > ` + l.d.Now + `)
 		AND ` + unfinished + ` FROM ` + table + ` l
-			WHERE l.consumer_name IN (?) AND l.event_id = p.event_id)) THEN 1 ELSE 0 END`, append(args, bun.List(g.Names))
+			WHERE l.consumer_name IN (?) AND l.event_id = p.event_id)) THEN 1 ELSE 0 END`, append(args, g.Names)
 }
 
 // WakeNext makes the waiting deliveries of later events of the same aggregates due at once,
 // after the given ones have got out of their way.
 func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, ended ...Delivery) error {
-	pairs := make([]dialect.Pair, len(ended))
-	for i, d := range ended {
-		pairs[i] = dialect.Pair{ID: d.OutboxID}
+	for chunk := range slices.Chunk(ended, dialect.MostIDs) {
+		waiting, err := l.waitingBehind(ctx, idb, names, chunk)
+		if err != nil {
+			return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
+		}
+		if len(waiting) == 0 {
+			continue
+		}
+		if _, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, waiting, "next_retry_at = "+l.d.Now, "e.status = 'PENDING'")); err != nil {
+			return fmt.Errorf("consume log: wake waiting deliveries: %w", err)
+		}
 	}
-	rows, err := idb.QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Keyed(eventTable)+
-		l.d.Open(eventTable, "n", "e")+" AND n.id > e.id"+
-		l.d.Then()+table+" l ON l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now+" WHERE "+dialect.IDs(pairs)+" ORDER BY l.id LIMIT 500", bun.List(names))
+	return nil
+}
+
+func (l *Log) waitingBehind(ctx context.Context, idb bun.IDB, names []string, ended []Delivery) (waiting []dialect.Pair, err error) {
+	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Keyed(eventTable)+l.d.Open(eventTable, "n", "e", "n.id > e.id")+
+		l.d.Join(table+" AS l", "l", "l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now)+" WHERE e.id IN (?) ORDER BY l.id LIMIT 500", names, outboxIDs(ended))
 	if err != nil {
-		return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
+		return nil, err
 	}
 	defer rows.Close()
-	var waiting []dialect.Pair
 	for rows.Next() {
 		var id int64
 		if err := rows.Scan(&id); err != nil {
-			return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
+			return nil, err
 		}
 		waiting = append(waiting, dialect.Pair{ID: id})
 	}
-	if err := rows.Err(); err != nil || len(waiting) == 0 {
-		return err
-	}
-	if _, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, waiting, "next_retry_at = "+l.d.Now, "e.status = 'PENDING'")); err != nil {
-		return fmt.Errorf("consume log: wake waiting deliveries: %w", err)
-	}
-	return nil
+	return waiting, rows.Err()
 }
 
 func (l *Log) column(ctx context.Context, idb bun.IDB, query string, args ...any) ([]string, error) {

@@ -113,8 +113,8 @@ func (s *session) listAhead(ctx context.Context, tx bun.IDB, events []dialect.Pa
 		return nil, nil
 	}
 	o := s.p.ob
-	return numbers(ctx, tx, "SELECT e.id, p.id, CASE WHEN "+o.inTheWay()+" THEN 1 ELSE 0 END FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e")+
-		" AND p.id < e.id WHERE "+dialect.IDs(events)+and+" ORDER BY p.id", s.p.owner)
+	return numbers(ctx, tx, "SELECT e.id, p.id, CASE WHEN "+o.inTheWay()+" THEN 1 ELSE 0 END FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e", "p.id < e.id")+
+		" WHERE "+dialect.IDs(events)+and+" ORDER BY p.id", s.p.owner)
 }
 
 // inTheWay is a condition on an open event p: an instance other than ?0 must deliver it first.

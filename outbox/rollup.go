@@ -50,7 +50,7 @@ type locked struct {
 
 // lockEvents locks the rows of the events that exist, in id order.
 func (o *Outbox) lockEvents(ctx context.Context, tx bun.Tx, eventIDs []string) ([]locked, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT id, event_id, event_type, status FROM "+table+" WHERE event_id IN (?) ORDER BY id"+o.d.ForUpdate, bun.List(eventIDs))
+	rows, err := o.stmts.On(tx).QueryContext(ctx, "SELECT id, event_id, event_type, status FROM "+table+" WHERE event_id IN (?) ORDER BY id"+o.d.ForUpdate, eventIDs)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: lock events: %w", err)
 	}

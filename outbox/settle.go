@@ -183,28 +183,19 @@ func (s *session) writeSent(ctx context.Context, tx bun.IDB, flights []*flight) 
 }
 
 func (s *session) update(ctx context.Context, tx bun.IDB, flights []*flight, status Status, delay time.Duration) error {
-	if len(flights) == 0 {
-		return nil
-	}
 	o, set, args := s.p.ob, "status = ?, locked_by = NULL, lock_version = lock_version + 1, updated_at = "+s.p.ob.d.Now, []any{string(status)}
 	switch status {
 	case StatusSent:
-		return s.updateSent(ctx, tx, flights, set+", next_retry_at = NULL, last_error = NULL, sent_at = "+o.d.Now, args)
+		set += ", next_retry_at = NULL, last_error = NULL, sent_at = " + o.d.Now
 	case StatusScheduled, StatusNew:
 		set += ", next_retry_at = " + o.d.After
 		args = append(args, dialect.Micro(delay))
 	default:
 		set += ", next_retry_at = NULL, last_error = (" + lastError + ")"
 	}
-	return s.end(ctx, tx, flights, status, o.d.UpdateIDs(table, pairsOf(flights), set, heldBy), append(args, s.p.owner)...)
-}
-
-// updateSent is the update that nearly every event ends with.
-func (s *session) updateSent(ctx context.Context, tx bun.IDB, flights []*flight, set string, args []any) error {
-	o := s.p.ob
 	query := "UPDATE " + o.d.Keyed(table) + " SET " + set + " WHERE " + dialect.Under + " AND " + heldBy
 	for version, same := range byVersion(flights) {
-		if err := s.end(ctx, o.stmts.On(tx), same, StatusSent, query, append(args, idsOf(same), version, s.p.owner)...); err != nil {
+		if err := s.end(ctx, o.stmts.On(tx), same, status, query, append(args, idsOf(same), version, s.p.owner)...); err != nil {
 			return err
 		}
 	}
@@ -231,8 +222,8 @@ func (s *session) end(ctx context.Context, db executor, flights []*flight, statu
 	return nil
 }
 
-// lastError is the newest error of an event's open deliveries.
-const lastError = "SELECT MAX(l.error_message) FROM bc_event_consume_log l WHERE l.event_id = e.event_id AND l.status IN ('FAILED', 'DEAD')"
+// lastError is an error of an event's open deliveries. Like [heldBy] it hides their status.
+const lastError = "SELECT MAX(CASE WHEN l.status IN ('FAILED', 'DEAD') THEN l.error_message END) FROM bc_event_consume_log l WHERE l.event_id = e.event_id"
 
 // giveBack returns leased events that were not dispatched.
 func (s *session) giveBack(ctx context.Context, flights []*flight, status Status, delay time.Duration, why string) error {

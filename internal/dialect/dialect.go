@@ -237,17 +237,23 @@ func (d Dialect) NextConsumer(table string) string {
 	return "SELECT consumer_name FROM " + d.DueDeliveries(table) + " WHERE consumer_name > ?" + waits + " ORDER BY consumer_name LIMIT 1"
 }
 
-// Open joins the events p of the same aggregate as the event e that are not SENT, by an index
-// that holds only such events: however long the history of the aggregate is. More conditions may follow.
-func (d Dialect) Open(table, p, e string) string {
+// Open joins the events p of the same aggregate as the event e that are not SENT and fulfil and, by an index
+// that holds only such events: however long the history of the aggregate is.
+func (d Dialect) Open(table, p, e, and string) string {
 	from, on := d.open(table, p, e)
-	return d.Then() + from + " ON " + on
+	return d.Join(from, p, on+" AND "+and)
 }
 
-// Then is a JOIN of a table that is to be read after those before it, for each of their rows.
-// PostgreSQL has no word for that, and decides by itself.
-func (d Dialect) Then() string {
-	return map[string]string{"mysql": " STRAIGHT_JOIN ", "postgres": " JOIN ", "sqlite": " CROSS JOIN "}[d.Name]
+// Join joins the rows of a FROM, under its alias, that are to be read after those before it, for each of their rows.
+// PostgreSQL has no word for that, but takes no subquery apart that has an OFFSET.
+func (d Dialect) Join(from, alias, on string) string {
+	switch d.Name {
+	case "mysql":
+		return " STRAIGHT_JOIN " + from + " ON " + on
+	case "sqlite":
+		return " CROSS JOIN " + from + " ON " + on
+	}
+	return " CROSS JOIN LATERAL (SELECT * FROM " + from + " WHERE " + on + " OFFSET 0) AS " + alias
 }
 
 // OpenBefore is a FROM and WHERE of such events p that are earlier than e.

@@ -162,7 +162,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"only rows of the log block", "consumelog/order.go",
-			`unfinished := "0 = (SELECT COUNT(CASE WHEN l.status IN (?)"`, `unfinished := "1 = (SELECT COUNT(CASE WHEN l.status NOT IN (?)"`,
+			`unfinished := "0 = (SELECT COUNT(CASE WHEN l.status IN ("`, `unfinished := "1 = (SELECT COUNT(CASE WHEN l.status NOT IN ("`,
 			engine, "WithoutARow", nil,
 		},
 		{
