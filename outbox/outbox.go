@@ -153,5 +153,6 @@ func (o *Outbox) Log() *consumelog.Log { return o.log }
 
 // inTx runs one of the engine's own short transactions.
 func (o *Outbox) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
+	o.stmts.Learn(ctx)
 	return o.db.RunInTx(engineContext(ctx), o.d.ReadCommitted(), fn)
 }
