@@ -3,11 +3,11 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
@@ -70,56 +70,81 @@ func (a ahead) before(id int64) []int64 {
 // earlier looks for open events that lie before the last claimed one of each aggregate and are
 // not claimed.
 func (s *session) earlier(ctx context.Context, tx bun.IDB, claims map[[2]string][]eventrow.Row) (map[[2]string]ahead, error) {
-	ids, keys := make([]int64, 0, len(claims)), make(map[int64][2]string, len(claims))
+	ids, keys, own := make([]int64, 0, len(claims)), make(map[int64][2]string, len(claims)), make(map[int64]int, len(claims))
+	claimed := 0
 	for key, rows := range claims {
 		last := rows[len(rows)-1].OutboxID
-		ids, keys[last] = append(ids, last), key
+		ids, keys[last], own[last] = append(ids, last), key, len(rows)-1
+		claimed += len(rows)
 	}
-	o, found := s.p.ob, make(map[[2]string]ahead)
-	// Nearly always nothing else is open, which the index alone tells.
-	open, err := numbers(ctx, o.stmts.On(tx), "SELECT e.id, (SELECT COUNT(*) FROM "+o.d.OpenBefore(table, "p", "e")+") FROM "+o.d.Keyed(table)+" WHERE e.id IN (?)", ids)
+	// Nearly always hardly anything else is open.
+	limit := claimed + 10*len(ids) + mostAhead
+	rows, err := s.listAhead(ctx, tx, ids, limit)
 	if err != nil {
 		return nil, err
 	}
-	var few, many []dialect.Pair
-	for _, p := range open {
-		key := keys[p[0]]
-		switch others := p[1] - int64(len(claims[key])-1); {
-		case others > mostAhead:
-			found[key] = ahead{many: true}
-			many = append(many, dialect.Pair{ID: p[0]})
-		case others > 0:
-			few = append(few, dialect.Pair{ID: p[0]})
+	found := make(map[[2]string]ahead)
+	if len(rows) == limit {
+		var many []int64
+		if rows, many, err = s.countAhead(ctx, tx, ids, own); err != nil {
+			return nil, err
+		}
+		for _, id := range many {
+			found[keys[id]] = ahead{many: true}
 		}
 	}
-	rows, err := s.listAhead(ctx, tx, few, "")
-	if err != nil {
-		return nil, err
-	}
-	blockers, err := s.listAhead(ctx, tx, many, " AND "+o.inTheWay())
-	for _, row := range append(rows, blockers...) {
+	slices.SortFunc(rows, func(a, b []int64) int { return cmp.Compare(a[1], b[1]) })
+	for _, row := range rows {
 		key, id := keys[row[0]], row[1]
 		if !slices.ContainsFunc(claims[key], func(r eventrow.Row) bool { return r.OutboxID == id }) {
 			found[key] = found[key].and(id, row[2] == 1)
 		}
 	}
-	return found, err
+	return found, nil
 }
 
-// listAhead lists what is open before events, in order: the event, what is before it, and 1 if somebody else
+// countAhead counts what is open before events, besides their own. Before those where it is much, whose ids it returns,
+// it lists only what somebody else must deliver.
+func (s *session) countAhead(ctx context.Context, tx bun.IDB, ids []int64, own map[int64]int) (rows [][]int64, many []int64, err error) {
+	o := s.p.ob
+	open, err := numbers(ctx, o.stmts.On(tx), "SELECT e.id, (SELECT COUNT(*) FROM "+o.d.OpenBefore(table, "p", "e")+") FROM "+o.d.Keyed(table)+" WHERE e.id IN (?)", ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	var few []int64
+	for _, p := range open {
+		switch others := int(p[1]) - own[p[0]]; {
+		case others > mostAhead:
+			many = append(many, p[0])
+		case others > 0:
+			few = append(few, p[0])
+		}
+	}
+	if rows, err = s.listAhead(ctx, tx, few, math.MaxInt32); err != nil || len(many) == 0 {
+		return rows, nil, err
+	}
+	blockers, err := numbers(ctx, o.stmts.On(tx), "SELECT e.id, p.id, 1"+o.openBefore()+" AND "+o.inTheWay(), many, s.p.owner)
+	return append(rows, blockers...), many, err
+}
+
+// listAhead lists up to limit events that are open before others: the event, what is before it, and 1 if somebody else
 // must deliver that.
-func (s *session) listAhead(ctx context.Context, tx bun.IDB, events []dialect.Pair, and string) ([][]int64, error) {
-	if len(events) == 0 {
+func (s *session) listAhead(ctx context.Context, tx bun.IDB, ids []int64, limit int) ([][]int64, error) {
+	if len(ids) == 0 {
 		return nil, nil
 	}
 	o := s.p.ob
-	return numbers(ctx, tx, "SELECT e.id, p.id, CASE WHEN "+o.inTheWay()+" THEN 1 ELSE 0 END FROM "+o.d.Keyed(table)+o.d.Open(table, "p", "e", "p.id < e.id")+
-		" WHERE "+dialect.IDs(events)+and+" ORDER BY p.id", s.p.owner)
+	return numbers(ctx, o.stmts.On(tx), "SELECT e.id, p.id, CASE WHEN "+o.inTheWay()+" THEN 1 ELSE 0 END"+o.openBefore()+" LIMIT ?", s.p.owner, ids, limit)
 }
 
-// inTheWay is a condition on an open event p: an instance other than ?0 must deliver it first.
+// openBefore are the events p that are open before the events e.
+func (o *Outbox) openBefore() string {
+	return " FROM " + o.d.Keyed(table) + o.d.Open(table, "p", "e", "p.id < e.id") + " WHERE e.id IN (?)"
+}
+
+// inTheWay is a condition on an open event p: an instance other than ? must deliver it first.
 func (o *Outbox) inTheWay() string {
-	return "p.status IN ('NEW', 'DISPATCHING', 'SCHEDULED') AND NOT (p.status = 'DISPATCHING' AND p.locked_by = ?0 AND p.next_retry_at > " + o.d.Now + ") " +
+	return "p.status IN ('NEW', 'DISPATCHING', 'SCHEDULED') AND NOT (p.status = 'DISPATCHING' AND p.locked_by = ? AND p.next_retry_at > " + o.d.Now + ") " +
 		"AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > " + o.d.Now + ")"
 }
 

@@ -153,9 +153,12 @@ func exercise(f, mine *fixture) {
 	require.NoError(f.t, f.ob.Sweep(f.t.Context()))
 }
 
-// crowd makes a claim find a whole page behind an event that another instance has in hand.
+// crowded is more than a claim lists of what is ahead of it.
+const crowded = 230
+
+// crowd makes claims find whole pages behind an event that another instance has in hand.
 func crowd(f, mine *fixture) {
-	events := make([]bus.Event, 130)
+	events := make([]bus.Event, crowded)
 	for i := range events {
 		events[i] = orderPaid{OrderID: "9", Seq: 10}
 	}
@@ -165,7 +168,7 @@ func crowd(f, mine *fixture) {
 	later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[f.db.Dialect().Name().String()]
 	mine.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', next_retry_at = " + later + first)
 	f.once()
-	require.Equal(f.t, 130, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '9' AND status <> 'SENT'"))
+	require.Equal(f.t, crowded, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '9' AND status <> 'SENT'"))
 	require.Zero(f.t, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '10' AND status = 'NEW'"))
 	mine.exec("UPDATE bc_outbox_event SET status = 'NEW', locked_by = NULL" + first)
 }

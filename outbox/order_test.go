@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -42,8 +43,13 @@ func (f *fixture) unstable(name string, cfg bus.ConsumerConfig) {
 // leasedByAnother saves two events of an aggregate, of which another instance has the first in hand.
 func (f *fixture) leasedByAnother() {
 	f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
+	f.leaseFirstNew()
+}
+
+// leaseFirstNew puts the first event that is NEW into the hands of another instance.
+func (f *fixture) leaseFirstNew() {
 	later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[f.db.Dialect().Name().String()]
-	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', lock_version = 1, next_retry_at = " + later + " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event) AS first)")
+	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', lock_version = 1, next_retry_at = " + later + " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event WHERE status = 'NEW') AS first)")
 }
 
 // The log has the deliveries of an aggregate in order, also those of one transaction whose events were
@@ -73,6 +79,42 @@ func TestNoInstanceClaimsBehindAnother(t *testing.T) {
 		require.Zero(t, f.once().Claimed)
 		require.Equal(t, map[outbox.Status]int{outbox.StatusDispatching: 1, outbox.StatusNew: 1}, f.statuses())
 		require.Empty(t, f.deliveries())
+	})
+}
+
+// Nor when there is much before that which nobody is in the way of.
+func TestNoInstanceClaimsBehindAnotherFarAhead(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.registered("A")
+		f.save(slices.Repeat([]bus.Event{orderPaid{OrderID: "1", Seq: 1}}, 300)...)
+		f.wait("A")
+		f.leasedByAnother()
+		require.Zero(t, f.once().Claimed)
+		require.Equal(t, 1, f.statuses()[outbox.StatusNew])
+	})
+}
+
+// However much of its aggregate is open before an event, it is claimed, and comes after all of that.
+func TestOrderBehindVeryMuch(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.registered("Healthy", "Paused")
+		require.NoError(t, f.ob.Pause(t.Context(), outbox.Operation{Actor: "ann", Reason: "a test"}, "Paused", 0))
+		const n = 200
+		for i := range n / 10 {
+			events := make([]bus.Event, 10)
+			for j := range events {
+				events[j] = orderPaid{OrderID: "1", Seq: 10*i + j}
+			}
+			f.save(events...)
+		}
+		f.run(outbox.PublisherConfig{BatchSize: 50, Poll: 20 * time.Millisecond})
+		f.eventually(func() bool { return f.statuses()[outbox.StatusFailed] == n }, "one of two has had all")
+		require.Equal(t, n, f.count("SELECT COUNT(*) FROM effect"))
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.id < b.id AND a.seq >= b.seq"))
 	})
 }
 

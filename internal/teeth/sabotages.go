@@ -121,6 +121,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "BehindAnother", nil,
 		},
 		{
+			"what is ahead is forgotten when there is much of it", "outbox/ahead.go",
+			"if len(rows) == limit {", "if len(rows) == limit+1 {",
+			engine, "FarAhead", nil,
+		},
+		{
 			"order by the time at which events are due", "outbox/ahead.go",
 			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tclaims", "func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tclaims",
 			engine, "Order|Lives", nil,
