@@ -50,8 +50,12 @@ func (s *session) deferLoop() {
 // writeDeferred writes all that is held, and has written it when it returns, whoever has begun. What cannot be
 // written is settled all the same: then it is seen that a delivery is missing, and the event is claimed again.
 func (s *session) writeDeferred(ctx context.Context) (err error) {
-	s.writes.Lock()
-	defer s.writes.Unlock()
+	select {
+	case s.writes <- struct{}{}:
+		defer func() { <-s.writes }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for held := s.takeDeferred(); len(held) > 0; held = s.takeDeferred() {
 		var waiting []consumelog.Delivery
 		for _, f := range held {

@@ -31,7 +31,7 @@ type session struct {
 
 	landing        chan struct{} // something has landed
 	deferring      chan struct{} // something is deferred
-	writes         sync.Mutex    // of what is deferred
+	writes         chan struct{} // held by who writes what is deferred
 	settled        chan struct{} // something has been settled: there is room
 	stop           chan struct{}
 	background     sync.WaitGroup
@@ -54,7 +54,7 @@ func (p *Publisher) open() *session {
 	s := &session{
 		p: p, consumers: p.bus.Consumers(), aliases: make(map[string][]string),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
-		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
+		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
 		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize,
 	}
 	for _, c := range s.consumers {
