@@ -241,8 +241,9 @@ const heldBy = "e.status = 'PROCESSING' AND e.locked_by = ?"
 // those run. It locks the rows, and reports [ErrLeaseLost] unless all are still held.
 func (l *Log) Finish(ctx context.Context, idb bun.IDB, owner string, ds []Leased) error {
 	const set = "status = 'SUCCESS', next_retry_at = NULL, locked_by = NULL, error_message = NULL, lock_version = lock_version + 1, consumed_at = "
-	exec, query, args := idb.ExecContext, l.d.UpdateIDs(table, pairsOf(ds), set+l.d.Now+", updated_at = "+l.d.Now, heldBy), []any{owner}
-	if ids, version := sameVersion(pairsOf(ds)); ids != nil {
+	pairs := pairsOf(ds)
+	exec, query, args := idb.ExecContext, l.d.UpdateIDs(table, pairs, set+l.d.Now+", updated_at = "+l.d.Now, heldBy), []any{owner}
+	if ids, version := sameVersion(pairs); ids != nil {
 		exec, args = l.stmts.On(idb).ExecContext, []any{ids, version, owner}
 		query = "UPDATE " + l.d.Keyed(table) + " SET " + set + l.d.Now + ", updated_at = " + l.d.Now + " WHERE " + dialect.Under + " AND " + heldBy
 	}

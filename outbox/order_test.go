@@ -43,11 +43,6 @@ func (f *fixture) unstable(name string, cfg bus.ConsumerConfig) {
 // leasedByAnother saves two events of an aggregate, of which another instance has the first in hand.
 func (f *fixture) leasedByAnother() {
 	f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
-	f.leaseFirstNew()
-}
-
-// leaseFirstNew puts the first event that is NEW into the hands of another instance.
-func (f *fixture) leaseFirstNew() {
 	later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[f.db.Dialect().Name().String()]
 	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', lock_version = 1, next_retry_at = " + later + " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event WHERE status = 'NEW') AS first)")
 }

@@ -1,7 +1,6 @@
 package outbox_test
 
 import (
-	"context"
 	"database/sql"
 	"slices"
 	"testing"
@@ -40,7 +39,7 @@ func (f *fixture) prepared(like string) (n int) {
 	}
 	for _, c := range idle {
 		var some int
-		require.NoError(f.t, c.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE $1", like).Scan(&some))
+		require.NoError(f.t, c.QueryRowContext(f.t.Context(), "SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE $1", like).Scan(&some))
 		n += some
 	}
 	return n
