@@ -8,9 +8,17 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// States tells the state of every delivery of the events: event id → consumer → status.
-func (l *Log) States(ctx context.Context, idb bun.IDB, eventIDs []string) (map[string]map[string]Status, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT l.event_id, l.consumer_name, l.status FROM "+l.d.Each(table, "event_id"), bun.List(eventIDs))
+// States tells the state of the events' deliveries to the consumers, or to all if there are none: event id → consumer →
+// status.
+func (l *Log) States(ctx context.Context, idb bun.IDB, eventIDs []string, consumers ...string) (map[string]map[string]Status, error) {
+	if len(eventIDs) == 0 {
+		return map[string]map[string]Status{}, nil
+	}
+	and, args := "", []any{bun.List(eventIDs)}
+	if len(consumers) > 0 {
+		and, args = " AND consumer_name IN (?)", append(args, bun.List(consumers))
+	}
+	rows, err := idb.QueryContext(ctx, "SELECT l.event_id, l.consumer_name, l.status FROM "+l.d.Each(table, "event_id", and), args...)
 	if err != nil {
 		return nil, fmt.Errorf("consume log: read states: %w", err)
 	}

@@ -112,10 +112,10 @@ func (s *session) park(ctx context.Context, c claim) (rows []claimedRow, err err
 	if len(park) == 0 {
 		return rows, nil
 	}
-	if err := s.giveBack(ctx, park, StatusScheduled, parkFor, "no consumer is registered for "+park[0].row.Type); err != nil {
+	if err := s.giveBack(ctx, park, ending{status: StatusScheduled, delay: parkFor}, "no consumer is registered for "+park[0].row.Type); err != nil {
 		return rows, err
 	}
-	return rows, s.giveBack(ctx, back, StatusNew, 0, "")
+	return rows, s.giveBack(ctx, back, ending{status: StatusNew}, "")
 }
 
 func (s *session) unroutable(row eventrow.Row, all []registration) bool {

@@ -28,7 +28,7 @@ type flight struct {
 	status   Status    // what it was settled as, "" while it is not
 
 	open   atomic.Int32 // deliveries without an outcome, plus one for the dispatch itself
-	clean  atomic.Bool  // every delivery has succeeded here
+	clean  atomic.Bool  // every delivery that does not wait in the log has succeeded here
 	landed func(*flight)
 
 	report func(bus.Outcome) // done
@@ -55,7 +55,6 @@ func (f *flight) done(outcome bus.Outcome) {
 
 // wait notes that the delivery to a consumer is to wait in the log.
 func (f *flight) wait(consumer string) {
-	f.clean.Store(false)
 	f.waits = append(f.waits, f.delivery(consumer))
 }
 
@@ -72,7 +71,22 @@ func (f *flight) pair() dialect.Pair {
 
 // delivered reports whether the event is SENT for certain, without a look at the log:
 // nobody else can have written about a delivery of it.
-func (f *flight) delivered() bool { return f.fresh && f.clean.Load() }
+func (f *flight) delivered() bool { return f.certain() && len(f.waits) == 0 }
+
+// certain reports whether only those of its deliveries that were to wait need a look at the log.
+func (f *flight) certain() bool { return f.fresh && f.clean.Load() }
+
+// uncertain are the consumers whose deliveries need a look at the log.
+func (f *flight) uncertain() []string {
+	if !f.certain() {
+		return f.needed
+	}
+	names := make([]string, len(f.waits))
+	for i, d := range f.waits {
+		names[i] = d.Consumer
+	}
+	return names
+}
 
 func byID(a, b *flight) int { return cmp.Compare(a.row.OutboxID, b.row.OutboxID) }
 

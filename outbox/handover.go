@@ -114,7 +114,7 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 			dropped = append(dropped, &flight{row: r})
 		}
 	}
-	if err := s.giveBack(ctx, dropped, StatusNew, 0, ""); err != nil {
+	if err := s.giveBack(ctx, dropped, ending{status: StatusNew}, ""); err != nil {
 		return claim{}, nil, err
 	}
 	c.consumers, c.handed = s.registry, true

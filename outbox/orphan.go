@@ -27,7 +27,7 @@ func (s *session) release(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = s.giveBack(ctx, orphans, StatusNew, 0, "")
+		err = s.giveBack(ctx, orphans, ending{status: StatusNew}, "")
 	}
 	if err != nil {
 		s.doubt.Store(true)

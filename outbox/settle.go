@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -51,7 +52,7 @@ func (s *session) settleOnce(ctx context.Context, flights []*flight) error {
 		}
 	}
 	defer s.lanes.Turn()()
-	if err := s.write(ctx, s.p.ob.db, sent, StatusSent, 0); err != nil || len(rest) == 0 {
+	if err := s.write(ctx, s.p.ob.db, sent, ending{status: StatusSent}); err != nil || len(rest) == 0 {
 		return err
 	}
 	return s.p.ob.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return s.settleIn(ctx, tx, rest) })
@@ -64,29 +65,67 @@ func (s *session) settleIn(ctx context.Context, tx bun.Tx, rest []*flight) error
 	if err != nil || len(mine) == 0 {
 		return err
 	}
-	ids := make([]string, len(mine))
-	for i, f := range mine {
-		ids[i] = f.row.ID
-	}
-	states, err := s.p.ob.log.States(ctx, tx, ids)
+	states, err := s.look(ctx, tx, mine)
 	if err != nil {
 		return err
 	}
-	groups := make(map[Status][]*flight)
+	groups := make(map[ending][]*flight)
 	for _, f := range mine {
-		status := statusOf(states[f.row.ID], s.missing(f, states[f.row.ID]))
-		groups[status] = append(groups[status], f)
+		e := s.endingOf(f, states[f.row.ID])
+		groups[e] = append(groups[e], f)
 	}
-	for _, status := range []Status{StatusSent, StatusFailed, StatusDead} {
-		if err := s.write(ctx, tx, groups[status], status, 0); err != nil {
+	for e, same := range groups {
+		if err := s.write(ctx, tx, same, e); err != nil {
 			return err
 		}
 	}
-	back, delay := StatusScheduled, time.Second
-	if s.draining.Load() {
-		back, delay = StatusNew, 0
+	return nil
+}
+
+// look reads what the log says of the flights' deliveries: of an event that went well here, only of those that wait.
+func (s *session) look(ctx context.Context, tx bun.Tx, flights []*flight) (map[string]map[string]consumelog.Status, error) {
+	var certain, others, waiting []string
+	for _, f := range flights {
+		if !f.certain() {
+			others = append(others, f.row.ID)
+			continue
+		}
+		certain = append(certain, f.row.ID)
+		for _, name := range f.uncertain() {
+			if !slices.Contains(waiting, name) {
+				waiting = append(waiting, name)
+			}
+		}
 	}
-	return s.write(ctx, tx, groups[StatusNew], back, delay)
+	states, err := s.p.ob.log.States(ctx, tx, others)
+	if err != nil || len(certain) == 0 {
+		return states, err
+	}
+	more, err := s.p.ob.log.States(ctx, tx, certain, waiting...)
+	maps.Copy(states, more)
+	return states, err
+}
+
+// ending is how the lease of an event ends.
+type ending struct {
+	status Status
+	delay  time.Duration // until it is due again, if it is to be claimed again
+	failed bool          // a delivery has failed, and what it said is to be kept
+}
+
+// endingOf follows from the states of the deliveries that needed a look.
+func (s *session) endingOf(f *flight, states map[string]consumelog.Status) ending {
+	e := ending{status: statusOf(states, s.missing(f, states))}
+	switch {
+	case e.status == StatusNew && s.draining.Load():
+	case e.status == StatusNew:
+		e.status, e.delay = StatusScheduled, time.Second
+	case e.status != StatusSent:
+		for _, st := range states {
+			e.failed = e.failed || st == consumelog.Failed || st == consumelog.Dead
+		}
+	}
+	return e
 }
 
 // statusOf is the status of an event whose deliveries are in the given states; New means
@@ -113,7 +152,7 @@ func statusOf(states map[string]consumelog.Status, missing bool) Status {
 
 // missing reports whether a consumer that must get the event has no row, under any of its names.
 func (s *session) missing(f *flight, states map[string]consumelog.Status) bool {
-	for _, name := range f.needed {
+	for _, name := range f.uncertain() {
 		if _, ok := states[name]; ok {
 			continue
 		}
@@ -152,15 +191,15 @@ func (f *flight) isAmong(ids []int64) bool {
 	return ok
 }
 
-// write ends leases with a status. Rows that are no longer ours stay as they are.
-func (s *session) write(ctx context.Context, tx bun.IDB, flights []*flight, status Status, delay time.Duration) error {
+// write ends leases. Rows that are no longer ours stay as they are.
+func (s *session) write(ctx context.Context, tx bun.IDB, flights []*flight, e ending) error {
 	if len(flights) == 0 {
 		return nil
 	}
-	if status == StatusSent && s.p.ob.cfg.DeleteSent {
+	if e.status == StatusSent && s.p.ob.cfg.DeleteSent {
 		return s.writeSent(ctx, tx, flights)
 	}
-	return s.update(ctx, tx, flights, status, delay)
+	return s.update(ctx, tx, flights, e)
 }
 
 // writeSent deletes what is SENT, but for events without a consumer: nothing else would tell that
@@ -179,23 +218,25 @@ func (s *session) writeSent(ctx context.Context, tx bun.IDB, flights []*flight) 
 			return err
 		}
 	}
-	return s.update(ctx, tx, untraced, StatusSent, 0)
+	return s.update(ctx, tx, untraced, ending{status: StatusSent})
 }
 
-func (s *session) update(ctx context.Context, tx bun.IDB, flights []*flight, status Status, delay time.Duration) error {
-	o, set, args := s.p.ob, "status = ?, locked_by = NULL, lock_version = lock_version + 1, updated_at = "+s.p.ob.d.Now, []any{string(status)}
-	switch status {
-	case StatusSent:
+func (s *session) update(ctx context.Context, tx bun.IDB, flights []*flight, e ending) error {
+	o, set, args := s.p.ob, "status = ?, locked_by = NULL, lock_version = lock_version + 1, updated_at = "+s.p.ob.d.Now, []any{string(e.status)}
+	switch {
+	case e.status == StatusSent:
 		set += ", next_retry_at = NULL, last_error = NULL, sent_at = " + o.d.Now
-	case StatusScheduled, StatusNew:
+	case e.status == StatusScheduled || e.status == StatusNew:
 		set += ", next_retry_at = " + o.d.After
-		args = append(args, dialect.Micro(delay))
-	default:
+		args = append(args, dialect.Micro(e.delay))
+	case e.failed:
 		set += ", next_retry_at = NULL, last_error = (" + lastError + ")"
+	default:
+		set += ", next_retry_at = NULL, last_error = NULL"
 	}
 	query := "UPDATE " + o.d.Keyed(table) + " SET " + set + " WHERE " + dialect.Under + " AND " + heldBy
 	for version, same := range byVersion(flights) {
-		if err := s.end(ctx, o.stmts.On(tx), same, status, query, append(args, idsOf(same), version, s.p.owner)...); err != nil {
+		if err := s.end(ctx, o.stmts.On(tx), same, e.status, query, append(args, idsOf(same), version, s.p.owner)...); err != nil {
 			return err
 		}
 	}
@@ -226,12 +267,12 @@ func (s *session) end(ctx context.Context, db executor, flights []*flight, statu
 const lastError = "SELECT MAX(CASE WHEN l.status IN ('FAILED', 'DEAD') THEN l.error_message END) FROM bc_event_consume_log l WHERE l.event_id = e.event_id"
 
 // giveBack returns leased events that were not dispatched.
-func (s *session) giveBack(ctx context.Context, flights []*flight, status Status, delay time.Duration, why string) error {
+func (s *session) giveBack(ctx context.Context, flights []*flight, e ending, why string) error {
 	if len(flights) == 0 {
 		return nil
 	}
 	return s.p.ob.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		if err := s.write(ctx, tx, flights, status, delay); err != nil || why == "" {
+		if err := s.write(ctx, tx, flights, e); err != nil || why == "" {
 			return err
 		}
 		parked := make([]dialect.Pair, len(flights))

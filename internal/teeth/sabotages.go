@@ -101,6 +101,16 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			},
 		},
 		{
+			"what waited is taken to wait still", "outbox/settle.go",
+			"maps.Copy(states, more)", "for id, of := range more { for name := range of { of[name] = consumelog.Pending }; maps.Copy(states, map[string]map[string]consumelog.Status{id: of}) }",
+			engine, "SettledAs", nil,
+		},
+		{
+			"an event does not say why it failed", "outbox/settle.go",
+			"e.failed = e.failed || st == consumelog.Failed || st == consumelog.Dead", "e.failed = e.failed && st == consumelog.Failed",
+			engine, "EventsSayWhy", nil,
+		},
+		{
 			"short lists are planned anew each time", "internal/prepared/conn.go",
 			"const reckoned = 10", "const reckoned = 0",
 			"./internal/prepared", "ShortLists", nil,
