@@ -37,14 +37,15 @@ type Host struct {
 
 // Lanes run the deliveries of one bus: one lane per consumer, side by side.
 type Lanes struct {
-	bus    *Bus
-	host   Host
-	lanes  map[string]*lane
-	budget chan struct{}   // one token per transaction that may be open; nil means the lanes' own limits do
-	work   context.Context //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
-	stop   context.CancelCauseFunc
-	freed  chan struct{}
-	wg     sync.WaitGroup
+	bus       *Bus
+	host      Host
+	lanes     map[string]*lane
+	budget    chan struct{} // one token per transaction that may be open; nil means the lanes' own limits do
+	oneWriter bool
+	work      context.Context //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
+	stop      context.CancelCauseFunc
+	freed     chan struct{}
+	wg        sync.WaitGroup
 }
 
 var (
@@ -59,7 +60,7 @@ func (b *Bus) Open(host Host) *Lanes {
 	defer b.mu.Unlock()
 	b.open = true
 	limits, budget := b.shares()
-	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, freed: make(chan struct{}, 1)}
+	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, oneWriter: b.oneWriter(), freed: make(chan struct{}, 1)}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range b.consumers {
 		l.lanes[c.name] = newLane(l, c, limits[c.name])
@@ -88,7 +89,7 @@ func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 			wanted++
 		}
 	}
-	if d, err := dialect.Of(b.db); err == nil && d.Name == "sqlite" {
+	if b.oneWriter() {
 		return limits, make(chan struct{}, 1) // one writer: a second transaction would only wait inside the database
 	}
 	open := b.db.Stats().MaxOpenConnections
@@ -108,6 +109,12 @@ func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 	return limits, make(chan struct{}, free)
 }
 
+// oneWriter tells whether the database lets one transaction write at a time.
+func (b *Bus) oneWriter() bool {
+	d, err := dialect.Of(b.db)
+	return err == nil && d.Name == "sqlite"
+}
+
 // Turn waits until a transaction may be open, and returns what to call when it is over. Where there
 // are connections enough, that is at once. On SQLite the engine's own writers take turns here:
 // inside the database they would poll for the lock.
@@ -117,6 +124,19 @@ func (l *Lanes) Turn() (over func()) {
 	}
 	l.budget <- struct{}{}
 	return func() { <-l.budget }
+}
+
+// Write runs a short write of the engine's, on SQLite when it is its turn. It never does while its caller has a turn.
+func (l *Lanes) Write(ctx context.Context, write func() error) error {
+	if l.oneWriter {
+		select {
+		case l.budget <- struct{}{}:
+			defer func() { <-l.budget }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return write()
 }
 
 // Room tells how many more events may be offered now, and how many when the lanes are empty: as

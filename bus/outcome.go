@@ -90,7 +90,8 @@ func (ln *lane) putBackAll(ctx context.Context, ds []*delivery, delay time.Durat
 	for i, d := range ds {
 		leases[i] = *d.lease
 	}
-	if err := ln.l.bus.log.PutBack(limited, ln.l.host.Instance, delay, leases...); err != nil {
+	err := ln.l.Write(limited, func() error { return ln.l.bus.log.PutBack(limited, ln.l.host.Instance, delay, leases...) })
+	if err != nil {
 		for _, d := range ds {
 			ln.putBack(ctx, d, delay)
 		}
@@ -102,7 +103,7 @@ func (ln *lane) putBackAll(ctx context.Context, ds []*delivery, delay time.Durat
 // the delivery DEAD.
 func (ln *lane) untried(ctx context.Context, d *delivery, delay time.Duration) error {
 	return ln.insist(ctx, func(ctx context.Context) error {
-		err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease)
+		err := ln.l.Write(ctx, func() error { return ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease) })
 		if errors.Is(err, consumelog.ErrLeaseLost) && d.started.IsZero() {
 			return ln.refund(ctx, d)
 		}
@@ -147,7 +148,8 @@ func (ln *lane) deferDirect(ctx context.Context, delay time.Duration, ds ...*del
 	for i, d := range ds {
 		rows[i] = d.row(ln.c)
 	}
-	if err := ln.l.bus.log.Defer(ctx, ln.l.bus.db, rows, delay); err != nil {
+	err := ln.l.Write(ctx, func() error { return ln.l.bus.log.Defer(ctx, ln.l.bus.db, rows, delay) })
+	if err != nil {
 		ln.warn(ctx, ds[0], "deliveries could not be queued; their events will be claimed again", err)
 		ln.report(ctx, Abandoned, ds...)
 		return
@@ -200,12 +202,15 @@ func (ln *lane) store(ctx context.Context, d *delivery, v consumelog.Verdict) (m
 		attempt.Duration = time.Since(d.started)
 	}
 	for try := 1; ; try++ {
-		if d.direct() {
-			mine, err = ln.l.bus.log.Fail(ctx, d.row(ln.c), v, attempt)
-		} else {
+		err = ln.l.Write(ctx, func() (err error) {
+			if d.direct() {
+				mine, err = ln.l.bus.log.Fail(ctx, d.row(ln.c), v, attempt)
+				return err
+			}
 			err = ln.l.bus.log.FailLeased(ctx, ln.l.host.Instance, *d.lease, v, attempt)
 			mine = err == nil
-		}
+			return err
+		})
 		if errors.Is(err, consumelog.ErrLeaseLost) {
 			telemetry.Add(ctx, ln.l.bus.metrics.LeaseLost, 1, telemetry.Consumer, ln.c.name)
 			return false, nil

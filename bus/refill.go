@@ -62,7 +62,11 @@ func (ln *lane) claimDue(ctx context.Context) bool {
 // claim leases due deliveries. Each counts as an attempt from then on: if nobody knows whether that has
 // been stored, the database is asked what is leased.
 func (ln *lane) claim(ctx context.Context, most int) ([]consumelog.Leased, error) {
-	claimed, err := ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limit: most})
+	var claimed []consumelog.Leased
+	err := ln.l.Write(ctx, func() (err error) {
+		claimed, err = ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limit: most})
+		return err
+	})
 	if err == nil {
 		return claimed, nil
 	}

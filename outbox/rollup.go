@@ -23,7 +23,7 @@ func (s *session) rollUp(ctx context.Context, eventIDs []string) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
 	defer cancel()
 	for ids := range slices.Chunk(eventIDs, rollUpBatch) {
-		if err := s.p.ob.rollUp(ctx, ids); err != nil {
+		if err := s.lanes.Write(ctx, func() error { return s.p.ob.rollUp(ctx, ids) }); err != nil {
 			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the status of events could not be brought up to date; the sweep does it", telemetry.EventID, ids[0], telemetry.Count, len(ids), telemetry.Err, err)
 		}
 	}

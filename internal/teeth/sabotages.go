@@ -101,6 +101,11 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			},
 		},
 		{
+			"on SQLite failures are written beside the deliveries", "bus/lanes.go",
+			"if l.oneWriter {", "if l.oneWriter && false {",
+			engine, "OneWriter", nil,
+		},
+		{
 			"what waited is taken to wait still", "outbox/settle.go",
 			"maps.Copy(states, more)", "for id, of := range more { for name := range of { of[name] = consumelog.Pending }; maps.Copy(states, map[string]map[string]consumelog.Status{id: of}) }",
 			engine, "SettledAs", nil,
