@@ -126,7 +126,8 @@ func (l *Lanes) Turn() (over func()) {
 	return func() { <-l.budget }
 }
 
-// Write runs a short write of the engine's, on SQLite when it is its turn. It never does while its caller has a turn.
+// Write runs a short write of the engine's, on SQLite when it is its turn. A caller who has one already would wait for
+// itself.
 func (l *Lanes) Write(ctx context.Context, write func() error) error {
 	if l.oneWriter {
 		select {
