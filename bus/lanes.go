@@ -37,15 +37,14 @@ type Host struct {
 
 // Lanes run the deliveries of one bus: one lane per consumer, side by side.
 type Lanes struct {
-	bus       *Bus
-	host      Host
-	lanes     map[string]*lane
-	budget    chan struct{} // one token per transaction that may be open; nil means the lanes' own limits do
-	oneWriter bool
-	work      context.Context //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
-	stop      context.CancelCauseFunc
-	freed     chan struct{}
-	wg        sync.WaitGroup
+	bus    *Bus
+	host   Host
+	lanes  map[string]*lane
+	budget chan struct{}   // one token per transaction that may be open; nil means the lanes' own limits do
+	work   context.Context //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
+	stop   context.CancelCauseFunc
+	freed  chan struct{}
+	wg     sync.WaitGroup
 }
 
 var (
@@ -60,7 +59,7 @@ func (b *Bus) Open(host Host) *Lanes {
 	defer b.mu.Unlock()
 	b.open = true
 	limits, budget := b.shares()
-	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, oneWriter: b.oneWriter(), freed: make(chan struct{}, 1)}
+	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, freed: make(chan struct{}, 1)}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range b.consumers {
 		l.lanes[c.name] = newLane(l, c, limits[c.name])
@@ -129,7 +128,7 @@ func (l *Lanes) Turn() (over func()) {
 // Write runs a short write of the engine's, on SQLite when it is its turn. A caller who has one already would wait for
 // itself.
 func (l *Lanes) Write(ctx context.Context, write func() error) error {
-	if l.oneWriter {
+	if l.bus.oneWriter() {
 		select {
 		case l.budget <- struct{}{}:
 			defer func() { <-l.budget }()

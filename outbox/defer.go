@@ -48,8 +48,8 @@ func (s *session) deferLoop() {
 }
 
 // writeDeferred writes all that is held, and has written it when it returns, whoever has begun, unless ctx ends while
-// somebody else is at it: then that one writes it all. What cannot be
-// written is settled all the same: then it is seen that a delivery is missing, and the event is claimed again.
+// somebody else is at it: then that one writes it all. What cannot be written is settled all the same: then it is seen
+// that a delivery is missing, and the event is claimed again.
 func (s *session) writeDeferred(ctx context.Context) (err error) {
 	select {
 	case s.writes <- struct{}{}:

@@ -102,7 +102,7 @@ func (s *session) look(ctx context.Context, tx bun.Tx, flights []*flight) (map[s
 		return states, err
 	}
 	more, err := s.p.ob.log.States(ctx, tx, certain, waiting...)
-	maps.Copy(states, more)
+	maps.Copy(states, more) // of other events
 	return states, err
 }
 

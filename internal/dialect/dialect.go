@@ -201,8 +201,9 @@ func (d Dialect) DeleteIDs(table string, pairs []Pair, where string) string {
 	return verb + d.Keyed(table) + " WHERE " + IDs(pairs) + " AND " + where
 }
 
-// Each is a FROM of the table's rows l that have one of the texts `?` in an indexed column, and fulfil what `and` says. PostgreSQL
-// is made to look each of them up: without statistics it takes a hundred for half of the table, and reads it all.
+// Each is a FROM of the table's rows l that have one of the texts `?` in an indexed column, and of which a further
+// condition holds, from its AND on. PostgreSQL is made to look each of them up: without statistics it takes a hundred
+// for half of the table, and reads it all.
 func (d Dialect) Each(table, column, and string) string {
 	if d.Name == "postgres" {
 		return "unnest(ARRAY[?]) AS wanted(value) CROSS JOIN LATERAL (SELECT * FROM " + table + " WHERE " + column + " = wanted.value" + and + " OFFSET 0) AS l"

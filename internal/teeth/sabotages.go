@@ -102,7 +102,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"on SQLite failures are written beside the deliveries", "bus/lanes.go",
-			"if l.oneWriter {", "if l.oneWriter && false {",
+			"if l.bus.oneWriter() {", "if l.bus.oneWriter() && false {",
 			engine, "OneWriter", nil,
 		},
 		{
