@@ -19,7 +19,7 @@ func crowds(ctx context.Context, o options, m *machine, rs *results) error {
 	if m.dialect == "sqlite" {
 		return nil // one writer: several processes make nothing faster
 	}
-	n := o.events
+	n := o.events / 2
 	for range o.runs {
 		for _, count := range crowdSizes {
 			for _, c := range []crowd{{count, false}, {count, true}} {

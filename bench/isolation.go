@@ -29,7 +29,7 @@ func isolations(ctx context.Context, o options, m *machine, rs *results) error {
 }
 
 func oneIsolation(ctx context.Context, o options, m *machine, rs *results, trouble string) error {
-	n := o.events * 6 / 10
+	n := o.events / 2
 	rate, err := twoOfThree(ctx, m, trouble, n, func(ctx context.Context, e *engine, _ []*stopwatch) error { return e.fill(ctx, n) },
 		func(context.Context, *engine, courier, []*stopwatch) error { return nil })
 	if err != nil {

@@ -78,7 +78,7 @@ func parse() (options, error) {
 	o := options{rates: []int{200, 1500}}
 	flag.IntVar(&o.runs, "runs", 3, "runs of each contender; the table shows the median")
 	flag.IntVar(&o.events, "events", 100_000, "events of a drain")
-	flag.DurationVar(&o.length, "length", 12*time.Second, "length of each W2 and, a quarter of it, W3")
+	flag.DurationVar(&o.length, "length", 12*time.Second, "length of each W2 and, half of it, W3")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of bluecone's drains to this file")
 	flag.StringVar(&o.write, "write", "", "write the tables into this Markdown file, and the plot beside it")
 	flag.BoolVar(&o.verbose, "v", false, "print processor time")

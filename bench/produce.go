@@ -52,7 +52,7 @@ func oneProduce(ctx context.Context, o options, m *machine, name string, writers
 	began := time.Now()
 	for w := range writers {
 		g.Go(func() error {
-			for i := 0; time.Since(began) < o.length/4; i++ {
+			for i := 0; time.Since(began) < o.length/2; i++ {
 				e := paid{OrderID: fmt.Sprintf("%d-%d", w, i), Seq: i, Filler: filler}
 				err := c.transact(ctx, db, func(ctx context.Context, tx txn) error {
 					err := tx.exec(ctx, "INSERT INTO business (name) VALUES ("+db.mark(1)+")", e.OrderID)
