@@ -21,7 +21,7 @@ func crowds(ctx context.Context, o options, m *machine, rs *results) error {
 	}
 	n := o.events / 2
 	for range o.runs {
-		for _, count := range crowdSizes {
+		for _, count := range o.crowds {
 			for _, c := range []crowd{{count, false}, {count, true}} {
 				rate, deadlocks, err := c.run(ctx, m, n)
 				if err != nil {

@@ -25,6 +25,7 @@ type options struct {
 	runs, events              int
 	rates                     []int
 	history                   []int // SENT rows of W4
+	crowds                    []int // instances of W5
 	length                    time.Duration
 	profile, write            string
 	verbose                   bool
@@ -75,7 +76,7 @@ func parse() (options, error) {
 	only := flag.String("only", "", "only contenders whose name contains one of these; separated by semicolons")
 	quick := flag.Bool("quick", false, "fewer events, one run, less history")
 	history := flag.String("history", "10000,200000,2000000", "numbers of SENT rows of W4, ascending")
-	o := options{rates: []int{200, 1500}}
+	o := options{rates: []int{200, 1500}, crowds: crowdSizes}
 	flag.IntVar(&o.runs, "runs", 3, "runs of each contender; the table shows the median")
 	flag.IntVar(&o.events, "events", 100_000, "events of a drain")
 	flag.DurationVar(&o.length, "length", 12*time.Second, "length of each W2 and, half of it, W3")
@@ -84,7 +85,7 @@ func parse() (options, error) {
 	flag.BoolVar(&o.verbose, "v", false, "print processor time")
 	flag.Parse()
 	if *quick {
-		o.runs, o.events, o.length, o.rates, *history = 1, 10_000, 2*time.Second, []int{200}, "10000,50000"
+		o.runs, o.events, o.length, o.rates, o.crowds, *history = 1, 10_000, time.Second, []int{200}, []int{1, 4}, "5000,25000"
 	}
 	for _, n := range list(*history, ",") {
 		sent, err := strconv.Atoi(n)
