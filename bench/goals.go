@@ -24,6 +24,14 @@ func (g goal) verdict(v float64, missed string) string {
 	return missed
 }
 
+// ratio is how v is printed: with another place where rounding would make a miss look like its goal.
+func (g goal) ratio(v float64) string {
+	if s := figure(v); g.reached(v) || s != figure(g.bound) {
+		return s
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
 func (g goal) reached(v float64) bool {
 	return (g.atMost && v <= g.bound) || (!g.atMost && v >= g.bound)
 }

@@ -47,14 +47,14 @@ func oneProduce(ctx context.Context, o options, m *machine, name string, writers
 		return 0, err
 	}
 	var count atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
+	g, writing := errgroup.WithContext(ctx)
 	serverBefore, selfBefore := cpu()
 	began := time.Now()
 	for w := range writers {
 		g.Go(func() error {
 			for i := 0; time.Since(began) < o.length/2; i++ {
 				e := paid{OrderID: fmt.Sprintf("%d-%d", w, i), Seq: i, Filler: filler}
-				err := c.transact(ctx, db, func(ctx context.Context, tx txn) error {
+				err := c.transact(writing, db, func(ctx context.Context, tx txn) error {
 					err := tx.exec(ctx, "INSERT INTO business (name) VALUES ("+db.mark(1)+")", e.OrderID)
 					if err != nil {
 						return err
@@ -75,7 +75,27 @@ func oneProduce(ctx context.Context, o options, m *machine, name string, writers
 		server, self := cpu()
 		progress("         processor time per commit: server %v, client %v", (server-serverBefore)/n, (self-selfBefore)/n)
 	}
-	return float64(count.Load()) / took.Seconds(), errors.Join(err, c.stop())
+	if err := errors.Join(err, c.stop()); err != nil {
+		return 0, err
+	}
+	return float64(count.Load()) / took.Seconds(), db.produced(ctx, name, int(count.Load()))
+}
+
+// produced makes sure that every commit has left its rows.
+func (d *database) produced(ctx context.Context, name string, commits int) error {
+	tables := []string{"business"}
+	switch name {
+	case produceHand:
+		tables = append(tables, "lim_event")
+	case produceFull, produceEngine:
+		tables = append(tables, "bc_outbox_event")
+	}
+	for _, table := range tables {
+		if n, err := d.number(ctx, "SELECT COUNT(*) FROM "+table); err != nil || n != commits {
+			return errors.Join(err, fmt.Errorf("%d rows in %s after %d commits", n, table, commits))
+		}
+	}
+	return nil
 }
 
 func producer(ctx context.Context, db *database, name string) (courier, error) {

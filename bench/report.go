@@ -20,7 +20,7 @@ func report(o options, rs *results) error {
 	fmt.Fprintln(t, "\ngoal\tdatabase\tratio\twanted\t")
 	for _, g := range goals() {
 		if v := g.value(rs); v > 0 {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", g.text, g.dialect, figure(v), g.wanted(), g.verdict(v, "MISSED"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", g.text, g.dialect, g.ratio(v), g.wanted(), g.verdict(v, "MISSED"))
 		}
 	}
 	if err := t.Flush(); err != nil || o.write == "" {
@@ -63,7 +63,7 @@ func markdown(w io.Writer, rs *results) {
 	fmt.Fprint(w, "| goal | database | ratio | wanted | |\n|---|---|---|---|---|\n")
 	for _, g := range goals() {
 		if v := g.value(rs); v > 0 {
-			fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", g.text, g.dialect, figure(v), g.wanted(), g.verdict(v, "**missed**"))
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", g.text, g.dialect, g.ratio(v), g.wanted(), g.verdict(v, "**missed**"))
 		}
 	}
 	fmt.Fprint(w, "\n| workload | database | what | median | min – max | unit |\n|---|---|---|---|---|---|\n")

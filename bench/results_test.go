@@ -26,3 +26,20 @@ func TestKeepTakesOverWhatWasNotMeasured(t *testing.T) {
 		t.Errorf("kept %s, want %s", s, want)
 	}
 }
+
+func TestMissIsNotRoundedToItsGoal(t *testing.T) {
+	for _, c := range []struct {
+		g    goal
+		v    float64
+		want string
+	}{
+		{goal{bound: 0.75}, 0.748, "0.748"},
+		{goal{bound: 0.75}, 0.752, "0.75"},
+		{goal{bound: 0.75}, 0.71, "0.71"},
+		{goal{bound: 2, atMost: true}, 2.004, "2.004"},
+	} {
+		if got := c.g.ratio(c.v); got != c.want {
+			t.Errorf("%v for a goal of %v: %s, want %s", c.v, c.g.bound, got, c.want)
+		}
+	}
+}
