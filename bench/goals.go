@@ -81,10 +81,13 @@ func goals() []goal {
 		}
 	}
 	for _, d := range all {
-		gs = append(gs, goal{"W4 most history, to the least", d, mostToLeastHistory(d), 0.9, false})
+		gs = append(gs, goal{"W1 memory above idle, MiB", d, func(rs *results) float64 { return rs.find(beside, d, engineOrdinary+", memory above idle").median() }, 64, true})
+		gs = append(gs, goal{"W4 most history, drain, to the least", d, mostToLeastHistory(d, "drain"), 0.9, false})
+		gs = append(gs, goal{"W4 most history, p50 at 200/s, to the least", d, mostToLeastHistory(d, "200/s, p50"), 1.1, true})
 	}
 	for _, d := range servers {
 		atLeast("W4 old snapshot held, drain, to none held", "W4", d, "old snapshot held, drain", "no snapshot held, drain", 0.5)
+		atMost("W4 old snapshot held, p50 at 200/s, to none held", "W4", d, "old snapshot held, 200/s, p50", "no snapshot held, 200/s, p50", 2)
 	}
 	for _, d := range servers {
 		for _, count := range crowdSizes[1:] {
@@ -123,18 +126,18 @@ func reasons() (gs []goal) {
 	return gs
 }
 
-// mostToLeastHistory compares the drains with the most and the fewest SENT rows.
-func mostToLeastHistory(dialect string) func(*results) float64 {
+// mostToLeastHistory compares a figure with the most and with the fewest SENT rows.
+func mostToLeastHistory(dialect, what string) func(*results) float64 {
 	return func(rs *results) float64 {
 		var first, last float64
 		for _, r := range rs.list {
-			var sent int
-			if n, _ := fmt.Sscanf(r.name, "%d SENT rows, drain", &sent); n == 1 && r.dialect == dialect && strings.HasSuffix(r.name, " SENT rows, drain") {
-				if first == 0 {
-					first = r.median()
-				}
-				last = r.median()
+			if r.workload != "W4" || r.dialect != dialect || !strings.HasSuffix(r.name, " SENT rows, "+what) {
+				continue
 			}
+			if first == 0 {
+				first = r.median()
+			}
+			last = r.median()
 		}
 		if first == 0 {
 			return 0
