@@ -85,7 +85,7 @@ func parse() (options, error) {
 	flag.BoolVar(&o.verbose, "v", false, "print processor time")
 	flag.Parse()
 	if *quick {
-		o.runs, o.events, o.length, o.rates, o.crowds, *history = 1, 10_000, time.Second, []int{200}, []int{1, 4}, "5000,25000"
+		o.runs, o.events, o.length, o.rates, o.crowds, *history = 1, 8_000, time.Second, []int{200}, []int{1, 4}, "5000,25000"
 	}
 	for _, n := range list(*history, ",") {
 		sent, err := strconv.Atoi(n)
