@@ -24,8 +24,8 @@ func (g goal) verdict(v float64, missed string) string {
 	return missed
 }
 
-// ratio is how v is printed: with another place where rounding would make a miss look like its goal.
-func (g goal) ratio(v float64) string {
+// figure writes v, with another place where rounding would make a miss look like its goal.
+func (g goal) figure(v float64) string {
 	if s := figure(v); g.reached(v) || s != figure(g.bound) {
 		return s
 	}
@@ -71,6 +71,9 @@ func goals() []goal {
 	atLeast("W1 ordinary handlers, to River exactly once", "W1", "postgres", engineOrdinary, riverExactlyOnce, 15)
 	atLeast("W1 ordinary handlers, to River at least once", "W1", "postgres", engineOrdinary, riverAtLeastOnce, 4)
 	atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "sqlite", engineOrdinary, limitOrdinary, 0.75)
+	for _, d := range all {
+		gs = append(gs, goal{"W1 memory above idle, MiB", d, func(rs *results) float64 { return rs.find(beside, d, engineOrdinary+", memory above idle").median() }, 64, true})
+	}
 	for _, d := range servers {
 		atMost("W2 200/s, defaults, p50 to the limit's", "W2", d, engineDefault+", 200/s, p50", limitWake+", 200/s, p50", 1.3)
 		atMost("W2 200/s, defaults, p99 to the limit's", "W2", d, engineDefault+", 200/s, p99", limitWake+", 200/s, p99", 2)
@@ -81,7 +84,6 @@ func goals() []goal {
 		}
 	}
 	for _, d := range all {
-		gs = append(gs, goal{"W1 memory above idle, MiB", d, func(rs *results) float64 { return rs.find(beside, d, engineOrdinary+", memory above idle").median() }, 64, true})
 		gs = append(gs, goal{"W4 most history, drain, to the least", d, mostToLeastHistory(d, "drain"), 0.9, false})
 		gs = append(gs, goal{"W4 most history, p50 at 200/s, to the least", d, mostToLeastHistory(d, "200/s, p50"), 1.1, true})
 	}

@@ -78,7 +78,7 @@ func parse() (options, error) {
 	history := flag.String("history", "10000,200000,2000000", "numbers of SENT rows of W4, ascending")
 	o := options{rates: []int{200, 1500}, crowds: crowdSizes}
 	flag.IntVar(&o.runs, "runs", 3, "runs of each contender; the table shows the median")
-	flag.IntVar(&o.events, "events", 100_000, "events of a drain")
+	flag.IntVar(&o.events, "events", 100_000, "events of a drain of W1; W5 and W6 drain half of them, W4 three tenths")
 	flag.DurationVar(&o.length, "length", 12*time.Second, "length of each W2 and, half of it, W3")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile of bluecone's drains to this file")
 	flag.StringVar(&o.write, "write", "", "write the tables into this Markdown file, and the plot beside it")

@@ -91,8 +91,12 @@ func (d *database) produced(ctx context.Context, name string, commits int) error
 		tables = append(tables, "bc_outbox_event")
 	}
 	for _, table := range tables {
-		if n, err := d.number(ctx, "SELECT COUNT(*) FROM "+table); err != nil || n != commits {
-			return errors.Join(err, fmt.Errorf("%d rows in %s after %d commits", n, table, commits))
+		n, err := d.number(ctx, "SELECT COUNT(*) FROM "+table)
+		if err != nil {
+			return err
+		}
+		if n != commits {
+			return fmt.Errorf("%d rows in %s after %d commits", n, table, commits)
 		}
 	}
 	return nil

@@ -17,10 +17,10 @@ func report(o options, rs *results) error {
 	for _, r := range rs.list {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.table(), r.dialect, r.name, figure(r.median()), figure(slices.Min(r.values)), figure(slices.Max(r.values)), r.unit)
 	}
-	fmt.Fprintln(t, "\ngoal\tdatabase\tratio\twanted\t")
+	fmt.Fprintln(t, "\ngoal\tdatabase\tfigure\twanted\t")
 	for _, g := range goals() {
 		if v := g.value(rs); v > 0 {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", g.text, g.dialect, g.ratio(v), g.wanted(), g.verdict(v, "MISSED"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", g.text, g.dialect, g.figure(v), g.wanted(), g.verdict(v, "MISSED"))
 		}
 	}
 	if err := t.Flush(); err != nil || o.write == "" {
@@ -60,10 +60,10 @@ func write(o options, rs *results) error {
 }
 
 func markdown(w io.Writer, rs *results) {
-	fmt.Fprint(w, "| goal | database | ratio | wanted | |\n|---|---|---|---|---|\n")
+	fmt.Fprint(w, "| goal | database | figure | wanted | |\n|---|---|---|---|---|\n")
 	for _, g := range goals() {
 		if v := g.value(rs); v > 0 {
-			fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", g.text, g.dialect, g.ratio(v), g.wanted(), g.verdict(v, "**missed**"))
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", g.text, g.dialect, g.figure(v), g.wanted(), g.verdict(v, "**missed**"))
 		}
 	}
 	fmt.Fprint(w, "\n| workload | database | what | median | min – max | unit |\n|---|---|---|---|---|---|\n")

@@ -38,7 +38,7 @@ func TestMissIsNotRoundedToItsGoal(t *testing.T) {
 		{goal{bound: 0.75}, 0.71, "0.71"},
 		{goal{bound: 2, atMost: true}, 2.004, "2.004"},
 	} {
-		if got := c.g.ratio(c.v); got != c.want {
+		if got := c.g.figure(c.v); got != c.want {
 			t.Errorf("%v for a goal of %v: %s, want %s", c.v, c.g.bound, got, c.want)
 		}
 	}
