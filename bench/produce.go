@@ -83,14 +83,14 @@ func oneProduce(ctx context.Context, o options, m *machine, name string, writers
 
 // produced makes sure that every commit has left its rows.
 func (d *database) produced(ctx context.Context, name string, commits int) error {
-	tables := []string{"business"}
+	written := []string{"business"}
 	switch name {
 	case produceHand:
-		tables = append(tables, "lim_event")
+		written = append(written, "lim_event")
 	case produceFull, produceEngine:
-		tables = append(tables, "bc_outbox_event")
+		written = append(written, "bc_outbox_event")
 	}
-	for _, table := range tables {
+	for _, table := range written {
 		n, err := d.number(ctx, "SELECT COUNT(*) FROM "+table)
 		if err != nil {
 			return err
