@@ -30,7 +30,8 @@ type claim struct {
 	full      bool           // whether more may be due
 	handed    bool           // not searched for, but handed over after the commit
 	seen      int            // rows it has looked at
-	from      int64          // where it started, 0 for the front
+	from      place          // where it started
+	last      place          // how far it has looked
 }
 
 // blocked tells whether some were left alone for the sake of earlier ones.
@@ -39,16 +40,10 @@ func (c claim) blocked() bool { return len(c.rows) < c.seen }
 // inTheWay tells whether that holds for most: other instances have in hand what these are behind.
 func (c claim) inTheWay() bool { return 2*len(c.rows) < c.seen }
 
-// claim leases up to limit due events of one status, in a short READ COMMITTED
+// claim leases up to limit due events of one status, from a place on, in a short READ COMMITTED
 // transaction that is over before any handler runs.
-func (s *session) claim(ctx context.Context, due string, limit int, thorough bool) (c claim, err error) {
-	o, where, args := s.p.ob, due, []any(nil)
-	if due == dueNew {
-		if c.from = s.lookout.from(thorough); c.from > 0 {
-			where, args = where+" AND e.next_retry_at >= "+o.d.At, []any{c.from}
-		}
-	}
-	from := c.from
+func (s *session) claim(ctx context.Context, due string, limit int, from place) (c claim, err error) {
+	o := s.p.ob
 	defer s.lanes.Turn()()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		c = claim{from: from}
@@ -57,7 +52,7 @@ func (s *session) claim(ctx context.Context, due string, limit int, thorough boo
 				return err
 			}
 		}
-		if err := s.find(ctx, tx, &c, due, dueRows{where, args}, limit); err != nil {
+		if err := s.find(ctx, tx, &c, due, limit); err != nil {
 			return err
 		}
 		if len(c.rows) == 0 {

@@ -53,7 +53,7 @@ func (s *session) cycle(ctx context.Context, beat, full bool) error {
 
 // claimAll claims until nothing more is due, as far as there is room.
 func (s *session) claimAll(ctx context.Context, where string, thorough bool) error {
-	front := thorough
+	front, at, found := thorough, place{}, false // where a thorough walk goes on, and whether it has found any
 	for ctx.Err() == nil {
 		s.patience.Reset(s.p.cfg.Lease)
 		room, window := s.lanes.Room()
@@ -69,7 +69,11 @@ func (s *session) claimAll(ctx context.Context, where string, thorough bool) err
 			continue
 		}
 		began := time.Now()
-		c, err := s.claim(ctx, where, size, front)
+		from := at
+		if from == (place{}) && where == dueNew {
+			from = s.lookout.from(front)
+		}
+		c, err := s.claim(ctx, where, size, from)
 		if err != nil {
 			return err
 		}
@@ -79,6 +83,7 @@ func (s *session) claimAll(ctx context.Context, where string, thorough bool) err
 				return err
 			}
 		}
+		found = found || len(c.rows) > 0
 		s.size = s.claimSize(c.full)
 		if len(c.rows) > 0 && c.full {
 			if err := s.fair(ctx, c); err != nil {
@@ -91,13 +96,17 @@ func (s *session) claimAll(ctx context.Context, where string, thorough bool) err
 			return nil
 		case len(c.rows) > 0 && c.full:
 			front = false
-		case c.from == 0:
+		case c.full && thorough && at.isBefore(c.last): // all must wait, but there may be others behind them
+			at = c.last
+		case c.from == place{}:
 			if c.blocked() {
 				s.lookout.rest(took, s.front)
 			}
 			return nil
+		case thorough && !found:
+			return nil
 		case thorough || wait <= 0:
-			front = true
+			front, at, found = true, place{}, false
 		default:
 			s.lookout.later(wait, s.front)
 			return nil

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -11,10 +12,51 @@ import (
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
+// place is a place in the walk along idx_status_next_retry: behind the event of this id that is due then. Without an
+// id it is before all events that are due then. The zero place is the front.
+type place struct {
+	due int64 // microseconds
+	id  int64
+}
+
+// noTime is when an event without a time is due where the database puts those last.
+const noTime = math.MaxInt64
+
+func (p place) isBefore(q place) bool {
+	return p.due < q.due || (p.due == q.due && p.id < q.id)
+}
+
+// placeOf is the place behind an event.
+func (o *Outbox) placeOf(r eventrow.Row) place {
+	p := place{r.DueAt, r.OutboxID}
+	switch {
+	case p.due == 0 && o.d.NullsLast:
+		p.due = noTime
+	case o.d.Name == "sqlite":
+		p.due -= p.due % 1000 // it compares milliseconds
+	}
+	return p
+}
+
 // dueRows is a condition on rows e, a walk along idx_status_next_retry.
 type dueRows struct {
 	where string
 	args  []any
+}
+
+// dueFrom are the due rows of a kind from a place on.
+func (o *Outbox) dueFrom(kind string, p place) dueRows {
+	switch {
+	case p == place{}:
+		return dueRows{kind, nil}
+	case p.id == 0 && p.due != noTime:
+		return dueRows{kind + " AND e.next_retry_at >= " + o.d.At, []any{p.due}}
+	case p.due == noTime:
+		return dueRows{kind + " AND e.next_retry_at IS NULL AND e.id > ?", []any{p.id}}
+	case p.due == 0:
+		return dueRows{kind + " AND (e.next_retry_at IS NOT NULL OR e.id > ?)", []any{p.id}}
+	}
+	return dueRows{kind + " AND e.next_retry_at >= " + o.d.At + " AND (e.next_retry_at > " + o.d.At + " OR e.id > ?)", []any{p.due, p.due, p.id}}
 }
 
 const walk = " ORDER BY e.next_retry_at, e.id LIMIT ?"
@@ -22,40 +64,39 @@ const walk = " ORDER BY e.next_retry_at, e.id LIMIT ?"
 // find locks due rows, and keeps those that may be worked on here. They are the first that are due. Where
 // other instances have most of those in hand, or what is before them, these are left alone: to lock them
 // all and then drop them took a third of the database's time beside seven other instances.
-func (s *session) find(ctx context.Context, tx bun.Tx, c *claim, kind string, due dueRows, limit int) error {
+func (s *session) find(ctx context.Context, tx bun.Tx, c *claim, kind string, limit int) (err error) {
 	began, low, fresh := time.Now(), s.lookout.low, kind == dueNew
-	var last int64
-	var err error
 	crowded := fresh && s.lookout.crowded
 	if !crowded {
-		last, err = s.findFirst(ctx, tx, c, due, limit)
+		err = s.findFirst(ctx, tx, c, kind, limit)
 		crowded = c.full && c.inTheWay()
 	}
 	if crowded && err == nil {
-		last, err = s.findFree(ctx, tx, c, due, limit)
+		err = s.findFree(ctx, tx, c, kind, limit)
 	}
 	if err != nil || !fresh {
 		return err
 	}
 	s.lookout.crowded = crowded && c.inTheWay()
-	s.lookout.saw(c.from, time.Since(began), last)
-	if c.from == 0 && c.inTheWay() {
+	s.lookout.saw(*c, time.Since(began))
+	if c.from == (place{}) && c.inTheWay() {
 		s.lookout.notBefore(low)
 	}
 	return nil
 }
 
-// findFirst takes what is due first, and tells when the last of it is due, 0 if nothing is.
-func (s *session) findFirst(ctx context.Context, tx bun.Tx, c *claim, due dueRows, limit int) (last int64, err error) {
+// findFirst takes what is due first.
+func (s *session) findFirst(ctx context.Context, tx bun.Tx, c *claim, kind string, limit int) error {
 	o := s.p.ob
-	rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Due(table)+" WHERE "+due.where+walk+o.d.SkipLocked), append(slices.Clone(due.args), limit)...)
+	due := o.dueFrom(kind, c.from)
+	rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Due(table)+" WHERE "+due.where+walk+o.d.SkipLocked), append(due.args, limit)...)
 	if err != nil || len(rows) == 0 {
-		return 0, err
+		return err
 	}
-	last = rows[len(rows)-1].DueAt
+	c.last = o.placeOf(rows[len(rows)-1])
 	c.full, c.seen = len(rows) == limit, len(rows)
 	c.rows, err = s.heads(ctx, tx, rows)
-	return last, err
+	return err
 }
 
 const (
@@ -65,19 +106,17 @@ const (
 	mostInHand = 2000            // events in hand that a look knows of: of more the lock will tell
 )
 
-// findFree takes what is due first and not behind an event that another instance has in hand, and tells
-// when the last of what it has seen is due.
-func (s *session) findFree(ctx context.Context, tx bun.Tx, c *claim, due dueRows, limit int) (last int64, err error) {
+// findFree takes what is due first and not behind an event that another instance has in hand.
+func (s *session) findFree(ctx context.Context, tx bun.Tx, c *claim, kind string, limit int) error {
 	taken, err := s.inHand(ctx, tx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	c.rows, c.seen, c.full = nil, 0, true
+	c.rows, c.seen, c.full, c.last = nil, 0, true, c.from
 	for page, tries := 0, 0; page < lookPages && c.full; page++ {
-		rows, err := s.p.ob.look(ctx, tx, due, page)
-		if err != nil || len(rows) == 0 {
-			c.full = false
-			return last, err
+		rows, err := s.p.ob.look(ctx, tx, kind, c.last)
+		if err != nil {
+			return err
 		}
 		c.full = len(rows) == lookRows
 		before := c.seen
@@ -86,16 +125,21 @@ func (s *session) findFree(ctx context.Context, tx bun.Tx, c *claim, due dueRows
 			if len(free) == limit {
 				end = free[limit-1] + 1
 			}
-			c.seen, last = before+end, rows[end-1].DueAt
-			c.rows, err = s.lockFree(ctx, tx, due, rows, free)
+			c.seen, c.last = before+end, s.p.ob.placeOf(rows[end-1])
+			c.rows, err = s.lockFree(ctx, tx, kind, rows, free)
 			if tries++; err != nil || len(c.rows) > 0 || tries == lookTries {
 				c.full = c.full || end < len(rows)
-				return last, err
+				return err
 			}
 		}
-		c.seen, last = before+len(rows), rows[len(rows)-1].DueAt
+		if len(rows) > 0 {
+			c.seen, c.last = before+len(rows), s.p.ob.placeOf(rows[len(rows)-1])
+		}
+		if !c.full && s.p.ob.d.NullsLast && c.last.due != noTime { // those without a time come now
+			c.full, c.last = true, place{due: noTime}
+		}
 	}
-	return last, nil
+	return nil
 }
 
 // freeOf tells which of the rows are not behind what is taken.
@@ -109,21 +153,22 @@ func freeOf(rows []eventrow.Row, taken map[[2]string]int64) (free []int) {
 }
 
 // lockFree locks those of the rows that seemed free, and keeps what is.
-func (s *session) lockFree(ctx context.Context, tx bun.Tx, due dueRows, seen []eventrow.Row, free []int) ([]claimedRow, error) {
+func (s *session) lockFree(ctx context.Context, tx bun.Tx, kind string, seen []eventrow.Row, free []int) ([]claimedRow, error) {
 	o, ids := s.p.ob, make([]dialect.Pair, len(free))
 	for i, n := range free {
 		ids[i].ID = seen[n].OutboxID
 	}
-	rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Keyed(table)+" WHERE "+dialect.IDs(ids)+" AND CASE WHEN "+due.where+" THEN 1 END = 1"+o.d.SkipLocked), due.args...)
+	rows, err := eventrow.Read(ctx, tx, eventrow.Select(o.d, o.d.Keyed(table)+" WHERE "+dialect.IDs(ids)+" AND CASE WHEN "+kind+" THEN 1 END = 1"+o.d.SkipLocked))
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	return s.heads(ctx, tx, rows)
 }
 
-// look reads what a claim must know of due rows to tell whether they are free.
-func (o *Outbox) look(ctx context.Context, tx bun.Tx, due dueRows, page int) ([]eventrow.Row, error) {
-	return o.outlines(ctx, tx, o.d.Due(table)+" WHERE "+due.where+walk+" OFFSET ?", append(slices.Clone(due.args), lookRows, page*lookRows)...)
+// look reads what a claim must know of due rows, from a place on, to tell whether they are free.
+func (o *Outbox) look(ctx context.Context, tx bun.Tx, kind string, from place) ([]eventrow.Row, error) {
+	due := o.dueFrom(kind, from)
+	return o.outlines(ctx, tx, o.d.Due(table)+" WHERE "+due.where+walk, append(due.args, lookRows)...)
 }
 
 // inHand tells which aggregates are held up, from which event on, because other instances work on it, or

@@ -11,7 +11,7 @@ import "time"
 // put back. So every now and then, and before it says that nothing is due, a claim starts at the
 // front after all, as often as takes a tenth of the time.
 type lookout struct {
-	low   int64     // microseconds, 0 for none
+	low   place
 	whole time.Time // when the last claim from the front ended
 	took  time.Duration
 
@@ -32,14 +32,14 @@ const (
 	restMost   = 250 * time.Millisecond
 )
 
-// from is where the next claim starts: 0 is the front.
-func (l *lookout) from(thorough bool) int64 {
+// from is where the next claim starts.
+func (l *lookout) from(thorough bool) place {
 	if !l.resting.IsZero() { // the claim after a rest goes on where the one before it has ended
 		l.whole = l.whole.Add(time.Since(l.resting))
 		l.resting = time.Time{}
 	}
 	if thorough || l.wait() <= 0 {
-		return 0
+		return place{}
 	}
 	return l.low
 }
@@ -78,16 +78,24 @@ func (l *lookout) rests(dry bool, front chan<- struct{}) bool {
 	return wait > 0
 }
 
-// saw notes a claim that began at from, took so long, and found nothing or events due up to last.
-func (l *lookout) saw(from int64, took time.Duration, last int64) {
-	if from == 0 {
+// saw notes a claim that took so long.
+func (l *lookout) saw(c claim, took time.Duration) {
+	if c.from == (place{}) {
 		l.whole, l.took = time.Now(), took
 	}
-	if last > 0 {
+	switch {
+	case c.seen == 0:
+	case len(c.rows) == 0 && c.full:
+		l.low = c.last // however many are due at that moment
+	case c.last.due != noTime:
 		const tie = 1000 // microseconds: SQLite rounds to a millisecond
-		l.low = last - tie
+		l.low = place{due: max(c.last.due-tie, 0)}
 	}
 }
 
 // notBefore goes on where an earlier claim has ended, behind what is blocked at the front.
-func (l *lookout) notBefore(low int64) { l.low = max(l.low, low) }
+func (l *lookout) notBefore(low place) {
+	if l.low.isBefore(low) {
+		l.low = low
+	}
+}

@@ -74,10 +74,10 @@ func TestClaimAfterARestGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lookout
 		front := make(chan struct{}, 1)
-		l.saw(0, 2*time.Millisecond, 5_000_000)
+		l.saw(claimedUpTo(5_000_000), 2*time.Millisecond)
 		l.rest(2*time.Millisecond, front)
 		<-front
-		require.Positive(t, l.from(false))
+		require.NotZero(t, l.from(false))
 		require.Zero(t, l.from(true))
 	})
 }
@@ -86,12 +86,30 @@ func TestClaimAfterARestGoesOn(t *testing.T) {
 func TestBlockedFrontLosesNothing(t *testing.T) {
 	t.Parallel()
 	var l lookout
-	l.saw(0, time.Millisecond, 5_000_000)
+	l.saw(claimedUpTo(5_000_000), time.Millisecond)
 	reached := l.low
-	l.saw(0, time.Millisecond, 3_000_000)
+	l.saw(claimedUpTo(3_000_000), time.Millisecond)
 	l.notBefore(reached)
 	require.Equal(t, reached, l.low)
-	l.saw(0, time.Millisecond, 7_000_000)
+	l.saw(claimedUpTo(7_000_000), time.Millisecond)
 	l.notBefore(reached)
-	require.Greater(t, l.low, reached)
+	require.True(t, reached.isBefore(l.low))
+}
+
+// claimedUpTo is a claim from the front that has found an event that is due then, the last one.
+func claimedUpTo(due int64) claim {
+	return claim{rows: make([]claimedRow, 1), seen: 1, last: place{due: due, id: 1}}
+}
+
+// A claim that finds nothing but what must wait is gone on behind it, however many are due at that moment; otherwise
+// the next one looks at the last moment again.
+func TestPlaceOfTheNextClaim(t *testing.T) {
+	t.Parallel()
+	var l lookout
+	l.saw(claim{seen: 5, full: true, last: place{7_000_000, 44}}, time.Hour)
+	require.Equal(t, place{7_000_000, 44}, l.from(false))
+	l.saw(claim{seen: 5, last: place{7_000_000, 49}}, time.Hour)
+	require.Equal(t, place{due: 6_999_000}, l.from(false))
+	l.saw(claim{seen: 5, full: true, last: place{noTime, 3}}, time.Hour)
+	require.Equal(t, place{noTime, 3}, l.from(false))
 }

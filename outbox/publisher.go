@@ -146,7 +146,8 @@ type Report struct {
 	Retried int `json:"retried"` // deliveries run from the retry queues
 }
 
-// RunOnce publishes what is due now, retries included, waits for its deliveries, and returns.
+// RunOnce publishes what is due now, retries included, waits for its deliveries, and returns. It leaves alone what must
+// wait for an event that another instance has in hand, and delivers everything else, however much that is.
 func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
 	s := p.open()
 	err := s.once(ctx)

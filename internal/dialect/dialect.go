@@ -47,6 +47,9 @@ type Dialect struct {
 	// database has looked at them again.
 	KeepsPlans bool
 
+	// NullsLast says that an ORDER BY puts NULL behind everything else.
+	NullsLast bool
+
 	micros string // format of the expression that reads a time column as microseconds
 }
 
@@ -70,6 +73,7 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		ByIndex:       "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
 		SelectsFreely: true,
 		KeepsPlans:    true,
+		NullsLast:     true,
 		micros:        "(EXTRACT(EPOCH FROM %s) * 1000000)::bigint",
 	},
 	dialect.SQLite: {

@@ -166,8 +166,18 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"./internal/simulation", "Simulated", nil,
 		},
 		{
+			"RunOnce ends behind what is blocked", "outbox/cycle.go",
+			"case c.full && thorough && at.isBefore(c.last):", "case false:",
+			engine, "RunOnceGetsPast", nil,
+		},
+		{
+			"a claim goes on at the moment where the last one has ended, not behind the event", "outbox/lookout.go",
+			"l.low = c.last // however", "l.low = place{due: c.last.due} // however",
+			engine, "PlaceOfTheNextClaim", nil,
+		},
+		{
 			"claims go back to a blocked front", "outbox/lookout.go",
-			"l.low = max(l.low, low)", "_ = low",
+			"\t\tl.low = low\n", "\t\t_ = low\n",
 			engine, "BlockedFront", nil,
 		},
 		{
@@ -247,7 +257,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a claim starts where the last one ended, always", "outbox/lookout.go",
-			"if thorough || l.wait() <= 0 {", "if l.low == 0 {",
+			"if thorough || l.wait() <= 0 {", "if l.low == (place{}) {",
 			engine, "LateCommit|Order", nil,
 		},
 		{
