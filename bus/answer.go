@@ -21,7 +21,8 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p)
 }
 
-// RetryAfter asks for another run after d, and does not count this one as a failure.
+// RetryAfter asks for another run after d, and does not count this one as a failure. When the delivery is as old
+// as its consumer's MaxAge, it is DEAD all the same.
 // RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {

@@ -54,12 +54,19 @@ type ConsumerConfig struct {
 	// SlowCadence, if set, goes on trying at this interval instead of becoming DEAD
 	// when the attempts are used up. Default: 0, DEAD.
 	SlowCadence time.Duration
+	// MaxAge is how long after its first run a delivery that fails, whatever its answer, is still tried again;
+	// after that it is DEAD. It ends what is not counted too: RetryAfter for ever, and a service that stays away.
+	// Negative means no limit. Default: 24 h, 15 days for handlers registered with [OnExternal], no limit with SlowCadence.
+	MaxAge time.Duration
 }
 
 const (
-	maxBatch     = 500
-	stuckGrace   = 5 * time.Second // how long a handler may ignore its ended context
-	backoffCap   = 10 * time.Minute
+	maxBatch       = 500
+	stuckGrace     = 5 * time.Second // how long a handler may ignore its ended context
+	backoffCap     = 10 * time.Minute
+	maxAge         = 24 * time.Hour
+	maxAgeExternal = 15 * 24 * time.Hour
+
 	batchTimeBox = 20 * time.Millisecond
 
 	backlogTimeBox = 3 * batchTimeBox
@@ -180,7 +187,25 @@ func (c *Consumer) verdict(d *delivery, err error) consumelog.Verdict {
 	default:
 		v.Status = consumelog.Dead
 	}
+	if limit := c.maxAge(d.env.Type); v.Status == consumelog.Failed && limit > 0 && d.sinceFirstRun() >= limit {
+		v.Status, v.Counts = consumelog.Dead, true
+		v.Error = fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s", d.sinceFirstRun().Round(time.Second), limit, v.Error)
+	}
 	return v
+}
+
+// maxAge is how long after its first run a delivery is tried again, 0 for no limit.
+func (c *Consumer) maxAge(eventType string) time.Duration {
+	h := c.handlers[eventType]
+	switch {
+	case c.cfg.MaxAge != 0:
+		return max(c.cfg.MaxAge, 0)
+	case c.cfg.SlowCadence > 0:
+		return 0
+	case h != nil && h.external:
+		return maxAgeExternal
+	}
+	return maxAge
 }
 
 // Backoff is how long a delivery waits after its failed attempt number n (from 1):

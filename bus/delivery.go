@@ -61,6 +61,14 @@ func (d *delivery) direct() bool { return d.lease == nil }
 
 func (d *delivery) replay() bool { return d.lease != nil && consumelog.IsReplay(d.lease.Consumer) }
 
+// sinceFirstRun is how long before its lease the delivery ran for the first time, 0 if it did not.
+func (d *delivery) sinceFirstRun() time.Duration {
+	if d.lease == nil {
+		return 0
+	}
+	return d.lease.SinceFirstRun
+}
+
 // aggregate is the key within which order holds.
 func (d *delivery) aggregate() [2]string { return [2]string{d.env.AggregateType, d.env.AggregateID} }
 

@@ -42,6 +42,25 @@ func (l *Log) record(ctx context.Context, tx bun.Tx, d Delivery, v Verdict, a At
 	return nil
 }
 
+// keptAttempts is how many rows of a delivery's history are kept at each of its ends.
+const keptAttempts = 10
+
+// trimHistory removes what lies between the first and the last rows of a delivery's history. Each row took a
+// lease, and each lease a lock version, so that a delivery with few of them is not looked at.
+func (l *Log) trimHistory(ctx context.Context, tx bun.Tx, d Leased) error {
+	if d.Version <= 2*keptAttempts {
+		return nil
+	}
+	of := " FROM bc_delivery_attempt WHERE event_id = ? AND consumer_name = ?"
+	at := fmt.Sprintf(" LIMIT 1 OFFSET %d) AS kept)", keptAttempts-1) // a table of its own: MySQL does not read the one it deletes from
+	_, err := tx.ExecContext(ctx, "DELETE"+of+" AND id > (SELECT id FROM (SELECT id"+of+" ORDER BY id"+at+" AND id < (SELECT id FROM (SELECT id"+of+" ORDER BY id DESC"+at,
+		d.EventID, d.Consumer, d.EventID, d.Consumer, d.EventID, d.Consumer)
+	if err != nil {
+		return fmt.Errorf("consume log: trim the history of event %s: %w", d.EventID, err)
+	}
+	return nil
+}
+
 // recordUnanswered adds the attempts whose leases have expired to the history, before somebody else
 // takes them: who made them cannot do it any more.
 func (l *Log) recordUnanswered(ctx context.Context, tx bun.Tx, ds []Leased) error {
@@ -100,7 +119,10 @@ func (l *Log) FailLeased(ctx context.Context, owner string, d Leased, v Verdict,
 		if err := l.record(ctx, tx, d.Delivery, v, a); err != nil {
 			return err
 		}
-		return l.end(ctx, tx, owner, d, "status = ?, error_message = ?, "+attempts+", "+next, args...)
+		if err := l.trimHistory(ctx, tx, d); err != nil {
+			return err
+		}
+		return l.end(ctx, tx, owner, d, "status = ?, error_message = ?, first_run_at = COALESCE(first_run_at, "+l.d.Now+"), "+attempts+", "+next, args...)
 	})
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
 		return fmt.Errorf("consume log: record failure of event %s: %w", d.EventID, err)

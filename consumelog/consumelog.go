@@ -114,14 +114,14 @@ type entry struct {
 	err    string
 }
 
-// insert builds the INSERT of an entry.
+// insert builds the INSERT of an entry, which has just run for the first time.
 func (l *Log) insert(e entry) (query string, args []any) {
 	next, args := "NULL", append(e.values(), string(e.status))
 	if e.retry != nil {
 		next = l.d.After
 		args = append(args, dialect.Micro(*e.retry))
 	}
-	return insertInto + ", status, next_retry_at, error_message) VALUES " + byValue + ", ?, " + next + ", ?)", append(args, nullText(e.err))
+	return insertInto + ", status, next_retry_at, error_message, first_run_at) VALUES " + byValue + ", ?, " + next + ", ?, " + l.d.Now + ")", append(args, nullText(e.err))
 }
 
 func nullInt(n int64) any {

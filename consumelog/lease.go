@@ -26,6 +26,8 @@ type Leased struct {
 	Version int64  // lock version of this lease
 	Before  Status // what the row was before the claim
 	Age     time.Duration
+	// SinceFirstRun is how long ago the delivery ran for the first time, 0 if it never did.
+	SinceFirstRun time.Duration
 }
 
 func (d Leased) pair() dialect.Pair { return dialect.Pair{ID: d.ID, Version: d.Version} }
@@ -96,7 +98,7 @@ func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error
 
 func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args ...any) ([]Leased, error) {
 	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, tenant_id, attempts, lock_version, status, "+
-		l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+" FROM "+l.d.DueDeliveries(table)+" WHERE "+where, args...)
+		l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+", "+l.d.Micros(l.d.Now)+" - "+l.d.Micros("first_run_at")+" FROM "+l.d.DueDeliveries(table)+" WHERE "+where, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -104,14 +106,14 @@ func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args 
 	var out []Leased
 	for rows.Next() {
 		var d Leased
-		var outboxID, tenantID, attempts, version, age sql.NullInt64
+		var outboxID, tenantID, attempts, version, age, sinceFirst sql.NullInt64
 		var aggType, aggID, status sql.NullString
-		if err := rows.Scan(&d.ID, &d.Consumer, &d.EventID, &d.EventType, &outboxID, &aggType, &aggID, &tenantID, &attempts, &version, &status, &age); err != nil {
+		if err := rows.Scan(&d.ID, &d.Consumer, &d.EventID, &d.EventType, &outboxID, &aggType, &aggID, &tenantID, &attempts, &version, &status, &age, &sinceFirst); err != nil {
 			return nil, err
 		}
 		d.OutboxID, d.TenantID, d.Attempts, d.Version = outboxID.Int64, tenantID.Int64, int(attempts.Int64), version.Int64
 		d.AggregateType, d.AggregateID, d.Before = aggType.String, aggID.String, Status(status.String)
-		d.Age = time.Duration(age.Int64) * time.Microsecond
+		d.Age, d.SinceFirstRun = time.Duration(age.Int64)*time.Microsecond, time.Duration(sinceFirst.Int64)*time.Microsecond
 		out = append(out, d)
 	}
 	return out, rows.Err()

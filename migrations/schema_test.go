@@ -63,6 +63,8 @@ var (
 		{"consumed_at", "time"},
 		{"created_at", "time"},
 		{"updated_at", "time"},
+		{"started", "int"},
+		{"first_run_at", "time?"},
 	}
 	keys = map[string][]string{
 		"bc_outbox_event":      {"u event_id", "aggregate_type,aggregate_id,id", "status,next_retry_at,id", "open", "trace_id"},

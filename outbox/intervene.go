@@ -49,7 +49,7 @@ func (o *Outbox) changeOf(op Operation, iv Intervention) (change, error) {
 		from: []consumelog.Status{consumelog.Dead, consumelog.Failed, consumelog.Pending},
 		set:  "status = 'SKIPPED', next_retry_at = NULL, error_message = ?", setArgs: []any{op.said()}, pass: true,
 	}
-	due := change{set: "status = 'PENDING', attempts = 0, next_retry_at = " + o.d.After, setArgs: []any{dialect.Micro(iv.Delay)}, deliver: true}
+	due := change{set: "status = 'PENDING', attempts = 0, first_run_at = NULL, next_retry_at = " + o.d.After, setArgs: []any{dialect.Micro(iv.Delay)}, deliver: true}
 	needs := func(c change) (change, error) {
 		if len(iv.Consumers) == 0 || iv.Consumers[0] == "" {
 			return c, errors.New("name the consumer")

@@ -342,6 +342,21 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "EachLostLease", nil,
 		},
 		{
+			"what is never counted never ends", "bus/consumer.go",
+			"limit > 0 && d.sinceFirstRun() >= limit {", "limit > 0 && d.sinceFirstRun() < 0 {",
+			engine, "MaxAge", nil,
+		},
+		{
+			"an operator's retry does not begin a new age", "outbox/intervene.go",
+			"attempts = 0, first_run_at = NULL,", "attempts = 0,",
+			engine, "MaxAgeDepends", nil,
+		},
+		{
+			"the history of a delivery has no end", "consumelog/attempt.go",
+			"if d.Version <= 2*keptAttempts {", "if d.Version >= 0 {",
+			engine, "HistoryKeeps", nil,
+		},
+		{
 			"an attempt that ended without an answer is not in the history", "consumelog/attempt.go",
 			"if len(expired) == 0 {", "if len(expired) >= 0 {",
 			engine, "EachLostLease", nil,
