@@ -282,7 +282,7 @@ func (t *tracer) sectionRules(s Facts) []Finding {
 // heldTooLong says why a lock has not been released.
 func (t *tracer) heldTooLong(s Facts, l Lock, held time.Duration) Finding {
 	args := map[string]string{"section": s.Title, "lock": l.Name, "since": at(l.Since), "held": round(held), "ttl": round(l.TTL)}
-	i := slices.IndexFunc(t.story.Events, func(e Event) bool { return e.Status != outbox.StatusSent })
+	i := slices.IndexFunc(t.story.Events, l.isHeldBy)
 	if i < 0 {
 		return fired(RuleLock, Warn, Event{}, "", "{section}: {lock} has been held since {since}, {held}, longer than {ttl}, and no event is under way that would settle it.",
 			"Let the reaper release it now: bluecone jobs run lock_timeout_reaper, or Run now on the page Jobs.", args)

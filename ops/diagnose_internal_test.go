@@ -209,6 +209,13 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 				f.Locks = []Lock{{Name: "500 cents", Since: ago(time.Minute), TTL: 30 * time.Minute}}
 			}),
 		},
+		"lock beside another consumer's failure": {
+			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min, and no event is under way that would settle it.", "lock_timeout_reaper",
+			func(t *tracer, _ *Event, _ *Delivery) {
+				t.story.Sections = []Facts{{Title: "Wallet", Locks: []Lock{{Name: "500 cents", Since: ago(time.Hour), TTL: 30 * time.Minute, Consumer: "Coupons"}}}}
+			},
+			sent,
+		},
 		"lock with an event": {
 			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min: the reaper leaves it alone because order.paid of ORDER 7 is FAILED.", "bluecone events show e2",
 			func(t *tracer, _ *Event, _ *Delivery) {

@@ -2,7 +2,11 @@ package ops
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // Story is everything known about a business key: the events of the entity and what they caused.
@@ -89,6 +93,21 @@ type Lock struct {
 	Name  string        `json:"name"`  // such as "12.50 of the wallet of user 7"
 	Since time.Time     `json:"since"` // it is held
 	TTL   time.Duration `json:"ttlNs"` // after which the reaper may release it
+	// Consumer is the one that makes and settles the lock: its unfinished deliveries hold it. "" means that anybody's do.
+	Consumer string `json:"consumer,omitempty"`
+}
+
+// isHeldBy tells whether the reaper leaves the lock alone because of the event.
+func (l Lock) isHeldBy(e Event) bool {
+	switch {
+	case e.Status == outbox.StatusSent:
+		return false
+	case l.Consumer == "", e.Status != outbox.StatusFailed && e.Status != outbox.StatusDead:
+		return true
+	}
+	return slices.ContainsFunc(e.Deliveries, func(d Delivery) bool {
+		return d.Consumer == l.Consumer && d.Status != consumelog.Success && d.Status != consumelog.Skipped
+	})
 }
 
 // Amount is a number that is known from two sides, in its smallest unit.

@@ -108,7 +108,7 @@ func TestEventsAreListedByAnIndexInPages(t *testing.T) {
 		require.JSONEq(t, `{"orderId":"1","seq":4}`, seqs[4])
 		_, err := f.ob.Events(t.Context(), outbox.Filter{EventType: "order.paid"})
 		require.ErrorContains(t, err, "anything else would read the whole table")
-		waiting, dead, err := f.ob.OpenEvents(t.Context(), db, "ORDER", "1")
+		waiting, dead, err := f.ob.OpenEvents(t.Context(), db, 0, "ORDER", "1", "")
 		require.NoError(t, err)
 		require.Equal(t, []int{5, 0}, []int{waiting, dead})
 		backlog, err := f.ob.Backlog(t.Context())

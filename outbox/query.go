@@ -110,27 +110,25 @@ func (o *Outbox) Counts(ctx context.Context) (map[Status]int64, error) {
 	return counts, rows.Err()
 }
 
-// OpenEvents tells how many events of the aggregate the engine still works on, and how
-// many are DEAD. The reaper asks it before it releases a lock.
-func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, aggregateType, aggregateID string) (waiting, dead int, err error) {
-	rows, err := idb.QueryContext(ctx, "SELECT status, COUNT(*) FROM "+table+" WHERE aggregate_type = ? AND aggregate_id = ? AND status <> 'SENT' GROUP BY status", aggregateType, aggregateID)
+// OpenEvents tells how many events of the aggregate (tenant 0 for none) are unfinished for a consumer, whose durable key is
+// given, and how many deliveries of them to it are DEAD. An event is unfinished for everybody until it is fanned out; then
+// for the consumer until its own delivery has ended. Without a consumer it counts the events that are unfinished for
+// anybody. The reaper asks it before it releases a lock.
+func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, tenantID int64, aggregateType, aggregateID, consumer string) (waiting, dead int, err error) {
+	// One aggregate has few events that are not SENT, and each at most one row of the consumer.
+	const unfinished = "(e.status IN ('NEW', 'SCHEDULED', 'DISPATCHING') OR l.status IN ('PENDING', 'FAILED', 'PROCESSING'))"
+	join, args := " LEFT JOIN bc_event_consume_log l ON l.event_id = e.event_id AND l.consumer_name = ?", []any{consumer}
+	wait, buried := unfinished, "l.status = 'DEAD' AND NOT "+unfinished
+	if consumer == "" {
+		join, args, wait, buried = "", nil, "e.status <> 'DEAD'", "e.status = 'DEAD'"
+	}
+	err = idb.QueryRowContext(ctx, "SELECT COUNT(CASE WHEN "+wait+" THEN 1 END), COUNT(CASE WHEN "+buried+" THEN 1 END) FROM "+table+" e"+join+
+		" WHERE e.aggregate_type = ? AND e.aggregate_id = ? AND COALESCE(e.tenant_id, 0) = ? AND e.status <> 'SENT'",
+		append(args, aggregateType, aggregateID, tenantID)...).Scan(&waiting, &dead)
 	if err != nil {
 		return 0, 0, fmt.Errorf("outbox: open events of %s %s: %w", aggregateType, aggregateID, err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var st string
-		var n int
-		if err := rows.Scan(&st, &n); err != nil {
-			return 0, 0, fmt.Errorf("outbox: open events of %s %s: %w", aggregateType, aggregateID, err)
-		}
-		if Status(st) == StatusDead {
-			dead += n
-		} else {
-			waiting += n
-		}
-	}
-	return waiting, dead, rows.Err()
+	return waiting, dead, nil
 }
 
 // Missing returns those of the event ids that exist neither in the outbox nor in its archive, nor,

@@ -3,16 +3,21 @@
 //
 // # Contract
 //
-// Age alone never releases a lock. A lock whose aggregate still has an event that waits
-// for a (re)try is left alone, because that event may be what settles it: a paid order in
-// backoff keeps its freeze. A DEAD event does not hold a lock for ever: after a second,
-// longer limit the lock is reported and, if the task says so, released.
+// Age alone never releases a lock. A lock belongs to an aggregate, such as an order, and to a
+// consumer, whose deliveries make and settle it. The reaper leaves it alone while an event of the
+// aggregate is not fanned out yet, or the consumer's delivery of one is unfinished: a paid order in
+// backoff keeps its freeze. What other consumers have not done does not matter. A DEAD delivery does
+// not hold a lock for ever: after a second, longer limit the lock is reported and, if the task says
+// so, released.
 //
-// Every lock is released in a transaction of its own, in which the question about events is
-// asked again, by a guarded update of the task ("WHERE status = 'FROZEN'"): it counts only
-// if it changed exactly one row. Errors are never swallowed, and one bad lock does not keep
-// the others from being released. Every release leaves a row in the audit log, in the same
-// transaction. The job runs once in the whole deployment.
+// A lock is released in one transaction. First the [Owner] locks the aggregate's row and says whether
+// the lock may go. Then the reaper asks about events: whoever saves an event of the aggregate holds the
+// same row lock, so none can commit until the release has. Then the task gives the lock back by a guarded
+// update ("WHERE status = 'FROZEN'"), which counts only if it changed exactly one row.
+//
+// Errors are never swallowed, and one bad lock does not keep the others from being released. Every
+// release leaves a row in the audit log, in the same transaction. The job runs once in the whole
+// deployment.
 //
 // The package imports nothing of the outbox: whoever can answer [Events] will do.
 package reaper
@@ -36,10 +41,10 @@ import (
 // JobCode is the durable name of the reaper's job.
 const JobCode = "lock_timeout_reaper"
 
-// Events answers how many events of an aggregate still wait for the engine, and how many
-// wait for an operator. *outbox.Outbox does.
+// Events answers how many events of an aggregate (tenant 0 for none) are unfinished for a consumer, and how many
+// deliveries of them to it wait for an operator. *outbox.Outbox does.
 type Events interface {
-	OpenEvents(ctx context.Context, idb bun.IDB, aggregateType, aggregateID string) (waiting, dead int, err error)
+	OpenEvents(ctx context.Context, idb bun.IDB, tenantID int64, aggregateType, aggregateID, consumer string) (waiting, dead int, err error)
 }
 
 // Config configures a [Reaper]. The zero value works.
@@ -50,7 +55,7 @@ type Config struct {
 	// LockTimeout is the time to live of a lock whose task does not say
 	// (bluecone.asset.lock-timeout-minutes). Default: 30 min.
 	LockTimeout time.Duration
-	// DeadTimeout is after how long a lock that only DEAD events hold is reported. Default: 24 h.
+	// DeadTimeout is after how long a lock that only DEAD deliveries hold is reported. Default: 24 h.
 	DeadTimeout time.Duration
 	// Batch is how many locks are looked at in one query. Default: 100.
 	Batch int
@@ -130,6 +135,7 @@ func New(db *bun.DB, events Events, cfg Config, tasks ...Task) (*Reaper, error) 
 		}
 		seen[t.Name] = true
 	}
+	err = errors.Join(err, validateOwners(tasks))
 	if err != nil {
 		return nil, err
 	}

@@ -50,9 +50,16 @@ func (l *locks) status(id string) (s string) {
 	return s
 }
 
+// owner lets the locks of all orders go but those whose names say that they are paid.
+func (l *locks) owner() *reaper.Owner {
+	return &reaper.Owner{Guard: func(_ context.Context, _ bun.Tx, a reaper.Aggregate) (bool, error) {
+		return !strings.HasPrefix(a.ID, "paid"), nil
+	}}
+}
+
 func (l *locks) task() reaper.Task {
 	return reaper.Task{
-		Name: "seat.hold",
+		Name: "seat.hold", Owner: l.owner(), Consumer: "Seats",
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
 			rows, err := db.QueryContext(ctx, "SELECT id, order_id, age FROM seat WHERE status = 'FROZEN' AND age >= ? AND id > ? ORDER BY id LIMIT ?", int(q.OlderThan.Minutes()), q.After, q.Limit)
 			if err != nil {
@@ -87,7 +94,7 @@ func (l *locks) task() reaper.Task {
 // events answers for aggregates by name: "waits" has an event in backoff, "dead" a DEAD one.
 type events struct{}
 
-func (events) OpenEvents(_ context.Context, _ bun.IDB, kind, id string) (waiting, dead int, err error) {
+func (events) OpenEvents(_ context.Context, _ bun.IDB, _ int64, kind, id, _ string) (waiting, dead int, err error) {
 	if kind != "ORDER" {
 		return 0, 0, fmt.Errorf("unexpected aggregate type %s", kind)
 	}
@@ -116,12 +123,13 @@ func TestReleasesExpiredLocksAndNoOthers(t *testing.T) {
 		l.hold("young", "2", 29)
 		l.hold("in-backoff", "waits-3", 600)
 		l.hold("behind-dead", "dead-4", 60)
+		l.hold("paid-for", "paid-5", 60)
 		metrics := sdkmetric.NewManualReader()
 		report, err := newReaper(t, db, reaper.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics))}, l.task()).RunOnce(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, reaper.Report{Expired: 3, Released: 1, Held: 1, Dead: 1}, report)
+		require.Equal(t, reaper.Report{Expired: 4, Released: 1, Held: 1, Dead: 1, Kept: 1}, report)
 		require.Equal(t, "RELEASED", l.status("expired"))
-		for _, id := range []string{"young", "in-backoff", "behind-dead"} {
+		for _, id := range []string{"young", "in-backoff", "behind-dead", "paid-for"} {
 			require.Equal(t, "FROZEN", l.status(id))
 		}
 		var said []string
@@ -237,7 +245,11 @@ func TestMistakesAreReportedAtOnceByName(t *testing.T) {
 	db := testdb.Open(t, "sqlite")
 	task := newLocks(t, db).task()
 	_, err := reaper.New(db, events{}, reaper.Config{Cron: "TZ=0", Batch: -1, LockTimeout: -time.Second}, reaper.Task{Name: "Bad Name", TTL: -1}, task, task)
-	for _, says := range []string{"Config.Cron", "Config.Batch is -1", "Config.LockTimeout is -1s", `Task.Name "Bad Name"`, "TTL is -1ns", "Find and Release must not be nil", `two tasks have the name "seat.hold"`} {
+	for _, says := range []string{
+		"Bad Name: Consumer is empty", "Bad Name: Owner.Guard is missing", "seat.hold: Of is nil: a task that shares its Owner",
+		"Config.Cron", "Config.Batch is -1", "Config.LockTimeout is -1s", `Task.Name "Bad Name"`, "TTL is -1ns", "Find and Release must not be nil",
+		`two tasks have the name "seat.hold"`,
+	} {
 		require.ErrorContains(t, err, says)
 	}
 	_, err = reaper.New(nil, nil, reaper.Config{})

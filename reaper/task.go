@@ -8,19 +8,28 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/schedule"
-	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
+
+// Aggregate is the entity that a lock belongs to: that of the events which settle the lock.
+type Aggregate struct {
+	TenantID int64 // 0 for none
+	Type     string
+	ID       string
+}
 
 // Lock is one business lock that has outlived its time to live.
 type Lock struct {
 	ID            string        // the task's own key of it
+	TenantID      int64         // of the entity it belongs to, 0 for none
 	AggregateType string        // to which entity it belongs, such as ORDER
 	AggregateID   string        // such as 123
 	Age           time.Duration // by the database's clock
 }
+
+// Aggregate is the entity that the lock belongs to.
+func (l Lock) Aggregate() Aggregate { return Aggregate{l.TenantID, l.AggregateType, l.AggregateID} }
 
 // Query asks a task for the next page of its expired locks.
 type Query struct {
@@ -33,14 +42,22 @@ type Query struct {
 type Task struct {
 	// Name of the task in logs and metrics, such as "wallet.freeze".
 	Name string
+	// Owner speaks for the aggregates that the locks belong to. Tasks with the same Owner release the locks
+	// of an aggregate together.
+	Owner *Owner
+	// Consumer is the durable key of the consumer that makes and settles the locks. Its unfinished deliveries
+	// hold them, those of others do not.
+	Consumer string
 	// TTL is the time to live of its locks. Default: Config.LockTimeout.
 	TTL time.Duration
 	// Find returns a page of expired locks, by an index, in the order of their IDs.
 	Find func(ctx context.Context, db bun.IDB, q Query) ([]Lock, error)
+	// Of returns the locks of one aggregate, however old they are. It is needed if several tasks have one Owner.
+	Of func(ctx context.Context, idb bun.IDB, a Aggregate) ([]Lock, error)
 	// Release gives one lock back by a guarded update, and reports whether it changed
 	// exactly one row. It may save an event in tx.
 	Release func(ctx context.Context, tx bun.Tx, l Lock) (bool, error)
-	// ReleaseDead also releases locks that only DEAD events hold, after
+	// ReleaseDead also releases locks that only DEAD deliveries hold, after
 	// Config.DeadTimeout. Default: false, they are only reported.
 	ReleaseDead bool
 }
@@ -53,25 +70,32 @@ func (t Task) validate() error {
 	if t.Find == nil || t.Release == nil {
 		err = errors.Join(err, fmt.Errorf("reaper.Task %s: Find and Release must not be nil", t.Name))
 	}
+	if t.Consumer == "" {
+		err = errors.Join(err, fmt.Errorf("reaper.Task %s: Consumer is empty: name the consumer that makes and settles the locks", t.Name))
+	}
+	if t.Owner == nil || t.Owner.Guard == nil {
+		err = errors.Join(err, fmt.Errorf("reaper.Task %s: Owner.Guard is missing: it must lock the row of the aggregate and say whether its locks may go", t.Name))
+	}
 	return err
 }
 
 // Report is what one run did.
 type Report struct {
 	Expired  int64 `json:"expired"`  // locks found older than their time to live
-	Released int64 `json:"released"` // given back
-	Held     int64 `json:"held"`     // left alone: an event of their aggregate still waits
-	Dead     int64 `json:"dead"`     // left alone: a DEAD event holds them
+	Released int64 `json:"released"` // given back, those included that went with an expired one of the same owner
+	Held     int64 `json:"held"`     // left alone: an event of their aggregate is unfinished for their consumer
+	Dead     int64 `json:"dead"`     // left alone: a DEAD delivery holds them
+	Kept     int64 `json:"kept"`     // left alone: their owner's guard says so
 	Gone     int64 `json:"gone"`     // settled by somebody else meanwhile
 	Failed   int64 `json:"failed"`   // could not be released; see the error
 }
 
 func (r Report) counts() schedule.Counts {
-	return schedule.Counts{"expired": r.Expired, "released": r.Released, "held": r.Held, "dead": r.Dead, "gone": r.Gone, "failed": r.Failed}
+	return schedule.Counts{"expired": r.Expired, "released": r.Released, "held": r.Held, "dead": r.Dead, "kept": r.Kept, "gone": r.Gone, "failed": r.Failed}
 }
 
 func reportOf(c schedule.Counts) Report {
-	return Report{Expired: c["expired"], Released: c["released"], Held: c["held"], Dead: c["dead"], Gone: c["gone"], Failed: c["failed"]}
+	return Report{Expired: c["expired"], Released: c["released"], Held: c["held"], Dead: c["dead"], Kept: c["kept"], Gone: c["gone"], Failed: c["failed"]}
 }
 
 // reap runs every task. A task that fails does not keep the others from running.
@@ -114,55 +138,4 @@ func (r *Reaper) reapTask(ctx context.Context, t Task, report *Report) error {
 		q.After = locks[len(locks)-1].ID
 	}
 	return errors.Join(append(errs, ctx.Err())...)
-}
-
-// reapLock decides about one lock, in a transaction of its own.
-func (r *Reaper) reapLock(ctx context.Context, t Task, l Lock, report *Report) error {
-	var count *int64
-	err := r.db.RunInTx(ctx, r.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-		waiting, dead, err := r.events.OpenEvents(ctx, tx, l.AggregateType, l.AggregateID)
-		switch {
-		case err != nil:
-			return err
-		case waiting > 0:
-			count = &report.Held
-			return nil
-		case dead > 0 && (!t.ReleaseDead || l.Age < r.cfg.DeadTimeout):
-			count = &report.Dead
-			return nil
-		}
-		released, err := t.Release(ctx, tx, l)
-		if count = &report.Gone; released && err == nil {
-			count = &report.Released
-			err = r.note(ctx, tx, t, l)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	*count++
-	r.tell(ctx, t, l, count, report)
-	return nil
-}
-
-// note leaves in the audit log that a lock was released, for whoever asks what became of it.
-func (r *Reaper) note(ctx context.Context, tx bun.Tx, t Task, l Lock) error {
-	return audit.Write(ctx, tx, r.d, audit.Entry{
-		Actor: "reaper", Action: "release", Target: audit.Aggregate(l.AggregateType, l.AggregateID),
-		Reason: "the lock was " + l.Age.Round(time.Second).String() + " old", Details: t.Name + " " + l.ID,
-	})
-}
-
-func (r *Reaper) tell(ctx context.Context, t Task, l Lock, count *int64, report *Report) {
-	attrs := []any{"task", t.Name, "lock", l.ID, telemetry.AggregateType, l.AggregateType, telemetry.AggregateID, l.AggregateID, "age", l.Age}
-	switch {
-	case count == &report.Released:
-		telemetry.Add(ctx, r.released, 1, "task", t.Name)
-		r.cfg.Logger.InfoContext(ctx, "lock released", attrs...)
-	case count == &report.Dead && l.Age >= r.cfg.DeadTimeout:
-		r.cfg.Logger.ErrorContext(ctx, "lock is held by a DEAD event: retry or skip the event", attrs...)
-	default:
-		r.cfg.Logger.DebugContext(ctx, "lock left alone", attrs...)
-	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"syscall"
@@ -89,6 +90,32 @@ func TestAcceptance3_LockTimeout(t *testing.T) {
 		s.quiet()
 		require.Equal(t, before, s.holdings(u.user))
 		require.Len(t, logLines(s.stderr.String(), "lock released"), 3)
+		require.Equal(t, "CANCELED", s.get("/orders/"+u.order).text("status"))
+		require.Equal(t, 409, s.post("/orders/"+u.order+"/pay", `{"payNo":"pay-1"}`).status)
+		events := s.get("/orders/" + u.order + "/timeline").at("events").([]any)
+		require.Len(t, events, 2, "checkout_locked and canceled")
+		for _, d := range (reply{body: events[1].(map[string]any)}).at("deliveries").([]any) {
+			result := fmt.Sprint(d.(map[string]any)["result"])
+			require.True(t, strings.Contains(result, "NO_FREEZE") || strings.Contains(result, "NO_LOCK"), "there is nothing left to give back: %v", d)
+		}
+	})
+}
+
+// A consumer that fails holds its own locks only. What the others have locked is released, and the order canceled.
+func TestFailingConsumerHoldsNoLocksOfOthers(t *testing.T) {
+	t.Parallel()
+	eachDialect(t, func(t *testing.T, dsn string) {
+		s := serveOn(t, dsn, []string{"BLUECONE_ASSET_LOCK_TIMEOUT_MINUTES=1s"}, "--faults")
+		require.Equal(t, 200, s.post("/faults", `{"consumer":"PointsConsumer","mode":"error"}`).status)
+		u := s.place()
+		s.eventually(func() bool {
+			require.Equal(t, 200, s.post("/jobs/lock_timeout_reaper/run", "").status)
+			return s.get("/orders/"+u.order).text("status") == "CANCELED"
+		}, "wallet and coupon are released")
+		require.Equal(t, 200, s.post("/faults", `{"consumer":"PointsConsumer","mode":"off"}`).status)
+		s.quiet()
+		require.Equal(t, before, s.holdings(u.user))
+		require.Equal(t, 409, s.post("/orders/"+u.order+"/pay", `{"payNo":"pay-1"}`).status)
 	})
 }
 

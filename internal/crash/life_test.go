@@ -86,7 +86,9 @@ func newInstance(db *bun.DB) (i *instance, err error) {
 }
 
 func (i *instance) jobs(quiet *slog.Logger) (err error) {
-	if i.reaper, err = reaper.New(i.db, i.ob, reaper.Config{Logger: quiet}, reaper.Task{Name: "crash.freeze", TTL: time.Hour, Find: findLocks, Release: releaseLock}); err != nil {
+	if i.reaper, err = reaper.New(i.db, i.ob, reaper.Config{Logger: quiet}, reaper.Task{
+		Name: "crash.freeze", Owner: &reaper.Owner{Guard: lockReservation}, Consumer: "Wallet", TTL: time.Hour, Find: findLocks, Release: releaseLock,
+	}); err != nil {
 		return err
 	}
 	forgotten := consistency.Check[string]{
@@ -147,6 +149,13 @@ func findLocks(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, 
 		locks[k] = reaper.Lock{ID: id, AggregateType: "FREEZE", AggregateID: id, Age: 2 * time.Hour}
 	}
 	return locks, err
+}
+
+// lockReservation is the guard of a reservation, which belongs to nobody else.
+func lockReservation(ctx context.Context, tx bun.Tx, a reaper.Aggregate) (bool, error) {
+	var state string
+	err := tx.QueryRowContext(ctx, "SELECT state FROM reservation WHERE id = ? FOR UPDATE", a.ID).Scan(&state)
+	return state == "FROZEN", err
 }
 
 // releaseLock gives the money back, which must not happen twice.

@@ -157,7 +157,8 @@ func (m *machine) handle(ctx context.Context, tx bun.Tx, msg bus.Message[done]) 
 func (m *machine) setUpJobs() {
 	in, err := m.instances[0], error(nil)
 	m.jobs.reaper, err = reaper.New(in.db, in.ob, reaper.Config{Logger: quiet}, reaper.Task{
-		Name: "seat", TTL: time.Nanosecond,
+		Name: "seat", TTL: time.Nanosecond, Consumer: "Ordered",
+		Owner: &reaper.Owner{Guard: func(context.Context, bun.Tx, reaper.Aggregate) (bool, error) { return true, nil }}, // SQLite has one writer
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) (found []reaper.Lock, err error) {
 			var rows []struct{ ID, Aggregate string }
 			err = db.NewRaw("SELECT id, aggregate FROM seat WHERE status = 'FROZEN' AND id > ? ORDER BY id LIMIT ?", q.After, q.Limit).Scan(ctx, &rows)

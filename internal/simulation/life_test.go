@@ -249,7 +249,8 @@ func (l *life) settle(ctx context.Context, tx bun.Tx, m bus.Message[happened]) e
 // seats are the locks of the reaper: short lived ones, so that only their events protect them.
 func (l *life) seats() reaper.Task {
 	return reaper.Task{
-		Name: "seat", TTL: time.Second,
+		Name: "seat", TTL: time.Second, Consumer: "Ordered",
+		Owner: &reaper.Owner{Guard: func(context.Context, bun.Tx, reaper.Aggregate) (bool, error) { return true, nil }}, // SQLite has one writer
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) (found []reaper.Lock, err error) {
 			rows, err := db.QueryContext(ctx, "SELECT id, aggregate FROM seat WHERE status = 'FROZEN' AND held_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') AND id > ? ORDER BY id LIMIT ?", q.After, q.Limit)
 			if err != nil {

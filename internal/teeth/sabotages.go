@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // sabotage is one way to break a promise.
 type sabotage struct {
 	name     string
@@ -17,7 +19,7 @@ const (
 	pure   = "./bus"
 )
 
-func sabotages() []sabotage { return append(ofTheEngine(), ofOperations()...) }
+func sabotages() []sabotage { return slices.Concat(ofTheEngine(), ofTheJobs(), ofOperations()) }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
 	return []sabotage{
@@ -299,16 +301,6 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"retention removes what is not SENT", "outbox/retention.go",
 			"WHEN status = 'SENT' AND COALESCE", "WHEN COALESCE",
 			engine, "Retention", nil,
-		},
-		{
-			"the reaper releases locks of events that wait", "reaper/task.go",
-			"case waiting > 0:", "case waiting > 1000:",
-			"./reaper", "Release|Dead", nil,
-		},
-		{
-			"repairs have no limit", "consistency/check.go",
-			"if r.Repaired >= s.cfg.MaxRepairs {", "if r.Repaired < 0 {",
-			"./consistency", "TooMany", nil,
 		},
 		{
 			"values that never fit are tried again", "internal/dialect/errors.go",

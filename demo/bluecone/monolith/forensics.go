@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/coupon"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -61,7 +64,7 @@ func (a *App) orderFacts(ctx context.Context, key string) (*ops.Facts, error) {
 // to add up.
 func (a *App) settled(ctx context.Context, o order.Order) (bool, error) {
 	for _, aggregate := range [][2]string{{"ORDER", o.OrderID}, {"REFUND", o.RefundID()}} {
-		if waiting, dead, err := a.Outbox.OpenEvents(ctx, a.DB, aggregate[0], aggregate[1]); err != nil || waiting+dead > 0 {
+		if waiting, dead, err := a.Outbox.OpenEvents(ctx, a.DB, 0, aggregate[0], aggregate[1], ""); err != nil || waiting+dead > 0 {
 			return false, err
 		}
 	}
@@ -92,7 +95,7 @@ func (a *App) walletFacts(opts Options) ops.Section {
 			f.Moments = append(f.Moments, moment(m.At, in(ctx, "wallet: %s (available %+d, frozen %+d, spent %+d cents)", "钱包：%s（可用 %+d，冻结 %+d，支出 %+d 分）"), m.Key, m.Available, m.Frozen, m.Spent))
 		}
 		if w.Status == "FROZEN" {
-			f.Locks = []ops.Lock{{Name: fmt.Sprintf(in(ctx, "%s of user %s", "%s（用户 %s）"), money(w.Cents), w.UserID), Since: w.Since, TTL: opts.Settings.LockTimeout}}
+			f.Locks = []ops.Lock{{Name: fmt.Sprintf(in(ctx, "%s of user %s", "%s（用户 %s）"), money(w.Cents), w.UserID), Since: w.Since, TTL: opts.Settings.LockTimeout, Consumer: wallet.Consumer}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled {
@@ -118,7 +121,7 @@ func (a *App) pointsFacts(opts Options) ops.Section {
 			f.Moments = append(f.Moments, moment(m.At, in(ctx, "points: %s (available %+d, frozen %+d)", "积分：%s（可用 %+d，冻结 %+d）"), m.Key, m.Available, m.Frozen))
 		}
 		if p.Status == "FROZEN" {
-			f.Locks = []ops.Lock{{Name: fmt.Sprintf(in(ctx, "%d points of user %s", "%d 积分（用户 %s）"), p.Points, p.UserID), Since: p.Since, TTL: opts.Settings.LockTimeout}}
+			f.Locks = []ops.Lock{{Name: fmt.Sprintf(in(ctx, "%d points of user %s", "%d 积分（用户 %s）"), p.Points, p.UserID), Since: p.Since, TTL: opts.Settings.LockTimeout, Consumer: points.Consumer}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled {
@@ -144,7 +147,7 @@ func (a *App) couponFacts(opts Options) ops.Section {
 			f.Moments = append(f.Moments, moment(m.At, in(ctx, "coupon: %s", "优惠券：%s"), m.Key))
 		}
 		if u.Status == "LOCKED" {
-			f.Locks = []ops.Lock{{Name: in(ctx, "coupon ", "优惠券 ") + u.CouponID, Since: u.Since, TTL: opts.Settings.LockTimeout}}
+			f.Locks = []ops.Lock{{Name: in(ctx, "coupon ", "优惠券 ") + u.CouponID, Since: u.Since, TTL: opts.Settings.LockTimeout, Consumer: coupon.Consumer}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled && o.Status == order.StPaid && u.Status != "COMMITTED" {

@@ -133,8 +133,9 @@ func (a *App) jobs(o Options, b *bus.Bus) (err error) {
 	if err != nil {
 		return err
 	}
+	orders := a.Orders.LockOwner()
 	a.Reaper, err = reaper.New(a.DB, a.Outbox, reaper.Config{Cron: o.Settings.ReaperCron, LockTimeout: o.Settings.LockTimeout, Instance: a.Outbox.Instance(), Logger: o.Logger},
-		a.Wallet.FreezeTask(), a.Points.FreezeTask(), a.Coupons.LockTask())
+		a.Wallet.FreezeTask(orders), a.Points.FreezeTask(orders), a.Coupons.LockTask(orders))
 	if err != nil {
 		return err
 	}

@@ -2,14 +2,20 @@ package story
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/coupon"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
+	"github.com/bluecone-go/bluecone/outbox"
 )
 
 func lockTimeout(ctx context.Context, w *world) error {
@@ -51,7 +57,7 @@ func lockTimeout(ctx context.Context, w *world) error {
 		if err != nil {
 			return err
 		}
-		w.step("locks older than 1 s are released")
+		w.step("locks older than 1 s are released, and their order is CANCELED")
 		if err := w.expectAssets(ctx, app, u.UserID, untouched); err != nil {
 			return err
 		}
@@ -62,22 +68,47 @@ func lockTimeout(ctx context.Context, w *world) error {
 	})
 }
 
-// payAfterAll lets the paid order's wallet recover, and cancels the abandoned one.
+// payAfterAll lets the paid order's wallet recover, and tries to pay the abandoned one.
 func (w *world) payAfterAll(ctx context.Context, app *monolith.App, abandoned order.Order, userID string) error {
 	if err := app.Faults.Put(wallet.Consumer, "off", 0); err != nil {
 		return err
 	}
-	if _, err := app.Orders.Cancel(ctx, abandoned.OrderID); err != nil {
-		return err
+	_, err := app.Orders.Pay(ctx, abandoned.OrderID, "pay-"+abandoned.OrderID, false)
+	var refusal *order.Error
+	if !errors.As(err, &refusal) {
+		return fmt.Errorf("the abandoned order is paid after all: %w", err)
 	}
+	w.check("ORDER_CANCELED", refusal.Code)
 	w.step("WalletConsumer recovers")
 	if err := quiet(ctx, app); err != nil {
 		return err
 	}
+	said, err := released(ctx, app, abandoned.OrderID)
+	if err != nil {
+		return err
+	}
+	w.check("CouponConsumer NO_LOCK, PointsConsumer NO_FREEZE, WalletConsumer NO_FREEZE", said)
 	if err := w.expectAssets(ctx, app, userID, afterPay); err != nil {
 		return err
 	}
 	return w.expectSound(ctx, app)
+}
+
+// released is what the consumers of order.canceled say that they have given back.
+func released(ctx context.Context, app *monolith.App, orderID string) (string, error) {
+	e := order.Canceled{OrderID: order.ID(orderID)}
+	deliveries, err := app.Outbox.Log().ByEvents(ctx, outbox.EventID(0, e.EventType(), e.IdempotencyKey()))
+	said := make([]string, len(deliveries))
+	for i, d := range deliveries {
+		said[i] = d.Consumer + " " + d.Result
+		for _, nothing := range []string{coupon.Nothing, points.Nothing, wallet.Nothing} {
+			if strings.Contains(d.Result, nothing) {
+				said[i] = d.Consumer + " " + nothing
+			}
+		}
+	}
+	slices.Sort(said)
+	return strings.Join(said, ", "), err
 }
 
 func lostEvent(ctx context.Context, w *world) error {

@@ -103,8 +103,7 @@ func (f *Facade) Lock(ctx context.Context, tx bun.Tx, couponID, orderID string) 
 	})
 }
 
-// Commit uses the coupon that an order has locked. If the reaper has released it meanwhile,
-// it is taken again.
+// Commit uses the coupon that an order has locked. If it could not be locked, it is taken now.
 func (f *Facade) Commit(ctx context.Context, tx bun.Tx, couponID, orderID string) (string, error) {
 	return f.once(ctx, tx, "commit", key(orderID, "commit"), couponID, orderID, func() (string, error) {
 		locked, err := f.settle(ctx, tx, orderID, Locked, "COMMITTED")
@@ -123,15 +122,19 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, couponID, orderID string
 	})
 }
 
-// Release frees the coupon that an order has locked. The lock is found by the order.
+// Release frees the coupon that an order has locked. The lock is found by the order. After the reaper, say, there is
+// nothing left to free.
 func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string, error) {
-	var couponID string
-	err := tx.QueryRowContext(ctx, "SELECT coupon_id FROM demo_coupon_lock WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&couponID)
+	var couponID, status string
+	err := tx.QueryRowContext(ctx, "SELECT coupon_id, status FROM demo_coupon_lock WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&couponID, &status)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Nothing, f.bar(ctx, tx, orderID)
 	}
 	if err != nil {
 		return "", fmt.Errorf("coupon: release: %w", err)
+	}
+	if status != Locked {
+		return Nothing, nil
 	}
 	return f.once(ctx, tx, "release", key(orderID, "release"), couponID, orderID, func() (string, error) {
 		locked, err := f.settle(ctx, tx, orderID, Locked, "RELEASED")

@@ -11,11 +11,16 @@ import (
 	"github.com/bluecone-go/bluecone/reaper"
 )
 
-// LockTask frees coupons whose locks have outlived their time to live.
-func (f *Facade) LockTask() reaper.Task {
+// LockTask frees coupons whose locks have outlived their time to live, if the order they belong to lets them go.
+func (f *Facade) LockTask(orders *reaper.Owner) reaper.Task {
 	return reaper.Task{
-		Name: "coupon.lock",
-		Find: f.expired,
+		Name: "coupon.lock", Owner: orders, Consumer: Consumer,
+		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
+			return f.locked(ctx, db, "locked_at <= "+f.d.After+" AND order_id > ? ORDER BY order_id LIMIT ?", -dialect.Micro(q.OlderThan), q.After, q.Limit)
+		},
+		Of: func(ctx context.Context, idb bun.IDB, a reaper.Aggregate) ([]reaper.Lock, error) {
+			return f.locked(ctx, idb, "order_id = ?", a.ID)
+		},
 		Release: func(ctx context.Context, tx bun.Tx, l reaper.Lock) (bool, error) {
 			result, err := f.Release(ctx, tx, l.AggregateID)
 			return result == OK, err
@@ -23,9 +28,10 @@ func (f *Facade) LockTask() reaper.Task {
 	}
 }
 
-func (f *Facade) expired(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
-	rows, err := db.QueryContext(ctx, "SELECT order_id, "+f.d.Micros(f.d.Now)+" - "+f.d.Micros("locked_at")+" FROM demo_coupon_lock WHERE status = 'LOCKED' AND locked_at <= "+f.d.After+
-		" AND order_id > ? ORDER BY order_id LIMIT ?", -dialect.Micro(q.OlderThan), q.After, q.Limit)
+// locked lists locks, by their order ids.
+func (f *Facade) locked(ctx context.Context, idb bun.IDB, where string, args ...any) ([]reaper.Lock, error) {
+	rows, err := idb.QueryContext(ctx, "SELECT order_id, "+f.d.Micros(f.d.Now)+" - "+f.d.Micros("locked_at")+
+		" FROM demo_coupon_lock WHERE status = 'LOCKED' AND "+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("coupon locks: %w", err)
 	}

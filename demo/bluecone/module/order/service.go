@@ -265,12 +265,17 @@ func (s *Service) Cancel(ctx context.Context, orderID string) (Order, error) {
 		default:
 			return refuse(Conflict, "ORDER_"+o.Status, "the order is %s", o.Status)
 		}
-		if err := s.move(ctx, tx, orderID, WaitPay, StCancel, ""); err != nil {
-			return err
-		}
-		o.Status = StCancel
-		return s.ob.Save(ctx, tx, Canceled{OrderID: ID(orderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), WalletAmount: o.WalletCents, PointsUsed: o.Points})
+		return s.cancel(ctx, tx, o)
 	})
+}
+
+// cancel moves a locked order on, and saves its event.
+func (s *Service) cancel(ctx context.Context, tx bun.Tx, o *Order, opts ...outbox.Option) error {
+	if err := s.move(ctx, tx, o.OrderID, WaitPay, StCancel, ""); err != nil {
+		return err
+	}
+	o.Status = StCancel
+	return s.ob.Save(ctx, tx, outbox.With(o.canceled(), opts...))
 }
 
 // Refund pays an order back: PAID → REFUNDED, and order.refunded.
@@ -354,6 +359,10 @@ func (s *Service) move(ctx context.Context, tx bun.Tx, orderID, from, to, set st
 
 func (o Order) paid() Paid {
 	return Paid{OrderID: ID(o.OrderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), TotalCents: o.TotalCents, WalletAmount: o.WalletCents, PointsUsed: o.Points, PointsEarned: o.earned}
+}
+
+func (o Order) canceled() Canceled {
+	return Canceled{OrderID: ID(o.OrderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), WalletAmount: o.WalletCents, PointsUsed: o.Points}
 }
 
 func (o Order) refunded() Refunded {

@@ -82,8 +82,7 @@ func (f *Facade) Freeze(ctx context.Context, tx bun.Tx, orderID, userID string, 
 	})
 }
 
-// Commit uses up what was frozen for an order. If the reaper has released it meanwhile, it is
-// taken from the available points again.
+// Commit uses up what was frozen for an order. If that could not be frozen, it is taken from the available points.
 func (f *Facade) Commit(ctx context.Context, tx bun.Tx, orderID, userID string, points int64) (string, error) {
 	return f.once(ctx, tx, "commit", key(orderID, "commit"), orderID, userID, func(available int64) (string, error) {
 		changed, err := f.settle(ctx, tx, orderID, "FROZEN", "COMMITTED")
@@ -96,11 +95,7 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, orderID, userID string, 
 		if available < points {
 			return "", fmt.Errorf("%w: the freeze is gone, %d available, %d wanted", ErrInsufficient, available, points)
 		}
-		again, err := f.settle(ctx, tx, orderID, "RELEASED", "COMMITTED")
-		if err == nil && !again {
-			_, err = tx.ExecContext(ctx, "INSERT INTO demo_points_freeze (order_id, user_id, points, status) VALUES (?, ?, ?, 'COMMITTED')", orderID, userID, points)
-		}
-		if err != nil {
+		if _, err = tx.ExecContext(ctx, "INSERT INTO demo_points_freeze (order_id, user_id, points, status) VALUES (?, ?, ?, 'COMMITTED')", orderID, userID, points); err != nil {
 			return "", err
 		}
 		return OK, f.book(ctx, tx, key(orderID, "commit"), userID, orderID, -points, 0)
@@ -114,16 +109,19 @@ func (f *Facade) Earn(ctx context.Context, tx bun.Tx, orderID, userID string, po
 	})
 }
 
-// Release gives back what was frozen for an order.
+// Release gives back what was frozen for an order. After the reaper, say, there is nothing left to give back.
 func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string, error) {
-	var userID string
+	var userID, status string
 	var points int64
-	err := tx.QueryRowContext(ctx, "SELECT user_id, points FROM demo_points_freeze WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&userID, &points)
+	err := tx.QueryRowContext(ctx, "SELECT user_id, points, status FROM demo_points_freeze WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&userID, &points, &status)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Nothing, f.bar(ctx, tx, orderID)
 	}
 	if err != nil {
 		return "", fmt.Errorf("points: release: %w", err)
+	}
+	if status != "FROZEN" {
+		return Nothing, nil
 	}
 	return f.once(ctx, tx, "release", key(orderID, "release"), orderID, userID, func(int64) (string, error) {
 		changed, err := f.settle(ctx, tx, orderID, "FROZEN", "RELEASED")

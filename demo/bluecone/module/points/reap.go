@@ -11,12 +11,15 @@ import (
 	"github.com/bluecone-go/bluecone/reaper"
 )
 
-// FreezeTask releases freezes that have outlived their time to live.
-func (f *Facade) FreezeTask() reaper.Task {
+// FreezeTask releases freezes that have outlived their time to live, if the order they belong to lets them go.
+func (f *Facade) FreezeTask(orders *reaper.Owner) reaper.Task {
 	return reaper.Task{
-		Name: "points.freeze",
+		Name: "points.freeze", Owner: orders, Consumer: Consumer,
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
-			return expired(ctx, db, f.d, "demo_points_freeze", q)
+			return f.frozen(ctx, db, "frozen_at <= "+f.d.After+" AND order_id > ? ORDER BY order_id LIMIT ?", -dialect.Micro(q.OlderThan), q.After, q.Limit)
+		},
+		Of: func(ctx context.Context, idb bun.IDB, a reaper.Aggregate) ([]reaper.Lock, error) {
+			return f.frozen(ctx, idb, "order_id = ?", a.ID)
 		},
 		Release: func(ctx context.Context, tx bun.Tx, l reaper.Lock) (bool, error) {
 			result, err := f.Release(ctx, tx, l.AggregateID)
@@ -25,12 +28,12 @@ func (f *Facade) FreezeTask() reaper.Task {
 	}
 }
 
-// expired lists FROZEN rows that are old enough, by their order ids.
-func expired(ctx context.Context, db bun.IDB, d dialect.Dialect, table string, q reaper.Query) ([]reaper.Lock, error) {
-	rows, err := db.QueryContext(ctx, "SELECT order_id, "+d.Micros(d.Now)+" - "+d.Micros("frozen_at")+" FROM "+table+
-		" WHERE status = 'FROZEN' AND frozen_at <= "+d.After+" AND order_id > ? ORDER BY order_id LIMIT ?", -dialect.Micro(q.OlderThan), q.After, q.Limit)
+// frozen lists freezes, by their order ids.
+func (f *Facade) frozen(ctx context.Context, idb bun.IDB, where string, args ...any) ([]reaper.Lock, error) {
+	rows, err := idb.QueryContext(ctx, "SELECT order_id, "+f.d.Micros(f.d.Now)+" - "+f.d.Micros("frozen_at")+
+		" FROM demo_points_freeze WHERE status = 'FROZEN' AND "+where, args...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", table, err)
+		return nil, fmt.Errorf("points: freezes: %w", err)
 	}
 	defer rows.Close()
 	var locks []reaper.Lock
@@ -38,7 +41,7 @@ func expired(ctx context.Context, db bun.IDB, d dialect.Dialect, table string, q
 		l := reaper.Lock{AggregateType: "ORDER"}
 		var age int64
 		if err := rows.Scan(&l.ID, &age); err != nil {
-			return nil, fmt.Errorf("%s: %w", table, err)
+			return nil, fmt.Errorf("points: freezes: %w", err)
 		}
 		l.AggregateID, l.Age = l.ID, time.Duration(age)*time.Microsecond
 		locks = append(locks, l)

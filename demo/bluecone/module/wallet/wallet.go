@@ -82,8 +82,7 @@ func (f *Facade) Freeze(ctx context.Context, tx bun.Tx, orderID, userID string, 
 	})
 }
 
-// Commit spends what was frozen for an order. If the reaper has released it meanwhile, it is
-// taken from the available money again.
+// Commit spends what was frozen for an order. If that could not be frozen, it is taken from the available money.
 func (f *Facade) Commit(ctx context.Context, tx bun.Tx, orderID, userID string, cents int64) (string, error) {
 	return f.once(ctx, tx, "commit", key(orderID, "commit"), orderID, userID, func(available int64) (string, error) {
 		changed, err := f.settle(ctx, tx, orderID, "FROZEN", "COMMITTED")
@@ -96,27 +95,26 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, orderID, userID string, 
 		if available < cents {
 			return "", fmt.Errorf("%w: the freeze is gone, %d cents available, %d wanted", ErrInsufficient, available, cents)
 		}
-		again, err := f.settle(ctx, tx, orderID, "RELEASED", "COMMITTED")
-		if err == nil && !again {
-			_, err = tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, ?, ?, 'COMMITTED')", orderID, userID, cents)
-		}
-		if err != nil {
+		if _, err = tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, ?, ?, 'COMMITTED')", orderID, userID, cents); err != nil {
 			return "", err
 		}
 		return OK, f.book(ctx, tx, key(orderID, "commit"), userID, orderID, move{available: -cents, spent: cents})
 	})
 }
 
-// Release gives back what was frozen for an order.
+// Release gives back what was frozen for an order. After the reaper, say, there is nothing left to give back.
 func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string, error) {
-	var userID string
+	var userID, status string
 	var cents int64
-	err := tx.QueryRowContext(ctx, "SELECT user_id, cents FROM demo_wallet_freeze WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&userID, &cents)
+	err := tx.QueryRowContext(ctx, "SELECT user_id, cents, status FROM demo_wallet_freeze WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&userID, &cents, &status)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Nothing, f.bar(ctx, tx, orderID)
 	}
 	if err != nil {
 		return "", fmt.Errorf("wallet: release: %w", err)
+	}
+	if status != "FROZEN" {
+		return Nothing, nil
 	}
 	return f.once(ctx, tx, "release", key(orderID, "release"), orderID, userID, func(int64) (string, error) {
 		changed, err := f.settle(ctx, tx, orderID, "FROZEN", "RELEASED")

@@ -1,0 +1,32 @@
+package main
+
+// ofTheJobs are the sabotages of the reaper and the consistency checks.
+func ofTheJobs() []sabotage {
+	return []sabotage{
+		{
+			"the reaper releases locks of events that wait", "reaper/release.go",
+			"case waiting > 0:", "case waiting > 1000:",
+			"./reaper", "Release|Dead|HoldsALock", nil,
+		},
+		{
+			"the reaper releases without asking the owner's guard", "reaper/release.go",
+			"may, err := t.Owner.Guard(ctx, tx, l.Aggregate())", "may, err := true, error(nil)",
+			"./reaper", "Question|PaidOrder", nil,
+		},
+		{
+			"another consumer's failure holds a lock", "outbox/query.go",
+			` AND l.consumer_name = ?", []any{consumer}`, `", []any(nil)`,
+			"./reaper", "OnlyItsOwn", nil,
+		},
+		{
+			"another tenant's events hold a lock", "outbox/query.go",
+			"COALESCE(e.tenant_id, 0) = ? AND e.status", "? >= 0 AND e.status",
+			"./reaper", "OtherTenantsEvents", nil,
+		},
+		{
+			"repairs have no limit", "consistency/check.go",
+			"if r.Repaired >= s.cfg.MaxRepairs {", "if r.Repaired < 0 {",
+			"./consistency", "TooMany", nil,
+		},
+	}
+}
