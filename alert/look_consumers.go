@@ -3,7 +3,6 @@ package alert
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,40 +18,28 @@ type consumer struct {
 	paused   bool
 	pausedBy string
 	seen     int64 // 0 if nobody has registered it
-	alias    bool  // the old name of another
 }
 
 // absent reports whether no instance has had the consumer for too long.
 func (l *look) absent(c consumer) bool {
-	return !c.alias && exceeds(l.age(c.seen), l.cfg.limits(c.name, "").Unregistered)
+	return exceeds(l.age(c.seen), l.cfg.limits(c.name, "").Unregistered)
 }
 
 // readConsumers reads the registry and the names that deliveries carry.
 func (l *look) readConsumers(ctx context.Context) error {
-	aliases := make(map[string]bool)
 	err := l.each(ctx, func(scan func(...any) error) error {
 		var c consumer
-		var old string
-		if err := scan(&c.name, &c.paused, &c.pausedBy, &c.seen, &old); err != nil {
-			return err
-		}
-		var names []string
-		if json.Unmarshal([]byte(old), &names) == nil { // what is no JSON, the publisher reports
-			for _, n := range names {
-				aliases[n] = true
-			}
-		}
+		err := scan(&c.name, &c.paused, &c.pausedBy, &c.seen)
 		l.consumers = append(l.consumers, c)
-		return nil
-	}, "SELECT name, CASE WHEN paused_until > "+l.d.Now+" THEN 1 ELSE 0 END, COALESCE(paused_by, ''), "+l.d.Micros("seen_at")+", aliases FROM bc_consumer ORDER BY name")
+		return err
+	}, "SELECT name, CASE WHEN paused_until > "+l.d.Now+" THEN 1 ELSE 0 END, COALESCE(paused_by, ''), "+l.d.Micros("seen_at")+" FROM bc_consumer ORDER BY name")
 	if err != nil {
 		return err
 	}
 	if err := l.readNames(ctx); err != nil {
 		return err
 	}
-	for i, c := range l.consumers {
-		l.consumers[i].alias = aliases[c.name]
+	for _, c := range l.consumers {
 		if c.paused {
 			if err := l.paused(ctx, c); err != nil {
 				return err

@@ -144,11 +144,6 @@ func scenes() map[string]scene {
 			registered(t, db, "WalletConsumer", 20*minute)
 			delivery(t, db, "SUCCESS", "WalletConsumer", "order.paid", 1, minute)
 		}},
-		"a consumer has a new name": {set: func(t *testing.T, db *bun.DB) {
-			registered(t, db, "WalletConsumer", 0)
-			sqlExec(t, db, `UPDATE bc_consumer SET aliases = '["OldWallet"]'`)
-			delivery(t, db, "PENDING", "OldWallet", "order.paid", 0, minute)
-		}},
 		"a job does not run": {wanted: []string{alert.RuleJobLate}, says: "the job lock_timeout_reaper (0 */5 * * * ?) has not finished a run for 14 min", set: func(t *testing.T, db *bun.DB) {
 			job(t, db, "lock_timeout_reaper", "SUCCESS", 14*minute+5*time.Second)
 			job(t, db, "order_asset_consistency", "SUCCESS", 90*minute)

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,7 +38,8 @@ type Config struct {
 // DeadLetter is a delivery that the engine has given up.
 type DeadLetter struct {
 	Envelope Envelope
-	Consumer string
+	Consumer string // its name
+	Key      string // what an operator's call and the tables know it by; the name unless it was renamed
 	Attempts int
 	Error    string
 }
@@ -86,9 +88,9 @@ func New(db *bun.DB, cfg Config) *Bus {
 	}
 }
 
-// Consumer registers a consumer under its durable name, which is its key in the consume log.
-// It panics if the name is not valid, is taken, differs from another only in case,
-// or if cfg has a mistake.
+// Consumer registers a consumer. Its name is what people read; its identity in the database is
+// [ConsumerConfig.Key], which is the name unless cfg says otherwise. It panics if the name or the key
+// is not valid or is that of another consumer (also but for case), or if cfg has a mistake.
 func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
 	if err := text.ConsumerName("bus.Consumer: name", name); err != nil {
 		panic(err.Error())
@@ -96,26 +98,36 @@ func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
 	if err := cfg.validate(); err != nil {
 		panic(fmt.Sprintf("bus.Consumer %q: %v", name, err))
 	}
+	c := &Consumer{bus: b, name: name, key: cmp.Or(cfg.Key, name), cfg: cfg.withDefaults(), handlers: make(map[string]*handler)}
 	if cfg.Replayable {
-		if err := text.Key("bus.Consumer: name of a replayable consumer", consumelog.ReplayName(name), 128); err != nil {
+		if err := text.Key("bus.Consumer: key of a replayable consumer", consumelog.ReplayName(c.key), 128); err != nil {
 			panic(err.Error())
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.mustBeClosed("Consumer " + name)
-	for _, wanted := range append([]string{name}, cfg.Aliases...) {
-		for _, c := range b.consumers {
-			for _, taken := range c.names() {
-				if strings.EqualFold(wanted, taken) {
-					panic(fmt.Sprintf("bus.Consumer: the name %q collides with %q (names must differ by more than case)", wanted, taken))
-				}
+	for _, other := range b.consumers {
+		if err := c.collides(other); err != nil {
+			panic(err.Error())
+		}
+	}
+	b.consumers = append(b.consumers, c)
+	return c
+}
+
+// collides says which of its two names the consumer shares with another: an operator could not tell
+// the two apart, nor a table whose collation ignores case.
+func (c *Consumer) collides(other *Consumer) error {
+	for _, mine := range []struct{ what, is string }{{"name", c.name}, {"Key", c.key}} {
+		for _, theirs := range []struct{ what, is string }{{"name", other.name}, {"Key", other.key}} {
+			if strings.EqualFold(mine.is, theirs.is) {
+				return fmt.Errorf("bus.Consumer %q: its %s %q collides with the %s %q of consumer %q: give it one that differs by more than case",
+					c.name, mine.what, mine.is, theirs.what, theirs.is, other.name)
 			}
 		}
 	}
-	c := &Consumer{bus: b, name: name, cfg: cfg.withDefaults(), handlers: make(map[string]*handler)}
-	b.consumers = append(b.consumers, c)
-	return c
+	return nil
 }
 
 // Unconsumed declares event types that are saved although nobody consumes them. Such

@@ -92,7 +92,7 @@ func (ln *lane) mended(ctx context.Context) {
 // halted reports whether the lane must not start anything now: its consumer is paused by an
 // operator, or its circuit is open. It needs ln.mu.
 func (ln *lane) halted() bool {
-	return time.Now().Before(ln.circuit.until) || ln.l.host.Paused(ln.c.name) || (ln.c.replays != nil && ln.l.host.Paused(ln.c.replays.name))
+	return time.Now().Before(ln.circuit.until) || ln.l.host.Paused(ln.c.key) || (ln.c.replays != nil && ln.l.host.Paused(ln.c.replays.key))
 }
 
 // isBroken reports whether the circuit has opened, and nothing has succeeded since.

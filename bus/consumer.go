@@ -25,8 +25,10 @@ const (
 
 // ConsumerConfig configures one consumer. The zero value works.
 type ConsumerConfig struct {
-	// Aliases are former names of the consumer: what was done under them is done. Default: none.
-	Aliases []string
+	// Key is the consumer's identity in the database, for life: the consume log, the registry and pauses
+	// carry it. To rename a consumer give it a new name and its former name as Key. A consumer with
+	// another key is another consumer: it gets every new event itself. Default: the name.
+	Key string
 	// Unordered gives up the order of events within an aggregate. Default: false, ordered.
 	Unordered bool
 	// OnDead says whether later events of an aggregate wait behind a DEAD delivery. Default: Block.
@@ -83,8 +85,8 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 
 func (c ConsumerConfig) validate() error {
 	var errs []error
-	for _, a := range c.Aliases {
-		errs = append(errs, text.ConsumerName("ConsumerConfig.Aliases", a))
+	if c.Key != "" {
+		errs = append(errs, text.ConsumerName("ConsumerConfig.Key", c.Key))
 	}
 	for field, n := range map[string]int{"Concurrency": c.Concurrency, "Batch": c.Batch, "Queue": c.Queue, "MaxAttempts": c.MaxAttempts} {
 		if n < 0 {
@@ -113,21 +115,22 @@ func orDefault[T int | time.Duration](v, def T) T {
 	return v
 }
 
-// Consumer is one named receiver of events. Give it handlers with [On], [OnBatch] and [OnExternal].
+// Consumer is one receiver of events. Give it handlers with [On], [OnBatch] and [OnExternal].
 type Consumer struct {
 	bus      *Bus
-	name     string
+	name     string // what people read
+	key      string // what the database holds
 	cfg      ConsumerConfig
 	handlers map[string]*handler
 	replays  *Consumer // the consumer of which this one runs the replays; nil for an ordinary one
 }
 
-// replayer is the consumer that runs the replays of c: under a name of its own in the consume log,
+// replayer is the consumer that runs the replays of c: under a key of its own in the consume log,
 // with c's handlers, and slowly.
 func (c *Consumer) replayer() *Consumer {
 	cfg := c.cfg
-	cfg.Aliases, cfg.Concurrency, cfg.Batch, cfg.Rate = nil, 1, min(cfg.Batch, replayBatch), cfg.Rate/10
-	return &Consumer{bus: c.bus, name: consumelog.ReplayName(c.name), cfg: cfg, handlers: c.handlers, replays: c}
+	cfg.Concurrency, cfg.Batch, cfg.Rate = 1, min(cfg.Batch, replayBatch), cfg.Rate/10
+	return &Consumer{bus: c.bus, name: consumelog.ReplayName(c.name), key: consumelog.ReplayName(c.key), cfg: cfg, handlers: c.handlers, replays: c}
 }
 
 // replayBatch is the most replays in one transaction: they are in no hurry.
@@ -136,11 +139,11 @@ const replayBatch = 10
 // Replayable reports whether past events may be given to the consumer again.
 func (c *Consumer) Replayable() bool { return c.cfg.Replayable }
 
-// Name is the durable name of the consumer.
+// Name is what people read: in logs, metrics and on the console.
 func (c *Consumer) Name() string { return c.name }
 
-// Aliases are the consumer's former names.
-func (c *Consumer) Aliases() []string { return c.cfg.Aliases }
+// Key is the consumer's identity in the database: [ConsumerConfig.Key], or its name.
+func (c *Consumer) Key() string { return c.key }
 
 // EventTypes lists the event types the consumer handles, sorted.
 func (c *Consumer) EventTypes() []string {
@@ -154,8 +157,6 @@ func (c *Consumer) EventTypes() []string {
 
 // Handles reports whether the consumer has a handler for the event type.
 func (c *Consumer) Handles(eventType string) bool { return c.handlers[eventType] != nil }
-
-func (c *Consumer) names() []string { return append([]string{c.name}, c.cfg.Aliases...) }
 
 func (c *Consumer) maxAttempts(env *Envelope) int {
 	if c.cfg.MaxAttempts > 0 {

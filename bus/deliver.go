@@ -254,7 +254,7 @@ func (ln *lane) findRecorded(ctx context.Context, tx bun.Tx, ds []*delivery, asi
 	if len(ids) == 0 {
 		return nil
 	}
-	existing, err := ln.l.bus.log.Existing(ctx, tx, ln.c.names(), ids)
+	existing, err := ln.l.bus.log.Existing(ctx, tx, ln.c.key, ids)
 	for _, d := range ds {
 		if _, ok := existing[d.env.ID]; ok {
 			aside[d] = recorded
@@ -278,12 +278,12 @@ func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 			continue
 		}
 		note := consumelog.Note{EventID: d.env.ID, IdempotencyKey: d.record.key, Result: d.record.result}
-		if err := ln.l.bus.log.Annotate(ctx, tx, d.storedName(ln.c), []consumelog.Note{note}); err != nil {
+		if err := ln.l.bus.log.Annotate(ctx, tx, ln.c.key, []consumelog.Note{note}); err != nil {
 			return nil, err
 		}
 	}
 	began := time.Now()
-	held, err := ln.l.bus.log.Holds(ctx, tx, ds[0].storedName(ln.c), ds[0].env.ID, ln.l.host.Instance, ds[0].pair())
+	held, err := ln.l.bus.log.Holds(ctx, tx, ln.c.key, ds[0].env.ID, ln.l.host.Instance, ds[0].pair())
 	switch {
 	case err != nil: // PostgreSQL refuses everything after a failed statement
 		return nil, fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
@@ -305,7 +305,7 @@ func (ln *lane) readBack(ctx context.Context, ds []*delivery, commitErr error) e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for try := 1; ; try++ {
-		there, err := ln.l.bus.log.Marked(ctx, ln.l.bus.db, ds[0].storedName(ln.c), ds[0].env.ID)
+		there, err := ln.l.bus.log.Marked(ctx, ln.l.bus.db, ln.c.key, ds[0].env.ID)
 		switch {
 		case err == nil && there:
 			return nil

@@ -84,15 +84,7 @@ func (d *delivery) pair() dialect.Pair {
 // row is the delivery's row in the consume log.
 func (d *delivery) row(c *Consumer) consumelog.Delivery {
 	return consumelog.Delivery{
-		Consumer: c.name, EventID: d.env.ID, EventType: d.env.Type, OutboxID: d.env.OutboxID,
+		Consumer: c.key, EventID: d.env.ID, EventType: d.env.Type, OutboxID: d.env.OutboxID,
 		AggregateType: d.env.AggregateType, AggregateID: d.env.AggregateID, TenantID: d.env.TenantID, Attempts: d.attempt,
 	}
-}
-
-// storedName is the consumer name under which the delivery's row stands or will stand.
-func (d *delivery) storedName(c *Consumer) string {
-	if d.lease != nil {
-		return d.lease.Consumer
-	}
-	return c.name
 }

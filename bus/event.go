@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -66,20 +67,22 @@ type Message[E Event] struct {
 	Envelope
 	// Payload is the decoded event. It is this call's own: what a handler changes in it nobody else sees.
 	Payload E
-	// Consumer is the name of the consumer that handles it.
+	// Consumer is the name of the consumer that handles it. [Message.Key] uses its durable key instead.
 	Consumer string
 	// Attempt counts the runs of this delivery, this one included, from 1.
 	Attempt int
 	// Replay says that an operator has this event delivered again although it has succeeded before.
 	Replay bool
 
-	record *record
+	consumer string // its durable key; empty for a message that a test has made
+	record   *record
 }
 
 // Key is a stable idempotency key for effects outside the database:
 // the same for every attempt of this delivery, and different for every other. A replay has the
-// key of the delivery that it repeats.
-func (m Message[E]) Key() string { return m.Consumer + ":" + m.ID }
+// key of the delivery that it repeats. Renaming the consumer does not change it, as long as the
+// consumer keeps its [ConsumerConfig.Key].
+func (m Message[E]) Key() string { return cmp.Or(m.consumer, m.Consumer) + ":" + m.ID }
 
 // RecordKey writes the business idempotency key under which the handler acted
 // (at most 255 bytes) into consume_log.idempotency_key, if the delivery succeeds.

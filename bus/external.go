@@ -63,7 +63,7 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answ
 	defer cancel()
 	log := ln.l.bus.log
 	if d.direct() {
-		existing, err := log.Existing(ctx, ln.l.bus.db, ln.c.names(), []string{d.env.ID})
+		existing, err := log.Existing(ctx, ln.l.bus.db, ln.c.key, []string{d.env.ID})
 		if err != nil {
 			return "", err
 		}

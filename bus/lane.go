@@ -300,10 +300,10 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 // gate is the consumer's question to the consume log.
 func (ln *lane) gate() consumelog.Gate {
 	types := ln.c.EventTypes()
-	if known := ln.l.host.Types; known != nil && len(known(ln.c.name)) > 0 {
-		types = known(ln.c.name)
+	if known := ln.l.host.Types; known != nil && len(known(ln.c.key)) > 0 {
+		types = known(ln.c.key)
 	}
-	return consumelog.Gate{Names: ln.c.names(), Types: types, Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
+	return consumelog.Gate{Consumer: ln.c.key, Types: types, Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
 }
 
 func (ln *lane) idle() bool {

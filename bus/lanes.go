@@ -28,20 +28,20 @@ type Host struct {
 	Away func(ctx context.Context, err error) bool
 	// Refresh brings up to date what Paused answers. It is called before deliveries are claimed.
 	Refresh func(ctx context.Context) error
-	// Types lists the event types that any instance takes for the consumer: an earlier event of one
+	// Types lists the event types that any instance takes for the consumer of this key: an earlier event of one
 	// that only a newer release takes is in the way all the same. Nil means those of this process.
-	Types func(consumer string) []string
-	// Paused tells whether the consumer must not start anything now.
-	Paused func(consumer string) bool
+	Types func(key string) []string
+	// Paused tells whether the consumer of this key must not start anything now.
+	Paused func(key string) bool
 }
 
 // Lanes run the deliveries of one bus: one lane per consumer, side by side.
 type Lanes struct {
 	bus    *Bus
 	host   Host
-	lanes  map[string]*lane
-	budget chan struct{}   // one token per transaction that may be open; nil means the lanes' own limits do
-	work   context.Context //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
+	lanes  map[string]*lane // by the consumers' keys
+	budget chan struct{}    // one token per transaction that may be open; nil means the lanes' own limits do
+	work   context.Context  //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
 	stop   context.CancelCauseFunc
 	freed  chan struct{}
 	wg     sync.WaitGroup
@@ -62,11 +62,11 @@ func (b *Bus) Open(host Host) *Lanes {
 	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, freed: make(chan struct{}, 1)}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range b.consumers {
-		l.lanes[c.name] = newLane(l, c, limits[c.name])
+		l.lanes[c.key] = newLane(l, c, limits[c.key])
 		b.metrics.ZeroConsumer(l.work, c.name, c.EventTypes())
 		if c.cfg.Replayable {
 			r := c.replayer()
-			l.lanes[r.name] = newLane(l, r, 1)
+			l.lanes[r.key] = newLane(l, r, 1)
 		}
 	}
 	return l
@@ -82,7 +82,7 @@ const engineConns = 2
 func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 	limits, wanted := make(map[string]int, len(b.consumers)), 0
 	for _, c := range b.consumers {
-		limits[c.name] = c.cfg.Concurrency
+		limits[c.key] = c.cfg.Concurrency
 		wanted += c.cfg.Concurrency
 		if c.cfg.Replayable {
 			wanted++
@@ -96,8 +96,8 @@ func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 	if open == 0 || wanted <= free {
 		return limits, nil
 	}
-	for name, n := range limits {
-		limits[name] = max(n*free/wanted, 1)
+	for key, n := range limits {
+		limits[key] = max(n*free/wanted, 1)
 	}
 	if len(b.consumers) <= free {
 		b.logger.Info("consumers ask for more connections than the pool has; each gets its share", "wanted", wanted, "free", free, "maxOpenConns", open)
@@ -202,7 +202,7 @@ func (l *Lanes) free() {
 // them, from the first, the lane has taken: if it is full, behind or paused, the rest have to
 // wait in the consume log.
 func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
-	if l.lanes[c.name].isHalted() {
+	if l.lanes[c.key].isHalted() {
 		return 0
 	}
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
@@ -210,39 +210,29 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 		ds[i] = &all[i]
 		all[i] = delivery{env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
 	}
-	return l.lanes[c.name].push(ds)
+	return l.lanes[c.key].push(ds)
 }
 
 // Waiting is a condition, and its arguments, that holds when [Lanes.Retry] has something to do.
 func (l *Lanes) Waiting() (cond string, args []any) {
-	names, _ := l.names()
-	return l.bus.log.Due(names)
+	return l.bus.log.Due(l.keys())
 }
 
-// names are those under which deliveries of the lanes may wait, sorted, and whose they are.
-func (l *Lanes) names() (names []string, owner map[string]*lane) {
-	owner = make(map[string]*lane)
-	for _, ln := range l.lanes {
-		for _, n := range ln.c.names() {
-			owner[n] = ln
-		}
-	}
-	return slices.Sorted(maps.Keys(owner)), owner
-}
+// keys are those of the consumers, sorted.
+func (l *Lanes) keys() []string { return slices.Sorted(maps.Keys(l.lanes)) }
 
 // Retry lets every lane that has waiting deliveries due claim and run them.
 // It returns at once; the lanes go on until nothing is due any more.
 func (l *Lanes) Retry(ctx context.Context) error {
-	names, owner := l.names()
-	due, err := l.bus.log.DueConsumers(ctx, names)
+	due, err := l.bus.log.DueConsumers(ctx, l.keys())
 	if err != nil || len(due) == 0 {
 		return err
 	}
 	if err := l.host.Refresh(ctx); err != nil {
 		return err
 	}
-	for _, n := range due {
-		if ln := owner[n]; !ln.isHalted() {
+	for _, key := range due {
+		if ln := l.lanes[key]; !ln.isHalted() {
 			ln.refill()
 		}
 	}
@@ -297,16 +287,16 @@ func (l *Lanes) Drain(ctx context.Context) error {
 	return errDrained
 }
 
-// Broken lists, sorted, the consumers that are left alone for a while because what they call is away.
+// Broken lists, sorted, the keys of the consumers that are left alone for a while because what they call is away.
 func (l *Lanes) Broken() []string {
-	var names []string
-	for name, ln := range l.lanes {
+	var keys []string
+	for key, ln := range l.lanes {
 		if ln.isBroken() {
-			names = append(names, name)
+			keys = append(keys, key)
 		}
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(keys)
+	return keys
 }
 
 // Idle reports whether no lane has anything queued or running.

@@ -121,7 +121,7 @@ func mustHaveFunc(c *Consumer, verb string, isNil bool) {
 }
 
 func messageOf[E Event](c *Consumer, d *delivery) Message[E] {
-	return Message[E]{Envelope: *d.env, Payload: *d.payload.(*E), Consumer: c.name, Attempt: d.attempt, Replay: d.replay(), record: &d.record}
+	return Message[E]{Envelope: *d.env, Payload: *d.payload.(*E), Consumer: c.name, consumer: c.key, Attempt: d.attempt, Replay: d.replay(), record: &d.record}
 }
 
 // decode upcasts and decodes the payload of d. Its errors are permanent.

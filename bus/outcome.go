@@ -241,7 +241,7 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 	}
 	ln.line(ctx, slog.LevelError, d, "delivery is DEAD and waits for an operator", telemetry.Err, v.Error)
 	if ln.l.bus.onDead != nil {
-		ln.l.bus.onDead(ctx, DeadLetter{Envelope: *d.env, Consumer: ln.c.name, Attempts: d.attempt, Error: v.Error})
+		ln.l.bus.onDead(ctx, DeadLetter{Envelope: *d.env, Consumer: ln.c.name, Key: ln.c.key, Attempts: d.attempt, Error: v.Error})
 	}
 }
 
@@ -268,7 +268,7 @@ func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	if err := ln.l.bus.log.WakeNext(ctx, ln.l.bus.db, ln.c.names(), ended...); err != nil {
+	if err := ln.l.bus.log.WakeNext(ctx, ln.l.bus.db, []string{ln.c.key}, ended...); err != nil {
 		ln.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
 	}
 	ln.l.host.Ended(context.WithoutCancel(ctx), ids)

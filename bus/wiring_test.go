@@ -59,23 +59,31 @@ func TestWiringMistakesPanicWithTheirNames(t *testing.T) {
 		`"Wallet Consumer" is not a valid`: func(b *bus.Bus) { b.Consumer("Wallet Consumer", bus.ConsumerConfig{}) },
 		`"Wallet " is not a valid name`:    func(b *bus.Bus) { b.Consumer("Wallet ", bus.ConsumerConfig{}) },
 		"has 129 bytes, the limit is 128":  func(b *bus.Bus) { b.Consumer(strings.Repeat("x", 129), bus.ConsumerConfig{}) },
-		`"Wallet" collides with "Wallet"`: func(b *bus.Bus) {
+		`its name "Wallet" collides with the name "Wallet" of consumer "Wallet"`: func(b *bus.Bus) {
 			b.Consumer("Wallet", bus.ConsumerConfig{})
 			b.Consumer("Wallet", bus.ConsumerConfig{})
 		},
-		`"wallet" collides with "Wallet"`: func(b *bus.Bus) {
+		`its name "wallet" collides with the name "Wallet"`: func(b *bus.Bus) {
 			b.Consumer("Wallet", bus.ConsumerConfig{})
 			b.Consumer("wallet", bus.ConsumerConfig{})
 		},
-		`"OLD" collides with "Old"`: func(b *bus.Bus) {
-			b.Consumer("New", bus.ConsumerConfig{Aliases: []string{"Old"}})
+		`its name "OLD" collides with the Key "Old" of consumer "New"`: func(b *bus.Bus) {
+			b.Consumer("New", bus.ConsumerConfig{Key: "Old"})
 			b.Consumer("OLD", bus.ConsumerConfig{})
+		},
+		`its Key "old" collides with the name "Old" of consumer "Old"`: func(b *bus.Bus) {
+			b.Consumer("Old", bus.ConsumerConfig{Key: "Oldest"})
+			b.Consumer("New", bus.ConsumerConfig{Key: "old"})
+		},
+		`its Key "One" collides with the Key "One" of consumer "First"`: func(b *bus.Bus) {
+			b.Consumer("First", bus.ConsumerConfig{Key: "One"})
+			b.Consumer("Second", bus.ConsumerConfig{Key: "One"})
 		},
 		"Concurrency is -1":              func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Concurrency: -1}) },
 		"Batch is 501: the limit is 500": func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Batch: 501}) },
 		"Timeout is -1s":                 func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Timeout: -time.Second}) },
 		"OnDead is 7":                    func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{OnDead: 7}) },
-		`ConsumerConfig.Aliases "a b"`:   func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Aliases: []string{"a b"}}) },
+		`ConsumerConfig.Key "a b"`:       func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Key: "a b"}) },
 		"A has two handlers for order.paid": func(b *bus.Bus) {
 			c := b.Consumer("A", bus.ConsumerConfig{})
 			bus.On(c, handle[paid])

@@ -167,7 +167,7 @@ func (h *Harness) again() {
 	h.t.Helper()
 	for _, c := range h.Bus.Consumers() {
 		for _, eventType := range c.ExternalTypes() {
-			h.exec("DELETE FROM bc_event_consume_log WHERE outbox_id > ? AND consumer_name = ? AND event_type = ? AND status = 'SUCCESS'", h.first, c.Name(), eventType)
+			h.exec("DELETE FROM bc_event_consume_log WHERE outbox_id > ? AND consumer_name = ? AND event_type = ? AND status = 'SUCCESS'", h.first, c.Key(), eventType)
 		}
 	}
 	h.exec("UPDATE bc_outbox_event SET status = 'NEW', sent_at = NULL, lock_version = lock_version + 1 WHERE id > ? AND status = 'SENT'", h.first)

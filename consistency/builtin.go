@@ -69,7 +69,7 @@ func undelivered(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([
 			continue
 		}
 		found, err := texts(ctx, db, "SELECT e.event_id FROM bc_outbox_event e JOIN bc_consumer c ON c.name = ? LEFT JOIN bc_event_consume_log l ON l.consumer_name = c.name AND l.event_id = e.event_id "+
-			"WHERE e.status = 'SENT' AND e.event_type IN (?) AND e.created_at > c.registered_at AND e.created_at > "+d.After+" AND l.id IS NULL AND c.aliases = '[]' ORDER BY e.id DESC LIMIT ?", 1,
+			"WHERE e.status = 'SENT' AND e.event_type IN (?) AND e.created_at > c.registered_at AND e.created_at > "+d.After+" AND l.id IS NULL ORDER BY e.id DESC LIMIT ?", 1,
 			c[0], bun.List(types), -dialect.Micro(q.From), q.Limit)
 		if err != nil {
 			return nil, err

@@ -59,7 +59,7 @@ func (f *fake) finding() ops.Finding {
 func (f *fake) consumer() ops.Consumer {
 	s := f.text
 	return ops.Consumer{
-		Name: s, Types: []string{s}, Aliases: []string{s}, State: ops.Paused, PausedUntil: time.Now().Add(time.Hour), PausedBy: s, PauseReason: s, SeenAt: then(), Waiting: ops.Count{Count: 12_345}, Failed: ops.Count{Count: 3},
+		Name: s, Types: []string{s}, DisplayName: s, State: ops.Paused, PausedUntil: time.Now().Add(time.Hour), PausedBy: s, PauseReason: s, SeenAt: then(), Waiting: ops.Count{Count: 12_345}, Failed: ops.Count{Count: 3},
 		Dead: ops.Count{Count: ops.CountCap, More: true}, Oldest: time.Minute, LastSuccess: then(), LastError: s, LastErrorAt: then(),
 	}
 }

@@ -54,7 +54,7 @@ func (s Status) Done() bool { return s == Success || s == Skipped }
 
 // Delivery names one event on its way to one consumer.
 type Delivery struct {
-	Consumer      string
+	Consumer      string // its key
 	EventID       string
 	EventType     string
 	OutboxID      int64
@@ -67,7 +67,7 @@ type Delivery struct {
 // replaySuffix cannot be part of a consumer's name.
 const replaySuffix = "@replay"
 
-// ReplayName is the name under which the log keeps the replays of a consumer: deliveries that
+// ReplayName is the key under which the log keeps the replays of a consumer: deliveries that
 // operators have repeated although the consumer had succeeded with them.
 func ReplayName(consumer string) string { return consumer + replaySuffix }
 

@@ -15,11 +15,10 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-// Existing tells which of the events already have a row for the consumer,
-// under any of its names, and in which state.
-func (l *Log) Existing(ctx context.Context, idb bun.IDB, names, eventIDs []string) (map[string]Status, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT event_id, status FROM "+table+" WHERE consumer_name IN (?) AND event_id IN (?)",
-		bun.List(names), bun.List(eventIDs))
+// Existing tells which of the events already have a row for the consumer, and in which state.
+func (l *Log) Existing(ctx context.Context, idb bun.IDB, consumer string, eventIDs []string) (map[string]Status, error) {
+	rows, err := idb.QueryContext(ctx, "SELECT event_id, status FROM "+table+" WHERE consumer_name = ? AND event_id IN (?)",
+		consumer, bun.List(eventIDs))
 	if err != nil {
 		return nil, fmt.Errorf("consume log: look up deliveries: %w", err)
 	}
@@ -30,9 +29,7 @@ func (l *Log) Existing(ctx context.Context, idb bun.IDB, names, eventIDs []strin
 		if err := rows.Scan(&id, &status); err != nil {
 			return nil, fmt.Errorf("consume log: look up deliveries: %w", err)
 		}
-		if s := Status(status); found[id] != Success {
-			found[id] = s
-		}
+		found[id] = Status(status)
 	}
 	return found, rows.Err()
 }

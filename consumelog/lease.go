@@ -34,7 +34,7 @@ func (d Leased) pair() dialect.Pair { return dialect.Pair{ID: d.ID, Version: d.V
 
 // ClaimQuery says whose waiting deliveries to lease.
 type ClaimQuery struct {
-	Gate  Gate          // names, order and owner
+	Gate  Gate          // consumer, order and owner
 	Types []string      // the event types that can be run here
 	Lease time.Duration // how long the lease lasts unless it is renewed
 	Limit int           // at most so many
@@ -67,7 +67,7 @@ func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
 		return err
 	})
 	if err != nil {
-		return claimed, fmt.Errorf("consume log: claim deliveries of %s: %w", q.Gate.Names[0], err)
+		return claimed, fmt.Errorf("consume log: claim deliveries of %s: %w", q.Gate.Consumer, err)
 	}
 	return claimed, nil
 }
@@ -76,22 +76,20 @@ func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
 // the many that succeed at once cost nothing there. SQLite has to be told in these very words.
 const inDueIndex = " AND status <> 'SUCCESS'"
 
-// due selects and locks candidates, one status and one name a statement, so that
+// due selects and locks candidates, one status a statement, so that
 // each is a walk along idx_consumer_due that needs no sorting.
 func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error) {
 	var out []Leased
-	for _, name := range q.Gate.Names {
-		for _, status := range []Status{Failed, Pending, Processing} {
-			if len(out) >= q.Limit {
-				return out, nil
-			}
-			found, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.Now+" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
-				name, string(status), q.Types, q.Limit-len(out))
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, found...)
+	for _, status := range []Status{Failed, Pending, Processing} {
+		if len(out) >= q.Limit {
+			return out, nil
 		}
+		found, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.Now+" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
+			q.Gate.Consumer, string(status), q.Types, q.Limit-len(out))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
 	}
 	return out, nil
 }

@@ -12,8 +12,8 @@ import (
 
 // Gate is the question whether a consumer may run an event now.
 type Gate struct {
-	// Names are the consumer's name and its aliases.
-	Names []string
+	// Consumer is the consumer's key.
+	Consumer string
 	// Types are the event types the consumer handles, here or anywhere else.
 	Types []string
 	// Ordered consumers wait for every earlier event of the aggregate.
@@ -141,14 +141,14 @@ func (l *Log) blocked(g Gate) (string, []any) {
 		WHERE ` + l.d.Siblings("p", "e") + ` AND p.id < e.id AND p.event_type IN (?)
 		AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > ` + l.d.Now + `)
 		AND ` + unfinished + ` FROM ` + table + ` l
-			WHERE l.consumer_name IN (?) AND l.event_id = p.event_id)) THEN 1 ELSE 0 END`, append(args, g.Names)
+			WHERE l.consumer_name = ? AND l.event_id = p.event_id)) THEN 1 ELSE 0 END`, append(args, g.Consumer)
 }
 
 // WakeNext makes the waiting deliveries of later events of the same aggregates due at once,
 // after the given ones have got out of their way.
-func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, ended ...Delivery) error {
+func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, consumers []string, ended ...Delivery) error {
 	for chunk := range slices.Chunk(ended, dialect.MostIDs) {
-		waiting, err := l.waitingBehind(ctx, idb, names, chunk)
+		waiting, err := l.waitingBehind(ctx, idb, consumers, chunk)
 		if err != nil {
 			return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
 		}
@@ -162,9 +162,9 @@ func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, names []string, ended .
 	return nil
 }
 
-func (l *Log) waitingBehind(ctx context.Context, idb bun.IDB, names []string, ended []Delivery) (waiting []dialect.Pair, err error) {
+func (l *Log) waitingBehind(ctx context.Context, idb bun.IDB, consumers []string, ended []Delivery) (waiting []dialect.Pair, err error) {
 	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Keyed(eventTable)+l.d.Open(eventTable, "n", "e", "n.id > e.id")+
-		l.d.Join(table+" AS l", "l", "l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now)+" WHERE e.id IN (?) ORDER BY l.id LIMIT 500", names, outboxIDs(ended))
+		l.d.Join(table+" AS l", "l", "l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now)+" WHERE e.id IN (?) ORDER BY l.id LIMIT 500", consumers, outboxIDs(ended))
 	if err != nil {
 		return nil, err
 	}

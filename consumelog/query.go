@@ -63,12 +63,12 @@ type Lag struct {
 	Dead    int64         // deliveries that wait for an operator
 }
 
-// Lag measures the retry queue of a consumer, under all of its names.
-func (l *Log) Lag(ctx context.Context, names ...string) (Lag, error) {
+// Lag measures the retry queue of a consumer, by its key.
+func (l *Log) Lag(ctx context.Context, consumer string) (Lag, error) {
 	var lag Lag
 	var oldest int64
-	err := l.db.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MAX("+l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+"), 0), (SELECT COUNT(*) FROM "+table+" WHERE consumer_name IN (?) AND status = 'DEAD'"+inDueIndex+") FROM "+table+
-		" WHERE consumer_name IN (?) AND status IN ('PENDING', 'FAILED', 'PROCESSING')"+inDueIndex, bun.List(names), bun.List(names)).Scan(&lag.Waiting, &oldest, &lag.Dead)
+	err := l.db.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MAX("+l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+"), 0), (SELECT COUNT(*) FROM "+table+" WHERE consumer_name = ? AND status = 'DEAD'"+inDueIndex+") FROM "+table+
+		" WHERE consumer_name = ? AND status IN ('PENDING', 'FAILED', 'PROCESSING')"+inDueIndex, consumer, consumer).Scan(&lag.Waiting, &oldest, &lag.Dead)
 	if err != nil {
 		return Lag{}, fmt.Errorf("consume log: measure the lag: %w", err)
 	}

@@ -123,7 +123,7 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 	seen := make(map[string]string)
 	for _, n := range names {
 		if other, ok := seen[strings.ToLower(n)]; ok {
-			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case", "rename one, with its old name among ConsumerConfig.Aliases",
+			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case", "give one another ConsumerConfig.Key while nothing waits for it, and retire the old one",
 				values{"one": strconv.Quote(other), "other": strconv.Quote(n)})...)
 		}
 		seen[strings.ToLower(n)] = n

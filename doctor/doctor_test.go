@@ -158,7 +158,7 @@ func TestFindingsHaveTheirValuesByName(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, r, doctor.Finding{
 		Check: "consumer names", Level: doctor.Fail, Rule: "consumers_alike", Says: `the consumers "Wallet" and "wallet" differ only by case`,
-		Remedy: "rename one, with its old name among ConsumerConfig.Aliases", Args: map[string]string{"one": `"Wallet"`, "other": `"wallet"`},
+		Remedy: "give one another ConsumerConfig.Key while nothing waits for it, and retire the old one", Args: map[string]string{"one": `"Wallet"`, "other": `"wallet"`},
 	})
 	require.Contains(t, r, doctor.Finding{
 		Check: "delivery states", Level: doctor.Warn, Rule: "delivery_status", Says: `deliveries of {one} have the status ["{consumer}"], which nobody works on`,

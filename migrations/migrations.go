@@ -213,6 +213,11 @@ func readApplied(ctx context.Context, idb bun.IDB, d dialect.Dialect) (map[int]M
 // run executes the statements of one file. MySQL commits each of them by itself, so the
 // version row comes last and every statement can be repeated.
 func run(ctx context.Context, conn bun.Conn, d dialect.Dialect, m Migration) error {
+	if check := checks[m.Version]; check != nil {
+		if err := check(ctx, conn, d); err != nil {
+			return fmt.Errorf("migrations: %s/%s: %w", d.Name, m.file(), err)
+		}
+	}
 	for i, stmt := range statements(m.sql) {
 		if _, err := conn.ExecContext(ctx, stmt); err != nil {
 			return fmt.Errorf("migrations: %s/%s, statement %d (%s): %w", d.Name, m.file(), i+1, head(stmt), err)

@@ -131,7 +131,7 @@ func (o *Ops) consumers(ctx context.Context) ([]Consumer, error) {
 	out := make([]Consumer, 0, len(k.consumers))
 	for _, r := range k.consumers {
 		c := Consumer{
-			Name: r.name, Types: append([]string{}, r.types...), Aliases: r.aliases, State: k.state(r), SeenAt: r.seenAt, Replayable: r.replayable,
+			Name: r.name, DisplayName: r.displayName, Types: append([]string{}, r.types...), State: k.state(r), SeenAt: r.seenAt, Replayable: r.replayable,
 			PausedBy: r.pausedBy, PauseReason: r.pauseReason,
 		}
 		if r.paused && !forever(k.at, r.pausedUntil) {
@@ -140,7 +140,7 @@ func (o *Ops) consumers(ctx context.Context) ([]Consumer, error) {
 		if !r.paused {
 			c.PausedBy, c.PauseReason = "", ""
 		}
-		for _, name := range append([]string{r.name, consumelog.ReplayName(r.name)}, r.aliases...) {
+		for _, name := range []string{r.name, consumelog.ReplayName(r.name)} {
 			c.add(queues[name])
 			delete(queues, name)
 		}

@@ -106,8 +106,8 @@ func (o *Ops) group(ctx context.Context, groups map[string]*DeadGroup, consumer 
 	return err
 }
 
-// consumerNames lists every name under which deliveries may wait: consumers, their former names and
-// their replays, and consumers that nobody announces any more, by jumping from name to name in the
+// consumerNames lists every name under which deliveries may wait: consumers and their replays, and
+// consumers that nobody announces any more, by jumping from name to name in the
 // index.
 func (o *Ops) consumerNames(ctx context.Context) ([]string, error) {
 	return share(ctx, o.access, "names", nil, func(ctx context.Context) ([]string, error) {

@@ -164,7 +164,7 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			},
 		},
 		"unregistered": {
-			RuleUnregistered, "order.paid of ORDER 7 waits for Purse, which no instance runs (no instance has ever announced it).", "Aliases",
+			RuleUnregistered, "order.paid of ORDER 7 waits for Purse, which no instance runs (no instance has ever announced it).", "ConsumerConfig.Key",
 			func(_ *tracer, _ *Event, d *Delivery) { d.Consumer = "Purse" },
 			func(*tracer, *Event, *Delivery) {},
 		},

@@ -66,7 +66,7 @@ func consumerHealth(v Overview, s State) (Finding, bool) {
 		switch s {
 		case Unregistered:
 			return fired(RuleUnregistered, Bad, Event{}, c.Name, one(waits, "{n} delivery waits for {consumer}, which no instance runs, for {oldest}.", "{n} deliveries wait for {consumer}, which no instance runs; the oldest for {oldest}."),
-				"Start an instance that has the consumer, or name it in Aliases of its successor.", args), true
+				"Start an instance that has the consumer, or retire it. If it was renamed, give its successor this name as ConsumerConfig.Key.", args), true
 		case CircuitOpen:
 			return fired(RuleCircuit, Warn, Event{}, c.Name, one(waits, "{n} delivery waits because what {consumer} calls is away.", "{n} deliveries wait because what {consumer} calls is away."), "Bring it back: the consumer tries again by itself.", args), true
 		case Paused:

@@ -47,9 +47,9 @@ const (
 
 // Consumer is one consumer in the whole deployment.
 type Consumer struct {
-	Name        string        `json:"name"`
+	Name        string        `json:"name"`                  // its durable key
+	DisplayName string        `json:"displayName,omitempty"` // what logs and metrics call it, if that is not its key
 	Types       []string      `json:"types"`
-	Aliases     []string      `json:"aliases,omitempty"`
 	State       State         `json:"state"`
 	PausedUntil time.Time     `json:"pausedUntil,omitzero"` // zero: until it is resumed
 	PausedBy    string        `json:"pausedBy,omitempty"`

@@ -23,13 +23,15 @@ const (
 
 // registration is a consumer that some instance has announced.
 type registration struct {
-	name, pausedBy, pauseReason string
-	types, aliases              []string
-	replayable                  bool
-	paused                      bool
-	pausedUntil                 time.Time
-	registeredAt, seenAt        time.Time
-	age                         time.Duration // since it was last announced
+	name                  string // its key
+	displayName           string // empty if that is its key
+	pausedBy, pauseReason string
+	types                 []string
+	replayable            bool
+	paused                bool
+	pausedUntil           time.Time
+	registeredAt, seenAt  time.Time
+	age                   time.Duration // since it was last announced
 }
 
 // known is the registry at a moment.
@@ -51,14 +53,13 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 	var now int64
 	err := o.rows(ctx, func(rows *sql.Rows) error {
 		var r registration
-		var types, aliases, typ string
+		var types, typ string
 		var until, registered, seen, typeSeen int64
-		if err := rows.Scan(&now, &r.name, &types, &aliases, &r.replayable, &r.paused, &until, &r.pausedBy, &r.pauseReason, &registered, &seen, &typ, &typeSeen); err != nil {
+		if err := rows.Scan(&now, &r.name, &r.displayName, &types, &r.replayable, &r.paused, &until, &r.pausedBy, &r.pauseReason, &registered, &seen, &typ, &typeSeen); err != nil {
 			return err
 		}
 		if byName[r.name] == nil {
 			_ = json.Unmarshal([]byte(types), &r.types)
-			_ = json.Unmarshal([]byte(aliases), &r.aliases)
 			r.pausedUntil, r.registeredAt, r.seenAt = instant(until), instant(registered), instant(seen)
 			r.age = time.Duration(now-seen) * time.Microsecond
 			byName[r.name] = &r
@@ -68,7 +69,7 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 			reg.types = append(reg.types, typ)
 		}
 		return nil
-	}, "SELECT "+o.d.Micros(o.d.Now)+", c.name, c.event_types, c.aliases, c.replayable, CASE WHEN c.paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.paused_until")+", 0), "+
+	}, "SELECT "+o.d.Micros(o.d.Now)+", c.name, CASE WHEN c.display_name = c.name THEN '' ELSE c.display_name END, c.event_types, c.replayable, CASE WHEN c.paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.paused_until")+", 0), "+
 		"COALESCE(c.paused_by, ''), COALESCE(c.pause_reason, ''), "+o.d.Micros("c.registered_at")+", "+o.d.Micros("c.seen_at")+", COALESCE(t.event_type, ''), COALESCE("+o.d.Micros("t.seen_at")+", 0) "+
 		"FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name, t.event_type")
 	if err != nil {
@@ -98,7 +99,7 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 	return k, nil
 }
 
-// find returns the registration of a name, an alias or a replay.
+// find returns the registration of a key, a name or a replay.
 func (k known) find(name string) (registration, bool) {
 	name = consumelog.ReplayOf(name)
 	for _, r := range k.consumers {
@@ -107,7 +108,7 @@ func (k known) find(name string) (registration, bool) {
 		}
 	}
 	for _, r := range k.consumers {
-		if slices.Contains(r.aliases, name) {
+		if r.displayName == name {
 			return r, true
 		}
 	}
@@ -124,20 +125,15 @@ func (k known) has(name string) bool {
 func (k known) expected(e Event) []Delivery {
 	var out []Delivery
 	for _, r := range k.consumers {
-		if r.age >= expectedFor || !slices.Contains(r.types, e.EventType) || k.renamed(r) {
+		if r.age >= expectedFor || !slices.Contains(r.types, e.EventType) {
 			continue
 		}
-		there := slices.ContainsFunc(e.Deliveries, func(d Delivery) bool { return d.Consumer == r.name || slices.Contains(r.aliases, d.Consumer) })
+		there := slices.ContainsFunc(e.Deliveries, func(d Delivery) bool { return d.Consumer == r.name })
 		if !there {
 			out = append(out, Delivery{Consumer: r.name, Registered: true})
 		}
 	}
 	return out
-}
-
-// renamed reports whether a newer release has the consumer under another name.
-func (k known) renamed(r registration) bool {
-	return slices.ContainsFunc(k.consumers, func(heir registration) bool { return heir.name != r.name && slices.Contains(heir.aliases, r.name) })
 }
 
 // state tells what a consumer does.

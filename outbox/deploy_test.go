@@ -177,7 +177,7 @@ func TestRenamedConsumerGoesOnWhereItsOldNameStopped(t *testing.T) {
 		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1, consumelog.Failed: 1}, old.deliveries())
 
 		fresh := newFixture(t, db)
-		fresh.counting("Wallet", bus.ConsumerConfig{Aliases: []string{"WalletConsumer"}})
+		fresh.counting("Wallet", bus.ConsumerConfig{Key: "WalletConsumer"})
 		fresh.exec("UPDATE bc_outbox_event SET status = 'NEW' WHERE aggregate_id = 'done'") // delivered again, by an operator say
 		fresh.hurry()
 		fresh.once()

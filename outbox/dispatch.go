@@ -53,7 +53,7 @@ func (s *session) route(f *flight, all []registration) {
 	f.needed = make([]string, 0, len(s.consumers))
 	for _, c := range s.consumers {
 		if c.Handles(f.row.Type) {
-			f.needed = append(f.needed, c.Name())
+			f.needed = append(f.needed, c.Key())
 			local++
 		}
 	}
@@ -84,7 +84,7 @@ func (s *session) offer(c *bus.Consumer, flights []*flight) {
 		taken = s.lanes.Offer(c, events)
 	}
 	for _, f := range append(alone, wanted[taken:]...) {
-		f.wait(c.Name())
+		f.wait(c.Key())
 		f.open.Add(-1) // never the last one: the dispatch itself is still open
 	}
 }

@@ -63,7 +63,7 @@ func (s *session) measure(ctx context.Context, set func(name string, v float64, 
 	set(gaugeOldest, b.Oldest.Seconds())
 	set(gaugeDead, float64(b.Dead))
 	for _, c := range s.consumers {
-		lag, err := s.p.ob.log.Lag(ctx, append([]string{c.Name()}, c.Aliases()...)...)
+		lag, err := s.p.ob.log.Lag(ctx, c.Key())
 		if err != nil {
 			return err
 		}

@@ -106,9 +106,12 @@ func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Inte
 	if c.deliver && len(events) == 0 {
 		return fmt.Errorf("the event has no row (any more), there is nothing to deliver: %w", ErrNotFound)
 	}
-	names := iv.Consumers
+	names, err := o.keysOf(ctx, tx, iv.Consumers)
+	if err != nil {
+		return err
+	}
 	if iv.Action == ActionReplay {
-		if names, err = o.prepareReplay(ctx, tx, events[0], iv.Consumers[0]); err != nil {
+		if names, err = o.prepareReplay(ctx, tx, events[0], names[0]); err != nil {
 			return err
 		}
 	}
@@ -168,7 +171,7 @@ func (o *Outbox) prepareReplay(ctx context.Context, tx bun.Tx, e locked, consume
 	if e.status != StatusSent && e.status != StatusFailed && e.status != StatusDead {
 		return nil, fmt.Errorf("the event is %s and not delivered yet: %w", e.status, ErrNotFound)
 	}
-	done, err := o.log.Existing(ctx, tx, []string{consumer}, []string{e.eventID})
+	done, err := o.log.Existing(ctx, tx, consumer, []string{e.eventID})
 	if err != nil {
 		return nil, err
 	}

@@ -96,23 +96,44 @@ func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer, set 
 		query = "DELETE FROM bc_consumer WHERE name = ?"
 	}
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		keys, err := o.keysOf(ctx, tx, []string{consumer})
+		if err != nil {
+			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
+		}
 		var n int
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_consumer WHERE name = ?", consumer).Scan(&n); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_consumer WHERE name = ?", keys[0]).Scan(&n); err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
 		if n == 0 {
-			return fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer of that name: %w", action, consumer, ErrNotFound)
+			return fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer of that name or key: %w", action, consumer, ErrNotFound)
 		}
-		if _, err := tx.ExecContext(ctx, query, append(args, consumer)...); err != nil {
+		if _, err := tx.ExecContext(ctx, query, append(args, keys[0])...); err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
 		if set == "" {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name = ?", consumer); err != nil {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name = ?", keys[0]); err != nil {
 				return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 			}
 		}
-		return o.audit(ctx, tx, op, action, consumer, "")
+		return o.audit(ctx, tx, op, action, keys[0], "")
 	})
+}
+
+// keysOf are the keys of consumers that an operator names by key or by name. What the registry does not
+// know is a key: deliveries may wait for it all the same. Replays of a consumer are named like the consumer.
+func (o *Outbox) keysOf(ctx context.Context, idb bun.IDB, consumers []string) ([]string, error) {
+	keys := make([]string, len(consumers))
+	for i, consumer := range consumers {
+		keys[i] = consumer
+		known, err := o.strings(ctx, idb, "SELECT name FROM bc_consumer WHERE name = ? OR display_name = ? ORDER BY CASE WHEN name = ? THEN 0 ELSE 1 END, seen_at DESC LIMIT 1", consumer, consumer, consumer)
+		if err != nil {
+			return nil, fmt.Errorf("look up the key of consumer %s: %w", consumer, err)
+		}
+		if len(known) > 0 {
+			keys[i] = known[0]
+		}
+	}
+	return keys, nil
 }
 
 func (o *Outbox) audit(ctx context.Context, tx bun.Tx, op Operation, action, target, details string) error {

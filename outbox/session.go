@@ -17,7 +17,6 @@ type session struct {
 	p         *Publisher
 	lanes     *bus.Lanes
 	consumers []*bus.Consumer
-	aliases   map[string][]string
 	size      int // of the next claim
 	most      int // flights there may be: what is in the lanes, and what waits to be settled
 
@@ -27,7 +26,7 @@ type session struct {
 	later    bool              // some of them not before a while, of which a timer tells
 	deferred []*flight         // with deliveries that are to wait in the log
 	paused   map[string]bool
-	types    map[string][]string // that any instance takes, by consumer
+	types    map[string][]string // that any instance takes, by consumer key
 
 	landing        chan struct{} // something has landed
 	deferring      chan struct{} // something is deferred
@@ -52,13 +51,10 @@ type session struct {
 
 func (p *Publisher) open() *session {
 	s := &session{
-		p: p, consumers: p.bus.Consumers(), aliases: make(map[string][]string),
+		p: p, consumers: p.bus.Consumers(),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
 		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
 		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize,
-	}
-	for _, c := range s.consumers {
-		s.aliases[c.Name()] = c.Aliases()
 	}
 	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused, Types: s.typesOf})
 	s.most = s.lanes.Most() + settleBatch
@@ -129,11 +125,11 @@ func (s *session) learn(all []registration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range all {
-		s.paused[r.name] = r.paused
+		s.paused[r.key] = r.paused
 	}
 	s.types = make(map[string][]string, len(s.consumers))
 	for _, c := range s.consumers {
-		s.types[c.Name()] = typesOf(all, c)
+		s.types[c.Key()] = typesOf(all, c)
 	}
 }
 

@@ -115,7 +115,7 @@ type ending struct {
 
 // endingOf follows from the states of the deliveries that needed a look.
 func (s *session) endingOf(f *flight, states map[string]consumelog.Status) ending {
-	e := ending{status: statusOf(states, s.missing(f, states))}
+	e := ending{status: statusOf(states, missing(f, states))}
 	switch {
 	case e.status == StatusNew && s.draining.Load():
 	case e.status == StatusNew:
@@ -150,13 +150,10 @@ func statusOf(states map[string]consumelog.Status, missing bool) Status {
 	return StatusSent
 }
 
-// missing reports whether a consumer that must get the event has no row, under any of its names.
-func (s *session) missing(f *flight, states map[string]consumelog.Status) bool {
-	for _, name := range f.uncertain() {
-		if _, ok := states[name]; ok {
-			continue
-		}
-		if !slices.ContainsFunc(s.aliases[name], func(a string) bool { _, ok := states[a]; return ok }) {
+// missing reports whether a consumer that must get the event has no row.
+func missing(f *flight, states map[string]consumelog.Status) bool {
+	for _, key := range f.uncertain() {
+		if _, ok := states[key]; !ok {
 			return true
 		}
 	}

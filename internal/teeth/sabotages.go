@@ -59,6 +59,16 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "HoldsUpNoRenewal", nil,
 		},
 		{
+			"the log knows a consumer by its name", "bus/delivery.go",
+			"Consumer: c.key, EventID", "Consumer: c.name, EventID",
+			engine, "RenamedConsumer|RollingRename", nil,
+		},
+		{
+			"tables are migrated in the middle of a rename", "migrations/former.go",
+			"ok && apart.Abs() < sinceRenaming", "ok && apart.Abs() < 0",
+			"./migrations", "BothNames", nil,
+		},
+		{
 			"the log does not keep the order of an aggregate", "consumelog/direct.go",
 			"\" ORDER BY e.id\"", "\" ORDER BY e.id DESC\"",
 			engine, "LogKeepsTheOrder", nil,
@@ -199,12 +209,12 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an older release trusts its own list of types", "outbox/registry.go",
-			"return c.Handles(eventType) && r.is(namesOf(c))", "return r.is(namesOf(c))",
+			"return c.Handles(eventType) && r.key == c.Key()", "return r.key == c.Key()",
 			engine, "RollingDeploy", nil,
 		},
 		{
 			"the order gate asks only about types of this release", "bus/lane.go",
-			"len(known(ln.c.name)) > 0", "len(known(ln.c.name)) > 1000",
+			"len(known(ln.c.key)) > 0", "len(known(ln.c.key)) > 1000",
 			engine, "RollingDeploy", nil,
 		},
 		{
@@ -294,7 +304,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a paused consumer goes on", "bus/circuit.go",
-			"|| ln.l.host.Paused(ln.c.name)", "|| (ln.l.host.Paused(ln.c.name) && false)",
+			"|| ln.l.host.Paused(ln.c.key)", "|| (ln.l.host.Paused(ln.c.key) && false)",
 			engine, "Paused", nil,
 		},
 		{

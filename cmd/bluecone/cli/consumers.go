@@ -38,12 +38,16 @@ func consumersView(all []ops.Consumer) view {
 		if c.State == ops.Paused && c.PausedUntil.IsZero() {
 			until = "until resumed"
 		}
-		v.add(c.Name, c.State, c.Waiting, c.Failed, c.Dead, c.Oldest, c.LastSuccess, until, c.PausedBy, c.Types, c.LastError)
+		name := c.Name
+		if c.DisplayName != "" {
+			name += " (" + c.DisplayName + ")"
+		}
+		v.add(name, c.State, c.Waiting, c.Failed, c.Dead, c.Oldest, c.LastSuccess, until, c.PausedBy, c.Types, c.LastError)
 	}
 	return v
 }
 
-// consumer finds one by its name.
+// consumer finds one by its key or its name.
 func (c *call) consumer(ctx context.Context, name string) (ops.Consumer, error) {
 	all, err := c.Ops.Consumers(ctx)
 	if err != nil {
@@ -51,7 +55,7 @@ func (c *call) consumer(ctx context.Context, name string) (ops.Consumer, error) 
 	}
 	known := make([]string, len(all))
 	for i, one := range all {
-		if one.Name == name {
+		if one.Name == name || one.DisplayName == name { // no name is another's key
 			return one, nil
 		}
 		known[i] = one.Name
