@@ -26,10 +26,15 @@ test-short: ## the same on SQLite only, without the long ones
 	go test -short ./...
 	cd cmd/bluecone && go test -short ./...
 
-soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED
+soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED; PROFILE=restarts: two that are killed
+ifeq ($(PROFILE),restarts)
+	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_RESTARTS=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) \
+	go test -count=1 -v -timeout 4h -parallel 1 -run '^TestTwoInstancesThatSaveInTurnAndAreKilledKeepTheOrder$$' ./internal/restart
+else
 	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_SOAK=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) BLUECONE_TEST_SEED=$(SEED) \
 	BLUECONE_TEST_FREEZE=1m BLUECONE_TEST_SOAK_WRITE=$(CURDIR)/docs/reliability.md \
 	go test -count=1 -v -timeout 4h -run '^TestSoak_ThreeInstances$$|^TestInstancesOutliveTheirDatabase$$' ./demo/bluecone
+endif
 
 test-crash: packages ## kill, freeze and cut off a process at every point of its life, on MariaDB and PostgreSQL
 	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_CRASH=all BLUECONE_TEST_REPORT=$(CURDIR)/docs/reliability.md go test -count=1 -v -parallel 8 -timeout 1h -run TestEveryPointSurvives ./internal/crash

@@ -299,13 +299,14 @@ func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 	return aside, nil
 }
 
-// readBack decides an unknown COMMIT: whether it happened is in the consume log. If not,
-// running again is safe: the unique key stops it until a COMMIT still under way is over.
+// readBack decides an unknown COMMIT: whether it happened is in the consume log. One row does not tell: if the lease of
+// its event has run out, another instance may have written it. If the COMMIT did not happen, running again is safe: the
+// unique key stops it until a COMMIT still under way is over.
 func (ln *lane) readBack(ctx context.Context, ds []*delivery, commitErr error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for try := 1; ; try++ {
-		there, err := ln.l.bus.log.Marked(ctx, ln.l.bus.db, ln.c.key, ds[0].env.ID)
+		there, err := ln.l.bus.log.Marked(ctx, ln.l.bus.db, ln.c.key, eventIDs(ds))
 		switch {
 		case err == nil && there:
 			return nil

@@ -152,15 +152,15 @@ func (l *Log) Annotate(ctx context.Context, tx bun.Tx, consumer string, notes []
 	return nil
 }
 
-// Marked reports whether the delivery has a SUCCESS row.
-func (l *Log) Marked(ctx context.Context, idb bun.IDB, consumer, eventID string) (bool, error) {
+// Marked reports whether the deliveries of all the events have SUCCESS rows.
+func (l *Log) Marked(ctx context.Context, idb bun.IDB, consumer string, eventIDs []string) (bool, error) {
 	var n int
-	err := idb.QueryRowContext(ctx, "SELECT "+countSuccess+" FROM "+table+" WHERE consumer_name = ? AND event_id = ?",
-		consumer, eventID).Scan(&n)
+	err := idb.QueryRowContext(ctx, "SELECT "+countSuccess+" FROM "+table+" WHERE consumer_name = ? AND event_id IN (?)",
+		consumer, bun.List(eventIDs)).Scan(&n)
 	if err != nil {
-		return false, fmt.Errorf("consume log: verify delivery: %w", err)
+		return false, fmt.Errorf("consume log: verify deliveries: %w", err)
 	}
-	return n == 1, nil
+	return n == len(eventIDs), nil
 }
 
 // countSuccess stands outside the WHERE: inside, PostgreSQL without statistics would choose the

@@ -19,7 +19,9 @@ const (
 	pure   = "./bus"
 )
 
-func sabotages() []sabotage { return slices.Concat(ofTheEngine(), ofTheJobs(), ofOperations()) }
+func sabotages() []sabotage {
+	return slices.Concat(ofTheEngine(), ofUnknownCommits(), ofTheJobs(), ofOperations())
+}
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
 	return []sabotage{
@@ -27,16 +29,6 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"the transaction commits although a deadlock was swallowed", "internal/dialect/errors.go",
 			"return c == TxRetry || c == Conn || c == Unavailable", "return c == Conn || c == Unavailable",
 			engine, "Swallowed", nil,
-		},
-		{
-			"an error of COMMIT is taken for a failure", "bus/deliver.go",
-			"return nil, ln.readBack(ctx, ds, err)", "return nil, err",
-			engine, "UnknownCommit", nil,
-		},
-		{
-			"a claim of deliveries whose COMMIT is unknown is forgotten", "consumelog/lease.go",
-			"return claimed, fmt.Errorf(", "return nil, fmt.Errorf(",
-			engine, "LeasesLeftByTrouble", nil,
 		},
 		{
 			"what trouble has left leased is not given back", "outbox/orphan.go",

@@ -1,0 +1,22 @@
+package main
+
+// ofUnknownCommits are the sabotages of what follows an error of COMMIT.
+func ofUnknownCommits() []sabotage {
+	return []sabotage{
+		{
+			"an error of COMMIT is taken for a failure", "bus/deliver.go",
+			"return nil, ln.readBack(ctx, ds, err)", "return nil, err",
+			engine, "UnknownCommit", nil,
+		},
+		{
+			"an unknown COMMIT of a batch is read back for its first event only", "bus/deliver.go",
+			"ln.c.key, eventIDs(ds))", "ln.c.key, eventIDs(ds)[:1])",
+			engine, "UnknownCommitOfABatch", nil,
+		},
+		{
+			"a claim of deliveries whose COMMIT is unknown is forgotten", "consumelog/lease.go",
+			"return claimed, fmt.Errorf(", "return nil, fmt.Errorf(",
+			engine, "LeasesLeftByTrouble", nil,
+		},
+	}
+}
