@@ -17,7 +17,8 @@ demo: ## the demo: ten scenarios on an embedded database (go run ./demo/bluecone
 
 test: packages ## all tests on MariaDB, PostgreSQL and SQLite, with the race detector
 	go test $(RACE) -count=1 -parallel 4 -timeout 20m ./... # tests wait for servers more than they compute
-	go test -count=1 -run 'Simulated|Rule' ./internal/simulation ./internal/model # one goroutine each, and much to compute: without -race
+	go test -count=1 -run Simulated ./internal/simulation # one goroutine, and much to compute: without -race
+	go test -count=1 ./internal/model # likewise
 	cd console/browser && go test -count=1 -timeout 20m ./...
 	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 20m ./... # it mostly waits for processes
 	cd bench && go vet . && go test -count=1 .

@@ -1,0 +1,70 @@
+package model
+
+// Rules are the rules of the engine; the zero value has all of them switched off.
+type Rules struct {
+	// UnderLock: the status of an event is computed and written under the lock of its row, by
+	// settling, roll-up and operators alike.
+	UnderLock bool
+	// Sweep: FAILED events none of whose deliveries waits are recomputed every now and then.
+	Sweep bool
+	// Question is what a delivery asks about the events before it.
+	Question Question
+	// LastLook: before COMMIT, a delivery looks again whether its event is leased by it.
+	LastLook bool
+	// ParkedInHand: an event that is parked for want of a consumer is in hand for those who ask.
+	ParkedInHand bool
+	// ParkedLetsPass: a parked event keeps no later one from being claimed.
+	ParkedLetsPass bool
+	// CarefulShortcut: a delivery skips the question only if its claim found nothing else of the
+	// aggregate open, and left nothing before it to another release or to the log.
+	CarefulShortcut bool
+	// TellsThoseBehind: a delivery that does not succeed makes those behind it in its lane ask.
+	TellsThoseBehind bool
+	// LaterInHand: an event that was not in hand before, or was given back, waits while any instance
+	// has a later one in hand, even the one that claims: its delivery may go to another one by the log.
+	LaterInHand bool
+	// RunningElsewhere: a delivery waits while another instance runs one of its aggregate to its consumer.
+	RunningElsewhere bool
+	// VersionsWait: a schema version newer than the code is left to instances that know it.
+	VersionsWait bool
+	// DurableKey: the log is kept under the key that a consumer has for life, and not under its name.
+	DurableKey bool
+	// TenantInKey: the aggregate is tenant, type and id.
+	TenantInKey bool
+	// RetentionLocks: retention locks an event before it removes the event's deliveries.
+	RetentionLocks bool
+	// RegistrationStays: a registration ends by an operator only.
+	RegistrationStays bool
+
+	// CountedByOutcome: an attempt is counted when it ends, and not when the delivery is claimed.
+	CountedByOutcome bool
+	// CountedFirst: what a dead process may have started is counted by a commit before its handler starts.
+	CountedFirst bool
+	// RunsAlone: what a dead process may have started runs alone.
+	RunsAlone bool
+}
+
+// All has every rule switched on: the engine as it is.
+func All() Rules {
+	return Rules{
+		UnderLock: true, Sweep: true, Question: Split, LastLook: true, ParkedInHand: true, ParkedLetsPass: true,
+		CarefulShortcut: true, TellsThoseBehind: true, LaterInHand: true, RunningElsewhere: true, VersionsWait: true,
+		DurableKey: true, TenantInKey: true, RetentionLocks: true, RegistrationStays: true,
+		CountedByOutcome: true, CountedFirst: true, RunsAlone: true,
+	}
+}
+
+// Question is a way to ask whether an earlier event is in the way of a delivery.
+type Question int8
+
+const (
+	// UnfinishedRows asks for earlier deliveries in the log that are not done.
+	UnfinishedRows Question = iota
+	// Nearest asks whether the consumer is done with the nearest earlier event.
+	Nearest
+	// AnyEarlier asks whether there is any earlier event that the consumer is not done with.
+	AnyEarlier
+	// Split asks for the first unfinished delivery in the log and for the first event in hand
+	// without a delivery, each of which is one look at an index.
+	Split
+)

@@ -1,0 +1,103 @@
+package model
+
+import "slices"
+
+const (
+	instances = 2
+	names     = 2 // of consumers: a renamed one has two, and replays have one of their own
+	events    = 3 // at most
+)
+
+// Scene says what there is, and limits the faults of one way, and with them the number of states.
+type Scene struct {
+	Events, Consumers int
+
+	Crashes, Freezes, Expiries, Failures, Spills, Operations, Retentions int
+
+	Late     []int // events whose transactions commit after those of later ids
+	Delayed  []int // events that their producers delayed
+	Unwanted []int // events of types that nobody takes
+
+	// NewTypes tells of which events only a newer release of a consumer takes the type, and
+	// NewVersions of which only it knows the schema version. The second instance runs the newer
+	// release and has yet to start; the first one runs the older release.
+	NewTypes    func(consumer, event int) bool
+	NewVersions func(consumer, event int) bool
+	Renamed     bool // the newer release has another name for the first consumer
+
+	Discards   bool // operators also discard events that nobody has been called for
+	Continue   bool // a DEAD delivery lets later ones pass
+	Tenants    bool // the last event is another tenant's, with the same aggregate id
+	Replayable bool // operators may repeat deliveries of the one consumer, whose replays have a name of their own
+	Apart      bool // each consumer lives in an instance of its own
+}
+
+func (sc *Scene) isLate(e int) bool     { return slices.Contains(sc.Late, e) }
+func (sc *Scene) isDelayed(e int) bool  { return slices.Contains(sc.Delayed, e) }
+func (sc *Scene) isUnwanted(e int) bool { return slices.Contains(sc.Unwanted, e) }
+
+// deploys tells whether the second instance has yet to start.
+func (sc *Scene) deploys() bool { return sc.NewTypes != nil || sc.NewVersions != nil || sc.Renamed }
+
+func (sc *Scene) isNewType(n, e int) bool { return sc.NewTypes != nil && sc.NewTypes(n, e) }
+
+func (sc *Scene) isNewVersion(n, e int) bool { return sc.NewVersions != nil && sc.NewVersions(n, e) }
+
+// isReplay tells whether a name is that of replays.
+func (sc *Scene) isReplay(n int) bool { return sc.Replayable && n == 1 }
+
+// consumer is who has a name.
+func (w *world) consumer(n int) int {
+	if w.scene.Renamed {
+		return 0
+	}
+	return n
+}
+
+// runs tells whether an instance is there.
+func (w *world) runs(s *state, i int) bool { return i == 0 || !w.scene.deploys() || s.started }
+
+// has tells whether an instance has a consumer under this name in its log.
+func (w *world) has(i, n int) bool {
+	switch {
+	case w.scene.Renamed && !w.rules.DurableKey:
+		return i == n
+	case w.scene.Apart:
+		return i == n
+	}
+	return n < w.scene.Consumers
+}
+
+// takes tells whether the code of an instance takes the event's type.
+func (w *world) takes(i, n, e int) bool {
+	return w.has(i, n) && !w.scene.isUnwanted(e) && (i == 1 || !w.scene.isNewType(n, e))
+}
+
+// handles tells whether an instance can run the event, or believes that it can.
+func (w *world) handles(i, n, e int) bool {
+	if w.scene.isReplay(n) {
+		return true
+	}
+	return w.takes(i, n, e) && (i == 1 || !w.scene.isNewVersion(n, e) || !w.rules.VersionsWait)
+}
+
+// registered tells whether the registry shows a release of the consumer that takes the event's type.
+func (w *world) registered(s *state, n, e int) bool { return w.taken(s, n, e) && !s.expired[n] }
+
+// taken is what the registry would show if nothing were ever lost from it.
+func (w *world) taken(s *state, n, e int) bool {
+	for i := range instances {
+		if w.runs(s, i) && w.takes(i, n, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// sibling tells whether the engine takes two events for those of one aggregate.
+func (w *world) sibling(p, e int) bool { return !w.rules.TenantInKey || w.scene.sibling(p, e) }
+
+// sibling tells whether two events are of one aggregate.
+func (sc *Scene) sibling(p, e int) bool {
+	return !sc.Tenants || (p == sc.Events-1) == (e == sc.Events-1)
+}
