@@ -16,7 +16,7 @@ const firstBatch = 4
 // so that a machine that is slow under its load does not get smaller and smaller batches, and with them
 // even more to do.
 func (ln *lane) batchSize() int {
-	box, most := batchTimeBox, ln.c.cfg.Batch
+	box, most := ln.box(), ln.c.cfg.Batch
 	switch {
 	case ln.perEvent == 0:
 		return min(most, firstBatch)
@@ -24,7 +24,7 @@ func (ln *lane) batchSize() int {
 		most = min(most, mostWary)
 	}
 	if ln.backlog {
-		box = max(backlogTimeBox, worthOverhead*ln.overhead)
+		box = max(box, worthOverhead*ln.overhead)
 	}
 	return max(1, min(int(box/ln.perEvent), most))
 }
@@ -85,8 +85,24 @@ func (ln *lane) accepted(n int) {
 	ln.failures = 0
 }
 
-// workers is how many batches may run side by side. It needs ln.mu.
-func (ln *lane) workers() int {
+// box is the time that handlers of a batch should take. While a backlog is worked off it is longer. It needs ln.mu.
+func (ln *lane) box() time.Duration {
+	if ln.backlog {
+		return backlogTimeBox
+	}
+	return batchTimeBox
+}
+
+// fullBatch is how many deliveries are worth another worker at once: one where each runs alone anyway. It needs ln.mu.
+func (ln *lane) fullBatch(size int) int {
+	if ln.wary > 0 {
+		return 1
+	}
+	return size
+}
+
+// mostWorkers is how many batches should run side by side, slow ones not counted. It needs ln.mu.
+func (ln *lane) mostWorkers() int {
 	if ln.fails() {
 		return 1
 	}

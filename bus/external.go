@@ -37,12 +37,14 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer done()
-	err = ln.l.bus.db.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
-		if err := log.Finish(ctx, tx, ln.l.host.Instance, []consumelog.Leased{*d.lease}); err != nil {
+	err = ln.l.Write(ctx, func() error {
+		return ln.l.bus.db.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
+			if err := log.Finish(ctx, tx, ln.l.host.Instance, []consumelog.Leased{*d.lease}); err != nil {
+				return err
+			}
+			_, err := ln.verify(ctx, tx, []*delivery{d})
 			return err
-		}
-		_, err := ln.verify(ctx, tx, []*delivery{d})
-		return err
+		})
 	})
 	switch {
 	case err == nil:
@@ -78,7 +80,12 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answ
 	if a := answers[d.env.OutboxID]; a != consumelog.Open || !d.direct() {
 		return a, nil
 	}
-	leased, ok, err := log.Begin(ctx, d.row(ln.c), ln.l.host.Instance, ln.l.host.Lease)
+	var leased consumelog.Leased
+	var ok bool
+	err = ln.l.Write(ctx, func() (err error) {
+		leased, ok, err = log.Begin(ctx, d.row(ln.c), ln.l.host.Instance, ln.l.host.Lease)
+		return err
+	})
 	if err != nil || !ok {
 		return recorded, err
 	}

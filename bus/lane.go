@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 )
 
 // lane queues and runs the deliveries of one consumer.
@@ -25,8 +26,9 @@ type lane struct {
 	busy      map[[2]string][]*delivery // the running batch that has the aggregate
 	inHand    map[*delivery]struct{}    // leased deliveries, queued or running
 	guards    map[*guard]struct{}       // of what runs
-	running   int
+	workers   flow.Workers
 	limit     int
+	rings     bool // a timer will look again whether another batch may begin
 	closed    bool
 	claiming  bool
 	again     bool
@@ -47,10 +49,13 @@ type lane struct {
 }
 
 func newLane(l *Lanes, c *Consumer, limit int) *lane {
-	if l.budget != nil {
+	if l.budget != nil && len(c.ExternalTypes()) == 0 { // a handler without a transaction needs no turn while it runs
 		limit = min(limit, cap(l.budget))
 	}
-	return &lane{l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.cfg.Rate), busy: make(map[[2]string][]*delivery), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{})}
+	return &lane{
+		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.cfg.Rate),
+		busy: make(map[[2]string][]*delivery), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
+	}
 }
 
 // push queues direct deliveries, and tells how many of them, from the first, it has taken.
@@ -98,17 +103,17 @@ func (ln *lane) reverse() {
 	})
 }
 
-// start runs as many batches as the queue and the limit allow. A second one has to be worth its
-// transaction: less than a full batch waits for the first to end, which takes no longer than the
-// time box, unless each event runs alone anyway. It needs ln.mu.
+// start runs as many batches as the queue and the limit allow. It needs ln.mu.
 func (ln *lane) start() {
 	ln.notice()
-	for ln.running < ln.workers() && len(ln.queue) > 0 {
+	for ln.workers.Running() < ln.limit && len(ln.queue) > 0 {
 		size := ln.pace.tokens(ln.batchSize(), ln.resume)
-		if ln.running > 0 && len(ln.queue) < size && ln.wary == 0 {
+		if size == 0 {
 			return
 		}
-		if size == 0 {
+		now := time.Now()
+		if wait := ln.workers.Wait(now, ln.mostWorkers(), len(ln.queue), ln.fullBatch(size), ln.box()); wait > 0 {
+			ln.lookAgain(wait)
 			return
 		}
 		batch := ln.take(size)
@@ -116,11 +121,26 @@ func (ln *lane) start() {
 			return
 		}
 		ln.pace.spend(len(batch))
-		ln.running++
+		ln.workers.Begin(now)
 		ln.l.wg.Add(1)
-		go ln.work(batch)
+		go ln.work(batch, now)
 		ln.l.free()
 	}
+}
+
+// lookAgain calls start after a while. It needs ln.mu.
+func (ln *lane) lookAgain(wait time.Duration) {
+	if ln.rings {
+		return
+	}
+	ln.rings = true
+	time.AfterFunc(wait, func() {
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		if ln.rings = false; !ln.closed {
+			ln.start()
+		}
+	})
 }
 
 // resume goes on after a wait for tokens.
@@ -152,7 +172,7 @@ func (ln *lane) dry() (each time.Duration, dry, starved bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	starved = !ln.behind && len(ln.queue) == 0 && !ln.halted()
-	return ln.usual, starved && ln.running == 0, starved
+	return ln.usual, starved && ln.workers.Running() == 0, starved
 }
 
 // room tells how many more deliveries the lane takes, and how many when it is empty. If others
@@ -199,22 +219,21 @@ func (ln *lane) patience(quickest time.Duration) time.Duration {
 	return max(patience, patientTurns*ln.turn)
 }
 
-func (ln *lane) work(batch []*delivery) {
+func (ln *lane) work(batch []*delivery, began time.Time) {
 	defer ln.l.wg.Done()
 	ln.l.bus.log.Learn(ln.l.work)
-	began := time.Now()
 	ln.run(ln.l.work, batch)
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	took := time.Since(began)
 	ln.turn = (3*cmp.Or(ln.turn, took) + took) / 4
-	ln.running--
+	ln.workers.End(began, time.Now())
 	for _, d := range batch {
 		delete(ln.busy, d.aggregate())
 		delete(ln.inHand, d)
 	}
 	ln.start()
-	if ln.running == 0 { // it is dry
+	if ln.workers.Running() == 0 { // it is dry
 		ln.l.free()
 	}
 	if ln.behind && len(ln.queue) < ln.depth()/2 {
@@ -309,5 +328,5 @@ func (ln *lane) gate() consumelog.Gate {
 func (ln *lane) idle() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.running == 0 && len(ln.queue) == 0 && !ln.claiming
+	return ln.workers.Running() == 0 && len(ln.queue) == 0 && !ln.claiming
 }

@@ -93,14 +93,14 @@ func TestOneWorkerForAConsumerThatFails(t *testing.T) {
 	for range failsAfter - 1 {
 		ln.refused()
 	}
-	require.Equal(t, 4, ln.workers())
+	require.Equal(t, 4, ln.mostWorkers())
 	require.False(t, ln.behind)
 	ln.refused()
-	require.Equal(t, 1, ln.workers())
+	require.Equal(t, 1, ln.mostWorkers())
 	require.True(t, ln.behind, "what comes in waits in the consume log")
 	require.Less(t, ln.depth(), 100, "few have an attempt counted")
 	ln.accepted(1)
-	require.Equal(t, 4, ln.workers())
+	require.Equal(t, 4, ln.mostWorkers())
 }
 
 // A full lane falls behind those that are dry if its handler is slower than theirs, or if they have waited

@@ -20,7 +20,7 @@ const (
 )
 
 func sabotages() []sabotage {
-	return slices.Concat(ofTheEngine(), ofUnknownCommits(), ofTheJobs(), ofOperations())
+	return slices.Concat(ofTheEngine(), ofFlow(), ofUnknownCommits(), ofTheJobs(), ofOperations())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
