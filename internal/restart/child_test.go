@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -40,41 +41,30 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The events of an aggregate, in order, and one of an aggregate of its own that has to wait for them.
+// The events of an aggregate, in order.
 type (
-	opened  struct{ ID string }
-	paid    struct{ ID string }
-	closed  struct{ ID string }
-	settled struct{ ID string }
+	opened struct{ ID string }
+	paid   struct{ ID string }
+	closed struct{ ID string }
 )
 
-func (opened) EventType() string  { return "turn.opened" }
-func (paid) EventType() string    { return "turn.paid" }
-func (closed) EventType() string  { return "turn.closed" }
-func (settled) EventType() string { return "turn.settled" }
+func (opened) EventType() string { return "turn.opened" }
+func (paid) EventType() string   { return "turn.paid" }
+func (closed) EventType() string { return "turn.closed" }
 
-func (e opened) Aggregate() (kind, id string)  { return "TURN", e.ID }
-func (e paid) Aggregate() (kind, id string)    { return "TURN", e.ID }
-func (e closed) Aggregate() (kind, id string)  { return "TURN", e.ID }
-func (e settled) Aggregate() (kind, id string) { return "SETTLEMENT", e.ID }
+func (e opened) Aggregate() (kind, id string) { return "TURN", e.ID }
+func (e paid) Aggregate() (kind, id string)   { return "TURN", e.ID }
+func (e closed) Aggregate() (kind, id string) { return "TURN", e.ID }
 
-func (e opened) IdempotencyKey() string  { return e.ID + ":opened" }
-func (e paid) IdempotencyKey() string    { return e.ID + ":paid" }
-func (e closed) IdempotencyKey() string  { return e.ID + ":closed" }
-func (e settled) IdempotencyKey() string { return e.ID + ":settled" }
+func (e opened) IdempotencyKey() string { return e.ID + ":opened" }
+func (e paid) IdempotencyKey() string   { return e.ID + ":paid" }
+func (e closed) IdempotencyKey() string { return e.ID + ":closed" }
 
-// steps are the transactions of an aggregate: the last one saves two events.
+// steps are the transactions of an aggregate, each of which saves one event.
 const steps = 3
 
-func eventsOf(id string, step int) []bus.Event {
-	switch step {
-	case 0:
-		return []bus.Event{opened{id}}
-	case 1:
-		return []bus.Event{paid{id}}
-	default:
-		return []bus.Event{closed{id}, settled{id}}
-	}
+func eventOf(id string, step int) bus.Event {
+	return []bus.Event{opened{id}, paid{id}, closed{id}}[step]
 }
 
 func consumers() []string { return []string{"Wallet", "Points", "Coupon"} }
@@ -133,6 +123,9 @@ func (i *instance) Run(ctx context.Context) error {
 
 func (i *instance) answer(w http.ResponseWriter, r *http.Request) {
 	step, err := strconv.Atoi(r.FormValue("step"))
+	if err == nil && (step < 0 || step >= steps) {
+		err = errors.New("there is no such step")
+	}
 	if err == nil {
 		err = i.save(r.Context(), r.FormValue("id"), step)
 	}
@@ -157,7 +150,7 @@ func (i *instance) save(ctx context.Context, id string, step int) error {
 		if err != nil {
 			return err
 		}
-		return i.ob.Save(ctx, tx, eventsOf(id, step)...)
+		return i.ob.Save(ctx, tx, eventOf(id, step))
 	})
 }
 
@@ -171,20 +164,19 @@ func (i *instance) follow(c *bus.Consumer, consumer string) {
 	bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[closed]) error {
 		return i.note(ctx, tx, consumer, m.Payload.ID, 2)
 	})
-	bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[settled]) error {
-		before, err := i.before(ctx, tx, consumer, m.Payload.ID, steps)
-		if err == nil && before < steps {
-			return bus.RetryAfter(errors.New("not yet"), 300*time.Millisecond) // the aggregate is another one, so nobody keeps it back
-		}
-		return err
-	})
 }
 
-const accounts = 200
+const (
+	accounts = 200
+	refusals = 20 // one delivery of so many is refused for a moment, so that it waits in the log, and others behind it
+)
 
 // note writes the effect of a delivery, and how many effects that must have come before it are not there. It locks
-// an account that other aggregates have too, as a wallet would.
+// an account that other aggregates have too, as a wallet would, and refuses now and then.
 func (i *instance) note(ctx context.Context, tx bun.Tx, consumer, id string, step int) error {
+	if rand.IntN(refusals) == 0 {
+		return bus.RetryAfter(errors.New("not now"), 50*time.Millisecond)
+	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id)) // never fails
 	if _, err := tx.ExecContext(ctx, "UPDATE account SET moves = moves + 1 WHERE consumer = ? AND id = ?", consumer, h.Sum32()%accounts); err != nil {
