@@ -20,6 +20,9 @@ type consumer struct {
 	seen     int64 // 0 if nobody has registered it
 }
 
+// absentAfter is how long a consumer may be absent for which nothing waits yet.
+const absentAfter = 24 * time.Hour
+
 // absent reports whether no instance has had the consumer for too long.
 func (l *look) absent(c consumer) bool {
 	return exceeds(l.age(c.seen), l.cfg.limits(c.name, "").Unregistered)
@@ -159,6 +162,11 @@ func (l *look) judge(c consumer, queues []queue) {
 		l.add(signal{
 			rule: RuleUnregistered, consumer: c.name, count: all.count, since: since,
 			says: upTo(all.count, "delivery", "deliveries") + " " + plural(all.count, "waits", "wait") + " for the consumer " + c.name + ", which no instance has had " + seen,
+		})
+	case c.seen != 0 && l.age(c.seen) > absentAfter && !strings.HasSuffix(c.name, "@replay"):
+		l.add(signal{
+			rule: RuleUnregistered, consumer: c.name, count: 1, since: c.seen,
+			says: "no instance has had the consumer " + c.name + " for " + span(l.age(c.seen)) + ": events wait for it",
 		})
 	default:
 		l.late(c, waiting, uncounted)

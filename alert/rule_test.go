@@ -140,6 +140,9 @@ func scenes() map[string]scene {
 			registered(t, db, "WalletConsumer", 20*minute+5*time.Second)
 			delivery(t, db, "PENDING", "WalletConsumer", "order.paid", 0, 20*minute)
 		}},
+		"a consumer is absent for a day": {wanted: []string{alert.RuleUnregistered}, says: "no instance has had the consumer WalletConsumer for", set: func(t *testing.T, db *bun.DB) {
+			registered(t, db, "WalletConsumer", 25*60*minute)
+		}},
 		"a consumer is absent, and nothing waits": {set: func(t *testing.T, db *bun.DB) {
 			registered(t, db, "WalletConsumer", 20*minute)
 			delivery(t, db, "SUCCESS", "WalletConsumer", "order.paid", 1, minute)

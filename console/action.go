@@ -40,6 +40,7 @@ func (c *Console) actions() []action {
 		{name: "replay", needs: Replay, do: c.replay},
 		{name: "pause", needs: Pause, do: c.pause},
 		{name: "resume", needs: Pause, do: c.resume},
+		{name: "retire", needs: Retire, do: c.retire},
 		{name: "run-job", needs: RunJob, do: c.runJob},
 		{name: "publish", needs: Publish, do: c.publish},
 		{name: "publish-check", needs: Publish, show: c.publishCheck},
@@ -247,6 +248,10 @@ func (c *Console) pause(r *http.Request, in *reader, op ops.Operation) (outcome,
 
 func (c *Console) resume(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	return outcome{Changed: 1}, c.ops.Resume(r.Context(), op, in.Get("consumer"))
+}
+
+func (c *Console) retire(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	return outcome{Changed: 1}, c.ops.Retire(r.Context(), op, in.Get("consumer"), in.Values["eventType"]...)
 }
 
 func (c *Console) runJob(r *http.Request, in *reader, op ops.Operation) (outcome, error) {

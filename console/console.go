@@ -86,6 +86,7 @@ type deployment interface {
 	Replay(ctx context.Context, op ops.Operation, eventID, consumer string) error
 	Pause(ctx context.Context, op ops.Operation, consumer string, d time.Duration) error
 	Resume(ctx context.Context, op ops.Operation, consumer string) error
+	Retire(ctx context.Context, op ops.Operation, consumer string, eventTypes ...string) error
 	RunJob(ctx context.Context, op ops.Operation, code string) (counts map[string]int64, ran bool, err error)
 	Publish(ctx context.Context, op ops.Operation, m ops.Manual) (ops.Published, error)
 	StartBulk(ctx context.Context, op ops.Operation, b ops.NewBulk) (ops.Bulk, error)

@@ -177,6 +177,10 @@ func (f *fake) Resume(_ context.Context, op ops.Operation, consumer string) erro
 	return f.did("resume %s %s", op.Actor, consumer)
 }
 
+func (f *fake) Retire(_ context.Context, op ops.Operation, consumer string, eventTypes ...string) error {
+	return f.did("retire %s %s %v", op.Actor, consumer, eventTypes)
+}
+
 func (f *fake) RunJob(_ context.Context, op ops.Operation, code string) (map[string]int64, bool, error) {
 	return map[string]int64{"released": 3}, true, f.did("run %s %s", op.Actor, code)
 }

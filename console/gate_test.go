@@ -21,7 +21,7 @@ func everyMutation() map[string]url.Values {
 		return v
 	}
 	return map[string]url.Values{
-		"retry": one(), "skip": one("confirm", "1"), "discard": one("confirm", "1"), "replay": one("confirm", "1"), "pause": one("minutes", "5"), "resume": one(), "run-job": one("code", "j"),
+		"retry": one(), "skip": one("confirm", "1"), "discard": one("confirm", "1"), "replay": one("confirm", "1"), "pause": one("minutes", "5"), "resume": one(), "retire": one(), "run-job": one("code", "j"),
 		"publish": one("eventType", "t", "payload", "{}"), "publish-check": one("eventType", "t", "payload", "{}"), "payload": one(),
 		"bulk": one("action", "retry", "confirm", "3"), "bulk-cancel": one(), "bulk-resume": one(),
 	}

@@ -19,6 +19,7 @@ const (
 	Replay      Permission = "event:replay"
 	Publish     Permission = "event:publish"
 	Pause       Permission = "consumer:pause" // and resume
+	Retire      Permission = "consumer:retire"
 	RunJob      Permission = "job:run"
 	Bulk        Permission = "bulk" // together with the permission for what the operation does
 )
@@ -32,7 +33,7 @@ func Operator() []Permission { return append(ReadOnly(), Retry, Pause, RunJob) }
 // Admin may also do what cannot be undone, and what concerns many events. Payloads are not part of
 // it: append [PayloadView] for those who need them.
 func Admin() []Permission {
-	return append(Operator(), Skip, Discard, Replay, Publish, Bulk)
+	return append(Operator(), Skip, Discard, Replay, Publish, Retire, Bulk)
 }
 
 // Principal is who sent a request, and what they may do.

@@ -119,7 +119,7 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []Finding
+	found, err := rottenConsumers(ctx, x)
 	seen := make(map[string]string)
 	for _, n := range names {
 		if other, ok := seen[strings.ToLower(n)]; ok {
@@ -128,20 +128,41 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 		}
 		seen[strings.ToLower(n)] = n
 	}
-	return found, nil
+	return found, err
 }
 
 func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	const absent = 24 * time.Hour
-	rows, err := x.texts(ctx, "SELECT name FROM bc_consumer WHERE seen_at < "+x.d.After+" ORDER BY name", 1, -dialect.Micro(absent))
+	rows, err := x.texts(ctx, "SELECT name FROM bc_consumer WHERE seen_at < "+x.d.After+" AND name NOT LIKE '%@replay' ORDER BY name", 1, -dialect.Micro(absent))
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
 	for _, r := range rows {
-		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events still wait for it", "start an instance with it, or call outbox.Retire", values{"consumer": r[0]})...)
+		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it", "start an instance with it, or retire it: bluecone consumers retire", values{"consumer": r[0]})...)
 	}
-	return found, nil
+	types, err := x.texts(ctx, "SELECT t.consumer_name, t.event_type FROM bc_consumer_type t JOIN bc_consumer c ON c.name = t.consumer_name WHERE t.seen_at < "+x.d.After+" AND c.seen_at > "+x.d.After+" ORDER BY t.consumer_name, t.event_type", 2,
+		-dialect.Micro(absent), -dialect.Micro(absent))
+	for _, r := range types {
+		found = append(found, warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type wait for it", "start an instance that takes it, or retire it: bluecone consumers retire --type",
+			values{"consumer": r[0], "type": r[1]})...)
+	}
+	return found, err
+}
+
+// rottenConsumers finds registry rows that the engine cannot read. It knows these consumers by
+// bc_consumer_type only.
+func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
+	rows, err := x.texts(ctx, "SELECT name, event_types FROM bc_consumer ORDER BY name", 2)
+	var found []Finding
+	for _, r := range rows {
+		var types []string
+		if r[0] == "" || json.Unmarshal([]byte(r[1]), &types) != nil {
+			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not a JSON list of texts, or it has no name", "write '[]' into event_types, or delete the row",
+				values{"consumer": strconv.Quote(r[0])})...)
+		}
+	}
+	return found, err
 }
 
 // farFuture finds rows whose time nobody can have meant. A parked event waits for minutes, a retry

@@ -88,6 +88,10 @@ func TestFaultsAreFound(t *testing.T) {
 			{"delivery states", doctor.Warn, `deliveries of Wallet have the status ["DONE"]`, "", []string{consumer + "('Wallet', '[]', '[]')", delivery + "('Wallet', '1', 'order.paid', 'DONE', NULL)", delivery + "('Wallet', '2', 'order.paid', 'SUCCESS', NULL)"}},
 			{"dead letters", doctor.Warn, "1 events are DEAD", "", []string{event, "UPDATE bc_outbox_event SET status = 'DEAD'"}},
 			{"consumer names", doctor.Fail, "differ only by case", "", []string{consumer + "('Wallet', '[]', '[]')", consumer + "('wallet', '[]', '[]')"}},
+			{"consumer names", doctor.Warn, "rotten", "", []string{consumer + "('Wallet', '[\"order', '[]')"}},
+			{"absent consumers", doctor.Warn, "no instance has taken order.renamed for the consumer Wallet", "", []string{
+				consumer + "('Wallet', '[]', '[]')", "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', 'order.renamed')", "UPDATE bc_consumer_type SET seen_at = " + yesterday[name],
+			}},
 			{"absent consumers", doctor.Warn, "Wallet", "", []string{consumer + "('Wallet', '[]', '[]')", "UPDATE bc_consumer SET seen_at = " + yesterday[name]}},
 			{"far future", doctor.Warn, "leased for more than a day", "", []string{event, "UPDATE bc_outbox_event SET status = 'DISPATCHING', next_retry_at = " + tomorrow[name]}},
 			{"far future", doctor.Warn, "deliveries wait", "", []string{consumer + "('Wallet', '[]', '[]')", delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + tomorrow[name] + ")"}},

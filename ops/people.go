@@ -27,7 +27,7 @@ func (o *Ops) Instances(ctx context.Context) ([]Instance, error) {
 			out = append(out, i)
 			return err
 		}, "SELECT "+o.d.Micros(o.d.Now)+", name, host, version, in_flight, clock_offset_us, draining, "+o.d.Micros("started_at")+", "+o.d.Micros("seen_at")+
-			" FROM bc_instance WHERE seen_at > "+o.d.After+" ORDER BY seen_at DESC, name", -expectedFor.Microseconds())
+			" FROM bc_instance WHERE seen_at > "+o.d.After+" ORDER BY seen_at DESC, name", -instancesFor.Microseconds())
 		if err != nil {
 			return nil, fmt.Errorf("ops: read instances: %w", err)
 		}

@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// expectedFor is how long a consumer that no instance announces any more is still expected
-	// back. It is the engine's own rule.
-	expectedFor = 24 * time.Hour
+	// instancesFor is how long an instance that is gone is still listed.
+	instancesFor = 24 * time.Hour
 	// announcedEvery is after how long without an announcement nobody runs a consumer: instances
 	// announce their consumers every 30 s.
 	announcedEvery = 90 * time.Second
@@ -54,8 +53,8 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 	err := o.rows(ctx, func(rows *sql.Rows) error {
 		var r registration
 		var types, typ string
-		var until, registered, seen, typeSeen int64
-		if err := rows.Scan(&now, &r.name, &r.displayName, &types, &r.replayable, &r.paused, &until, &r.pausedBy, &r.pauseReason, &registered, &seen, &typ, &typeSeen); err != nil {
+		var until, registered, seen int64
+		if err := rows.Scan(&now, &r.name, &r.displayName, &types, &r.replayable, &r.paused, &until, &r.pausedBy, &r.pauseReason, &registered, &seen, &typ); err != nil {
 			return err
 		}
 		if byName[r.name] == nil {
@@ -65,12 +64,12 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 			byName[r.name] = &r
 			names = append(names, r.name)
 		}
-		if reg := byName[r.name]; typ != "" && time.Duration(now-typeSeen)*time.Microsecond < expectedFor && !slices.Contains(reg.types, typ) {
+		if reg := byName[r.name]; typ != "" && !slices.Contains(reg.types, typ) {
 			reg.types = append(reg.types, typ)
 		}
 		return nil
 	}, "SELECT "+o.d.Micros(o.d.Now)+", c.name, CASE WHEN c.display_name = c.name THEN '' ELSE c.display_name END, c.event_types, c.replayable, CASE WHEN c.paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.paused_until")+", 0), "+
-		"COALESCE(c.paused_by, ''), COALESCE(c.pause_reason, ''), "+o.d.Micros("c.registered_at")+", "+o.d.Micros("c.seen_at")+", COALESCE(t.event_type, ''), COALESCE("+o.d.Micros("t.seen_at")+", 0) "+
+		"COALESCE(c.paused_by, ''), COALESCE(c.pause_reason, ''), "+o.d.Micros("c.registered_at")+", "+o.d.Micros("c.seen_at")+", COALESCE(t.event_type, '') "+
 		"FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name, t.event_type")
 	if err != nil {
 		return k, fmt.Errorf("ops: read the consumer registry: %w", err)
@@ -117,15 +116,15 @@ func (k known) find(name string) (registration, bool) {
 
 // has reports whether the engine still expects the consumer.
 func (k known) has(name string) bool {
-	r, ok := k.find(name)
-	return ok && r.age < expectedFor
+	_, ok := k.find(name)
+	return ok
 }
 
 // expected lists the deliveries of an event that must come and have no row yet.
 func (k known) expected(e Event) []Delivery {
 	var out []Delivery
 	for _, r := range k.consumers {
-		if r.age >= expectedFor || !slices.Contains(r.types, e.EventType) {
+		if !slices.Contains(r.types, e.EventType) {
 			continue
 		}
 		there := slices.ContainsFunc(e.Deliveries, func(d Delivery) bool { return d.Consumer == r.name })

@@ -57,9 +57,13 @@ func (o *Ops) Resume(ctx context.Context, op Operation, consumer string) error {
 }
 
 // Retire removes a consumer that no code has any more from the registry, so that new events no
-// longer wait for it. Skip what already waits.
-func (o *Ops) Retire(ctx context.Context, op Operation, consumer string) error {
-	return o.change(op, []field{{"consumer", consumer}}, func() error { return o.ob.Retire(ctx, op, consumer) })
+// longer wait for it; or, if there are any event types, only these of them. Skip what already waits.
+func (o *Ops) Retire(ctx context.Context, op Operation, consumer string, eventTypes ...string) error {
+	typed := []field{{"consumer", consumer}}
+	for _, t := range eventTypes {
+		typed = append(typed, field{"event type", t})
+	}
+	return o.change(op, typed, func() error { return o.ob.Retire(ctx, op, consumer, eventTypes...) })
 }
 
 // change does something with what somebody has typed, and forgets the answers that it makes stale.

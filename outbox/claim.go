@@ -24,14 +24,14 @@ const inDueIndex = " AND e.status <> 'SENT'"
 
 // claim is what one claim transaction has leased.
 type claim struct {
-	rows      []claimedRow   // with the lock version of the new lease
-	until     int64          // when the leases end, by the database's clock, or a little earlier
-	consumers []registration // all consumers of the deployment, as of the claim
-	full      bool           // whether more may be due
-	handed    bool           // not searched for, but handed over after the commit
-	seen      int            // rows it has looked at
-	from      place          // where it started
-	last      place          // how far it has looked
+	rows      []claimedRow // with the lock version of the new lease
+	until     int64        // when the leases end, by the database's clock, or a little earlier
+	consumers roster       // all consumers of the deployment, as of the claim
+	full      bool         // whether more may be due
+	handed    bool         // not searched for, but handed over after the commit
+	seen      int          // rows it has looked at
+	from      place        // where it started
+	last      place        // how far it has looked
 }
 
 // blocked tells whether some were left alone for the sake of earlier ones.
@@ -58,11 +58,10 @@ func (s *session) claim(ctx context.Context, due string, limit int, from place) 
 		if len(c.rows) == 0 {
 			return nil
 		}
-		var now int64
-		if c.consumers, now, err = o.registrations(ctx, tx); err != nil {
+		if c.consumers, err = o.readRoster(ctx, tx); err != nil {
 			return err
 		}
-		c.until = now + dialect.Micro(s.p.cfg.Lease)
+		c.until = c.consumers.now + dialect.Micro(s.p.cfg.Lease)
 		return s.lease(ctx, tx, c.rows, due == s.expired())
 	})
 	if err != nil {

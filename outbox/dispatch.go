@@ -48,7 +48,7 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 }
 
 // route notes who must get the event; consumers that live in other instances only have to wait for it.
-func (s *session) route(f *flight, all []registration) {
+func (s *session) route(f *flight, all roster) {
 	local := int32(0)
 	f.needed = make([]string, 0, len(s.consumers))
 	for _, c := range s.consumers {
@@ -58,7 +58,7 @@ func (s *session) route(f *flight, all []registration) {
 		}
 	}
 	f.open.Store(local + 1)
-	others := foreign(all, s.consumers, f.row.Type)
+	others := all.foreign(s.local, f.row.Type)
 	f.needed = append(f.needed, others...)
 	for _, name := range others {
 		f.wait(name)
@@ -118,13 +118,13 @@ func (s *session) park(ctx context.Context, c claim) (rows []claimedRow, err err
 	return rows, s.giveBack(ctx, back, ending{status: StatusNew}, "")
 }
 
-func (s *session) unroutable(row eventrow.Row, all []registration) bool {
+func (s *session) unroutable(row eventrow.Row, all roster) bool {
 	for _, c := range s.consumers {
 		if c.Handles(row.Type) {
 			return false
 		}
 	}
-	return len(foreign(all, s.consumers, row.Type)) == 0 && !s.p.bus.Ignores(row.Type)
+	return len(all.foreign(s.local, row.Type)) == 0 && !s.p.bus.Ignores(row.Type)
 }
 
 // warnUnroutable reports an event type without a consumer once, after the grace time.

@@ -175,20 +175,21 @@ func (s *session) notInFlight(rows []eventrow.Row) []eventrow.Row {
 // recheck makes up for the age of the registry: a handed over event is not SENT as long as a
 // consumer waits for it that has registered since.
 func (s *session) recheck(ctx context.Context, flights []*flight) error {
-	var all []registration
+	var all *roster
 	var late []consumelog.Delivery
 	for _, f := range flights {
 		if !f.handed {
 			continue
 		}
 		if all == nil {
-			var err error
-			if all, _, err = s.p.ob.registrations(ctx, s.p.ob.db); err != nil {
+			read, err := s.p.ob.readRoster(ctx, s.p.ob.db)
+			if err != nil {
 				return err
 			}
+			all = &read
 		}
 		f.handed = false
-		for _, name := range foreign(all, s.consumers, f.row.Type) {
+		for _, name := range all.foreign(s.local, f.row.Type) {
 			if !slices.Contains(f.needed, name) {
 				f.needed = append(f.needed, name)
 				f.clean.Store(false)

@@ -2,12 +2,16 @@ package outbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -73,27 +77,66 @@ func (o *Outbox) Pause(ctx context.Context, op Operation, consumer string, d tim
 	if d == 0 {
 		d = 100 * 365 * 24 * time.Hour
 	}
-	return o.steer(ctx, op, "pause", consumer, "paused_until = "+o.d.After+", paused_by = ?, pause_reason = ?", dialect.Micro(d), op.Actor, text.Clean(op.Reason, text.MaxError))
+	return o.steer(ctx, op, "pause", consumer, func(tx bun.Tx, key string) error {
+		_, err := tx.ExecContext(ctx, "UPDATE bc_consumer SET paused_until = "+o.d.After+", paused_by = ?, pause_reason = ? WHERE name = ?",
+			dialect.Micro(d), op.Actor, text.Clean(op.Reason, text.MaxError), key)
+		return err
+	})
 }
 
 // Resume ends a pause.
 func (o *Outbox) Resume(ctx context.Context, op Operation, consumer string) error {
-	return o.steer(ctx, op, "resume", consumer, "paused_until = NULL, paused_by = NULL, pause_reason = NULL")
+	return o.steer(ctx, op, "resume", consumer, func(tx bun.Tx, key string) error {
+		_, err := tx.ExecContext(ctx, "UPDATE bc_consumer SET paused_until = NULL, paused_by = NULL, pause_reason = NULL WHERE name = ?", key)
+		return err
+	})
 }
 
-// Retire removes a consumer that no code registers any more from the registry, so that
-// new events no longer wait for it. Skip what already waits.
-func (o *Outbox) Retire(ctx context.Context, op Operation, consumer string) error {
-	return o.steer(ctx, op, "retire", consumer, "")
+// Retire removes a consumer that no code registers any more from the registry, with its replays, so
+// that new events no longer wait for it; or, if there are any event types, only these of them. Nothing else ends
+// a registration: events wait for a consumer however long its instances are away. Skip what already
+// waits. An instance that still has the consumer, or the type, registers it again within half a minute.
+func (o *Outbox) Retire(ctx context.Context, op Operation, consumer string, eventTypes ...string) error {
+	return o.steer(ctx, op, "retire", consumer, func(tx bun.Tx, key string) error {
+		if len(eventTypes) > 0 {
+			return o.retireTypes(ctx, tx, key, eventTypes)
+		}
+		both := bun.List([]string{key, consumelog.ReplayName(key)})
+		if _, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer WHERE name IN (?)", both); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name IN (?)", both)
+		return err
+	}, eventTypes...)
 }
 
-func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer, set string, args ...any) error {
+// retireTypes takes event types from what instances have said that they take for a consumer.
+func (o *Outbox) retireTypes(ctx context.Context, tx bun.Tx, key string, eventTypes []string) error {
+	res, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name = ? AND event_type IN (?)", key, bun.List(eventTypes))
+	if err != nil {
+		return err
+	}
+	var column string
+	if err := tx.QueryRowContext(ctx, "SELECT event_types FROM bc_consumer WHERE name = ?"+o.d.ForUpdate, key).Scan(&column); err != nil {
+		return err
+	}
+	types := o.typesIn(ctx, key, column)
+	left := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return slices.Contains(eventTypes, t) })
+	if n, err := res.RowsAffected(); err != nil || (n == 0 && len(left) == len(types)) {
+		return errors.Join(err, fmt.Errorf("the consumer does not take %s: %w", strings.Join(eventTypes, ", "), ErrNotFound))
+	}
+	list, err := json.Marshal(append([]string{}, left...))
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "UPDATE bc_consumer SET event_types = ? WHERE name = ?", string(list), key)
+	return err
+}
+
+// steer changes a registered consumer, in a transaction that writes the audit log.
+func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer string, change func(tx bun.Tx, key string) error, details ...string) error {
 	if err := errors.Join(op.Validate(), text.ConsumerName("consumer", consumer)); err != nil {
 		return fmt.Errorf("outbox: %s a consumer: %w", action, err)
-	}
-	query := "UPDATE bc_consumer SET " + set + " WHERE name = ?"
-	if set == "" {
-		query = "DELETE FROM bc_consumer WHERE name = ?"
 	}
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		keys, err := o.keysOf(ctx, tx, []string{consumer})
@@ -107,15 +150,10 @@ func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer, set 
 		if n == 0 {
 			return fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer of that name or key: %w", action, consumer, ErrNotFound)
 		}
-		if _, err := tx.ExecContext(ctx, query, append(args, keys[0])...); err != nil {
+		if err := change(tx, keys[0]); err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
-		if set == "" {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name = ?", keys[0]); err != nil {
-				return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
-			}
-		}
-		return o.audit(ctx, tx, op, action, keys[0], "")
+		return o.audit(ctx, tx, op, action, keys[0], strings.Join(details, ", "))
 	})
 }
 

@@ -99,15 +99,17 @@ func (c Config) validate() error {
 // Outbox saves events, and answers and steers what has become of them.
 // It is safe for concurrent use.
 type Outbox struct {
-	db      *bun.DB
-	d       dialect.Dialect
-	cfg     Config
-	log     *consumelog.Log
-	stmts   *prepared.Statements
-	logger  *slog.Logger
-	tracer  trace.Tracer
-	metrics *telemetry.Metrics
-	hook    *commitHook
+	db     *bun.DB
+	d      dialect.Dialect
+	cfg    Config
+	log    *consumelog.Log
+	stmts  *prepared.Statements
+	logger *slog.Logger
+
+	saidRotten sync.Map // keys of registry rows that were reported
+	tracer     trace.Tracer
+	metrics    *telemetry.Metrics
+	hook       *commitHook
 
 	mu         sync.Mutex
 	wakers     map[*Publisher]func()

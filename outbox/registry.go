@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 // registration is a consumer that some instance of the deployment has registered.
@@ -20,50 +20,65 @@ import (
 // leaves it a PENDING row instead of calling the event delivered to everybody.
 type registration struct {
 	key    string
-	types  []string // what any instance has lately said that it takes
+	types  []string // what any instance has said that it takes
 	paused bool
-	live   bool // seen within the grace time
 }
 
-// registrations reads the registry, and what the time is by the database's clock, in microseconds.
-func (o *Outbox) registrations(ctx context.Context, idb bun.IDB) (out []registration, now int64, err error) {
+// roster is the registry at a moment. What is in it stays until an operator retires it: neither time nor a
+// jump of the database's clock ends the wait for a consumer.
+type roster struct {
+	all    []registration
+	takers map[string][]string // the keys of those that take an event type
+	now    int64               // by the database's clock, in microseconds
+}
+
+// readRoster reads the registry. Of a row that is rotten only what bc_consumer_type says is known.
+func (o *Outbox) readRoster(ctx context.Context, idb bun.IDB) (roster, error) {
 	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT "+o.d.Micros(o.d.Now)+", COALESCE(name, ''), COALESCE(event_types, '[]'), "+
-		"CASE WHEN paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.seen_at")+", 0), COALESCE(t.event_type, ''), COALESCE("+o.d.Micros("t.seen_at")+", 0) "+
+		"CASE WHEN paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE(t.event_type, '') "+
 		"FROM (SELECT 1 AS one) AS o LEFT JOIN bc_consumer c ON 1 = 1 LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name")
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the consumer registry: %w", err)
+		return roster{}, fmt.Errorf("read the consumer registry: %w", err)
 	}
 	defer rows.Close()
+	out := roster{takers: make(map[string][]string)}
 	for rows.Next() {
 		var r registration
 		var types, typ string
-		var seen, typeSeen int64
-		if err := rows.Scan(&now, &r.key, &types, &r.paused, &seen, &typ, &typeSeen); err != nil {
-			return nil, 0, fmt.Errorf("read the consumer registry: %w", err)
+		if err := rows.Scan(&out.now, &r.key, &types, &r.paused, &typ); err != nil {
+			return roster{}, fmt.Errorf("read the consumer registry: %w", err)
 		}
-		lately := func(at int64) bool { return time.Duration(now-at)*time.Microsecond < consumerGrace }
-		if last := len(out) - 1; last >= 0 && out[last].key == r.key { // another type of the same one
-			if lately(typeSeen) && !slices.Contains(out[last].types, typ) {
-				out[last].types = append(out[last].types, typ)
-			}
+		if r.key == "" { // the one row of an empty registry, or one that names nobody
 			continue
 		}
-		r.live = lately(seen)
-		if json.Unmarshal([]byte(types), &r.types) != nil {
-			return nil, 0, fmt.Errorf("the registry row of consumer %s is not valid JSON", r.key)
+		if last := len(out.all) - 1; last < 0 || out.all[last].key != r.key { // otherwise another type of the same one
+			r.types = o.typesIn(ctx, r.key, types)
+			out.all = append(out.all, r)
 		}
-		if typ != "" && lately(typeSeen) && !slices.Contains(r.types, typ) {
-			r.types = append(r.types, typ)
-		}
-		if r.key != "" { // the one row of an empty registry
-			out = append(out, r)
+		if of := &out.all[len(out.all)-1]; typ != "" && !slices.Contains(of.types, typ) {
+			of.types = append(of.types, typ)
 		}
 	}
-	return out, now, rows.Err()
+	for _, r := range out.all {
+		for _, t := range r.types {
+			out.takers[t] = append(out.takers[t], r.key)
+		}
+	}
+	return out, rows.Err()
 }
 
-// consumerGrace is how long a consumer that no instance runs any more is still expected back.
-const consumerGrace = 24 * time.Hour
+// typesIn are the event types of a registry row. One that is not JSON is reported once.
+func (o *Outbox) typesIn(ctx context.Context, key, column string) []string {
+	var types []string
+	if err := json.Unmarshal([]byte(column), &types); err != nil {
+		if _, said := o.saidRotten.LoadOrStore(key, true); !said {
+			o.logger.WarnContext(ctx, "bc_consumer.event_types of a consumer is not a JSON list of texts; the consumer is known by bc_consumer_type only, nobody else is affected: "+
+				"write '[]' there, or retire the consumer", telemetry.Consumer, key, telemetry.Err, err)
+		}
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(types)))
+}
 
 // register writes this instance's consumers into the registry, or renews that they are alive. Instances
 // that do so at once go through the rows in one order.
@@ -121,29 +136,31 @@ func (o *Outbox) upsert(ctx context.Context, insert, row string, n int, args []a
 	return err
 }
 
-// foreign lists, by their keys, the consumers of the event type that only other instances can call: those that are
-// not known here, and those that an older release knows without this type.
-func foreign(all []registration, local []*bus.Consumer, eventType string) []string {
+// foreign lists, by their keys, the consumers of the event type that only other instances can call: those
+// that are not known here, and those that an older release knows without this type.
+func (r roster) foreign(local map[string]*bus.Consumer, eventType string) []string {
 	var keys []string
-	for _, r := range all {
-		called := slices.ContainsFunc(local, func(c *bus.Consumer) bool { return c.Handles(eventType) && r.key == c.Key() })
-		if !called && r.live && slices.Contains(r.types, eventType) {
-			keys = append(keys, r.key)
+	for _, key := range r.takers[eventType] {
+		if c := local[key]; c == nil || !c.Handles(eventType) {
+			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-// typesOf lists the event types that any instance takes for the consumer.
-func typesOf(all []registration, c *bus.Consumer) []string {
-	types := slices.Clone(c.EventTypes())
-	for _, r := range all {
-		if r.key != c.Key() {
+// typesOf lists the event types that any instance takes for each of the consumers.
+func (r roster) typesOf(local map[string]*bus.Consumer) map[string][]string {
+	types := make(map[string][]string, len(local))
+	for key, c := range local {
+		types[key] = c.EventTypes()
+	}
+	for _, reg := range r.all {
+		if local[reg.key] == nil {
 			continue
 		}
-		for _, t := range r.types {
-			if !slices.Contains(types, t) {
-				types = append(types, t)
+		for _, t := range reg.types {
+			if !local[reg.key].Handles(t) {
+				types[reg.key] = append(types[reg.key], t)
 			}
 		}
 	}

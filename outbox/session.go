@@ -17,8 +17,9 @@ type session struct {
 	p         *Publisher
 	lanes     *bus.Lanes
 	consumers []*bus.Consumer
-	size      int // of the next claim
-	most      int // flights there may be: what is in the lanes, and what waits to be settled
+	local     map[string]*bus.Consumer // the same, by their keys
+	size      int                      // of the next claim
+	most      int                      // flights there may be: what is in the lanes, and what waits to be settled
 
 	mu       sync.Mutex
 	flights  map[int64]*flight // by outbox id
@@ -41,7 +42,7 @@ type session struct {
 	saidUnroutable sync.Map
 	lastSweep      time.Time
 	lookout        lookout
-	registry       []registration
+	registry       roster
 	registryAt     time.Time
 	wasFair        time.Time
 	front          chan struct{} // it is time for a claim from the front
@@ -51,10 +52,13 @@ type session struct {
 
 func (p *Publisher) open() *session {
 	s := &session{
-		p: p, consumers: p.bus.Consumers(),
+		p: p, consumers: p.bus.Consumers(), local: make(map[string]*bus.Consumer),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
 		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
 		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize,
+	}
+	for _, c := range s.consumers {
+		s.local[c.Key()] = c
 	}
 	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused, Types: s.typesOf})
 	s.most = s.lanes.Most() + settleBatch
@@ -112,7 +116,7 @@ func (s *session) isPaused(consumer string) bool {
 
 // refresh reads which consumers are paused, and what they take elsewhere.
 func (s *session) refresh(ctx context.Context) error {
-	all, _, err := s.p.ob.registrations(ctx, s.p.ob.db)
+	all, err := s.p.ob.readRoster(ctx, s.p.ob.db)
 	if err == nil {
 		s.learn(all)
 	}
@@ -120,17 +124,14 @@ func (s *session) refresh(ctx context.Context) error {
 }
 
 // learn takes over what the registry says.
-func (s *session) learn(all []registration) {
+func (s *session) learn(all roster) {
 	s.registry, s.registryAt = all, time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range all {
+	for _, r := range all.all {
 		s.paused[r.key] = r.paused
 	}
-	s.types = make(map[string][]string, len(s.consumers))
-	for _, c := range s.consumers {
-		s.types[c.Key()] = typesOf(all, c)
-	}
+	s.types = all.typesOf(s.local)
 }
 
 func (s *session) typesOf(consumer string) []string {

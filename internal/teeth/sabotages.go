@@ -51,6 +51,16 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "HoldsUpNoRenewal", nil,
 		},
 		{
+			"a registration ends with time", "outbox/registry.go",
+			"LEFT JOIN bc_consumer c ON 1 = 1", "LEFT JOIN bc_consumer c ON c.seen_at > c.registered_at",
+			engine, "RegistrationDoesNotExpire", nil,
+		},
+		{
+			"one rotten row of the registry stops every claim", "outbox/registry.go",
+			"r.types = o.typesIn(ctx, r.key, types)", "if r.types = o.typesIn(ctx, r.key, types); r.types == nil {\n\t\t\t\treturn roster{}, fmt.Errorf(\"rotten\")\n\t\t\t}",
+			engine, "RottenRows", nil,
+		},
+		{
 			"the log knows a consumer by its name", "bus/delivery.go",
 			"Consumer: c.key, EventID", "Consumer: c.name, EventID",
 			engine, "RenamedConsumer|RollingRename", nil,
@@ -201,7 +211,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an older release trusts its own list of types", "outbox/registry.go",
-			"return c.Handles(eventType) && r.key == c.Key()", "return r.key == c.Key()",
+			"if c := local[key]; c == nil || !c.Handles(eventType) {", "if c := local[key]; c == nil {",
 			engine, "RollingDeploy", nil,
 		},
 		{

@@ -12,7 +12,7 @@ import (
 
 // consumers lists and steers consumers.
 func (a *app) consumers() *cobra.Command {
-	return group("consumers", "List, pause, resume and replay consumers", a.consumersList(), a.consumersPause(), a.consumersResume(), a.consumersReplay())
+	return group("consumers", "List, pause, resume, replay and retire consumers", a.consumersList(), a.consumersPause(), a.consumersResume(), a.consumersReplay(), a.consumersRetire())
 }
 
 func (a *app) consumersList() *cobra.Command {
@@ -149,6 +149,37 @@ func (a *app) consumersResume() *cobra.Command {
 			}
 		}
 		return c.done(w, "resume", is.Name, "%s is resumed; %s for it", is.Name, waits(is.Waiting))
+	})
+	return cmd
+}
+
+func (a *app) consumersRetire() *cobra.Command {
+	var types []string
+	cmd := &cobra.Command{
+		Use: "retire CONSUMER", Short: "End the registration of a consumer that is gone for good", Args: takes("consumer"), ValidArgsFunction: a.completeConsumers,
+		Long: `Ends the registration of a consumer that no code has any more: new events stop waiting for it. What already
+waits goes on waiting; skip it. Nothing else ends a registration, however long no instance has the
+consumer. With --type only these event types end.`,
+		Example: `  bluecone consumers retire PointsConsumer --reason "points are gone since 4.0"
+  bluecone consumers retire PointsConsumer --type order.renamed --reason "not taken since 4.1"`,
+	}
+	cmd.Flags().StringSliceVar(&types, "type", nil, "only these event types")
+	a.completeTypes(cmd, "type")
+	w := addWrite(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
+		is, err := c.consumer(ctx, c.args[0])
+		if err != nil {
+			return err
+		}
+		if is.State != ops.Unregistered && len(types) == 0 {
+			c.note("%s is still announced by an instance (it is %s), which will register it again", is.Name, is.State)
+		}
+		if !w.dryRun {
+			if err := c.Ops.Retire(ctx, w.operation(), is.Name, types...); err != nil {
+				return err
+			}
+		}
+		return c.done(w, "retire", is.Name, "%s is retired; %s for it", is.Name, waits(is.Waiting))
 	})
 	return cmd
 }

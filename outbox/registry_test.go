@@ -1,0 +1,112 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// daysAgo is a time of the database that lies three days back.
+func (f *fixture) daysAgo() string {
+	return map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) - INTERVAL 3 DAY", "pg": "now() - interval '3 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-3 days') || '000')",
+	}[f.db.Dialect().Name().String()]
+}
+
+// However long the instances of a consumer are away (or the database's clock believes so), events wait for it,
+// until somebody retires it.
+func TestRegistrationDoesNotExpire(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		here, away := newFixture(t, db), newFixture(t, db)
+		here.effects()
+		here.counting("Wallet", bus.ConsumerConfig{})
+		away.counting("Points", bus.ConsumerConfig{})
+		away.counterOfNewRelease(&failNever)
+		away.once()
+		here.exec("UPDATE bc_consumer SET seen_at = " + here.daysAgo())
+		here.exec("UPDATE bc_consumer_type SET seen_at = " + here.daysAgo())
+		here.save(orderPaid{OrderID: "1"}, keyless("2"))
+		here.once()
+		require.Equal(t, map[outbox.Status]int{outbox.StatusFailed: 2}, here.statuses())
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1, consumelog.Pending: 3}, here.deliveries())
+		away.once()
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 2}, here.statuses())
+		require.Equal(t, 4, here.count("SELECT COUNT(*) FROM effect"))
+	})
+}
+
+// An event type that the consumer's code takes no more ends by somebody's word too, and so do its replays.
+func TestOperatorRetiresATypeOrAConsumer(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		here, away := newFixture(t, db), newFixture(t, db)
+		here.effects()
+		here.counting("Counter", bus.ConsumerConfig{})
+		away.counterOfNewRelease(&failNever) // takes order.renamed as well
+		away.counting("Points", bus.ConsumerConfig{Replayable: true})
+		away.once()
+		here.once()
+		op := outbox.Operation{Actor: "ops", Reason: "the code is gone"}
+		require.ErrorIs(t, here.ob.Retire(t.Context(), op, "Counter", "order.unknown"), outbox.ErrNotFound)
+		require.NoError(t, here.ob.Retire(t.Context(), op, "Counter", "order.renamed"))
+		require.NoError(t, here.ob.Retire(t.Context(), op, "Points"))
+		require.Equal(t, 1, here.count("SELECT COUNT(*) FROM bc_consumer"), "neither Points nor its replays")
+		require.Equal(t, 1, here.count("SELECT COUNT(*) FROM bc_consumer_type"))
+		require.Equal(t, 1, here.count("SELECT COUNT(*) FROM bc_audit_log WHERE action = 'retire' AND target = 'Counter' AND details = 'order.renamed'"))
+		here.save(orderPaid{OrderID: "1"})
+		here.once()
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, here.statuses())
+	})
+}
+
+// A row that is rotten in any table that the engine reads harms nobody else.
+func TestRottenRowsHarmNobodyElse(t *testing.T) {
+	t.Parallel()
+	const log = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, outbox_id, aggregate_type, aggregate_id, next_retry_at) VALUES "
+	for what, insert := range map[string]string{
+		"a consumer whose types are no JSON":      "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '[\"order.pa', 'x')",
+		"a consumer whose types are no list":      "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '{\"a\": 1}', '')",
+		"a consumer without a name":               "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('', '[\"order.paid\"]', '[]')",
+		"a type of nobody":                        "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
+		"a type without a name":                   "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', '')",
+		"a delivery of an unknown status":         log + "('Wallet', 'x', 'order.paid', 'ROTTEN', 0, 1, 'ORDER', '9', '2020-01-01 00:00:00.000000')",
+		"a delivery without an aggregate":         log + "('Wallet', 'x', 'order.paid', 'PENDING', 0, NULL, NULL, NULL, '2020-01-01 00:00:00.000000')",
+		"a delivery with attempts below nothing":  log + "('Wallet', 'x', 'order.paid', 'FAILED', -7, 999999, 'ORDER', '9', '2020-01-01 00:00:00.000000')",
+		"a delivery that nobody leased":           log + "('Wallet', 'x', 'order.paid', 'PROCESSING', 2000000000, 999999, 'ORDER', '9', '2020-01-01 00:00:00.000000')",
+		"a job's lease of no status":              "INSERT INTO bc_job_lease (job_code, locked_by, lock_version, last_status) VALUES ('rotten', '', -1, '?')",
+		"an instance without a host":              "INSERT INTO bc_instance (name, host, version, in_flight, circuits) VALUES ('', '', '', -5, ',,;')",
+		"an event of an unknown status":           "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'ROTTEN')",
+		"an event that has expired too often":     "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, retry_count, next_retry_at) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'DISPATCHING', -3, '2020-01-01 00:00:00.000000')",
+		"an event of a version below the first":   "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, schema_version) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', -3)",
+		"an event whose attempts are below zero":  "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, max_retry_count) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', -3)",
+		"a consumer that is paused by a bad time": "INSERT INTO bc_consumer (name, event_types, aliases, paused_until) VALUES ('Rotten', '[]', '', '2020-01-01 00:00:00.000000')",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			testdb.Each(t, func(t *testing.T, db *bun.DB) {
+				f := newFixture(t, db)
+				f.registered("Wallet", "Points")
+				f.exec(insert)
+				for i := range 3 {
+					f.save(orderPaid{OrderID: fmt.Sprint(i)})
+					_, err := f.publisher(outbox.PublisherConfig{}).RunOnce(context.Background())
+					require.NoError(t, err)
+				}
+				require.Equal(t, 6, f.count("SELECT COUNT(*) FROM effect WHERE aggregate IN ('0', '1', '2')"))
+				require.Equal(t, 3, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'SENT' AND aggregate_id IN ('0', '1', '2')"))
+			})
+		})
+	}
+}
+
+var failNever atomic.Bool //nolint:gochecknoglobals // never set
