@@ -32,7 +32,7 @@ const (
 	clients = 16
 	nodes   = 2
 	// patience is how long a client waits for an answer, and the test for what is open in the end.
-	patience = 2 * time.Minute
+	patience = 5 * time.Minute
 )
 
 // TestTwoInstancesThatSaveInTurnAndAreKilledKeepTheOrder has two instances save the events of each aggregate in turn,
