@@ -38,7 +38,9 @@ type ConsumerConfig struct {
 	// Batch is the most events in one transaction; the actual number is what recent
 	// handler times let fit into about 20 ms, or 60 ms while a backlog is worked off. 1 turns batching off. Default: 500, which is the limit.
 	Batch int
-	// Queue is how many deliveries may wait in memory; more wait in the consume log. Default: 1000.
+	// Queue is how many deliveries of new events may wait in memory, and as many of each state
+	// from the consume log; more wait there. A tenth of it is kept for events that were delayed, and
+	// a tenth for those whose lease has run out. Default: 1000.
 	Queue int
 	// Rate is the most deliveries per second in this process, retries included; more wait, and
 	// nobody else waits for them. Default: 0, no limit.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 )
 
 // Claimed is an event that a publisher has leased and hands to the lanes.
@@ -16,6 +17,8 @@ type Claimed struct {
 	Payloads *Payloads
 	// Done is told how the delivery ended, once.
 	Done func(Outcome)
+	// Kind is the kind of due work that the event was.
+	Kind claim.Kind
 	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
 	Fresh bool
 	// Before are the earlier events of the aggregate that were open at the claim and are not offered
@@ -46,6 +49,7 @@ type delivery struct {
 	payload  any
 	record   record
 
+	kind    claim.Kind         // of due work
 	held    *Lease             // of the event, for a direct delivery
 	fresh   bool               // no row can exist yet
 	before  []int64            // earlier events of the aggregate that may be unfinished
@@ -58,6 +62,17 @@ type delivery struct {
 }
 
 func (d *delivery) direct() bool { return d.lease == nil }
+
+// kindOf is the kind of due work that a delivery from the retry queue was.
+func kindOf(lease consumelog.Leased) claim.Kind {
+	switch lease.Before {
+	case consumelog.Failed:
+		return claim.Retries
+	case consumelog.Processing:
+		return claim.Orphans
+	}
+	return claim.Deliveries
+}
 
 func (d *delivery) replay() bool { return d.lease != nil && consumelog.IsReplay(d.lease.Consumer) }
 

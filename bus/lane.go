@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 )
 
@@ -32,6 +33,8 @@ type lane struct {
 	closed    bool
 	claiming  bool
 	again     bool
+	turns     claim.Turns   // of the kinds of due work in the queue
+	more      claim.Kinds   // of which the consume log may hold more
 	window    int           // how many deliveries to have queued, for none to wait longer than sojourn
 	looked    time.Time     // when room was last asked for
 	debt      time.Duration // how long others were dry because this one was full, less the time they were not
@@ -58,14 +61,21 @@ func newLane(l *Lanes, c *Consumer, limit int) *lane {
 	}
 }
 
-// push queues direct deliveries, and tells how many of them, from the first, it has taken.
+// push queues direct deliveries of one kind, and tells how many of them, from the first, it has taken.
 func (ln *lane) push(ds []*delivery) int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if ln.closed || ln.behind {
 		return 0
 	}
-	n, now := min(len(ds), max(ln.c.cfg.Queue-len(ln.queue), 0)), time.Now()
+	if len(ds) == 0 {
+		return 0
+	}
+	room := ln.c.cfg.Queue - ln.queued(claim.New) - ln.queued(claim.Scheduled) - ln.queued(claim.Expired)
+	if kind := ds[0].kind; kind != claim.New {
+		room = min(room, ln.share()-ln.queued(kind))
+	}
+	n, now := min(len(ds), max(room, 0)), time.Now()
 	for _, d := range ds[:n] {
 		d.queued = now
 	}
@@ -181,7 +191,7 @@ func (ln *lane) dry() (each time.Duration, dry, starved bool) {
 func (ln *lane) room(dry []time.Duration, starved bool) (free, window int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	free = ln.window - len(ln.queue)
+	free = ln.window - ln.queued(claim.New)
 	now := time.Now()
 	passed := min(now.Sub(ln.looked), patience/3)
 	ln.looked = now
@@ -198,6 +208,28 @@ func (ln *lane) room(dry []time.Duration, starved bool) (free, window int) {
 		free += widest(ln.c) - ln.window
 	}
 	return free, ln.window
+}
+
+// share is how much of its queue the lane keeps for events of each kind that is not NEW. It is what the window of NEW
+// ones leaves.
+func (ln *lane) share() int { return max(ln.c.cfg.Queue/10, 1) }
+
+// roomFor tells how many more events of a kind that is not NEW the lane takes, and how many when it has none of them,
+// unless it does not work directly.
+func (ln *lane) roomFor(kind claim.Kind) (free, share int, flows bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.share() - ln.queued(kind), ln.share(), !ln.behind && !ln.halted()
+}
+
+// queued is how many deliveries of a kind are in the queue. It needs ln.mu.
+func (ln *lane) queued(kind claim.Kind) (n int) {
+	for _, d := range ln.queue {
+		if d.kind == kind {
+			n++
+		}
+	}
+	return n
 }
 
 // drained reports whether nothing is queued that keeps the publisher from offering more.
@@ -236,15 +268,37 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	if ln.workers.Running() == 0 { // it is dry
 		ln.l.free()
 	}
-	if ln.behind && len(ln.queue) < ln.depth()/2 {
+	if ln.isHungry() {
 		ln.refillLocked()
 	}
 }
 
-// take removes the next batch of at most size deliveries from the queue and marks its aggregates busy. It needs ln.mu.
+// take removes the next batch of at most size deliveries from the queue and marks its aggregates busy. Each kind of due
+// work has its turn, whatever the queue holds of the others. It needs ln.mu.
 func (ln *lane) take(size int) []*delivery {
+	var kinds claim.Kinds
+	for _, d := range ln.queue {
+		kinds |= claim.Of(d.kind)
+	}
+	for {
+		kind, ok := ln.turns.Next(kinds)
+		if !ok {
+			return nil
+		}
+		if batch := ln.takeOf(kind, size); len(batch) > 0 {
+			if ln.turns.Take(kind); kind == claim.New {
+				ln.adapt(batch)
+			}
+			return batch
+		}
+		kinds = kinds.Without(kind)
+	}
+}
+
+// takeOf is take for one kind. It needs ln.mu.
+func (ln *lane) takeOf(kind claim.Kind, size int) []*delivery {
 	var batch, rest []*delivery
-	mine, passed := make(map[[2]string]struct{}), make(map[[2]string]struct{})
+	mine, passed := make(map[[2]string]struct{}), make(map[[2]string]int64) // the first event of the aggregate that stays
 	for i, d := range ln.queue {
 		if len(batch) == size {
 			rest = append(rest, ln.queue[i:]...)
@@ -252,21 +306,28 @@ func (ln *lane) take(size int) []*delivery {
 		}
 		key := d.aggregate()
 		_, busy := ln.busy[key]
-		_, behind := passed[key]
-		fits := len(batch) == 0 || (batch[0].direct() == d.direct() && !ln.external(d) && !ln.external(batch[0]))
-		if (!ln.c.cfg.Unordered && (busy || behind)) || !fits {
-			passed[key] = struct{}{}
+		first, behind := passed[key]
+		if behind && !d.direct() && d.env.OutboxID < first { // what stays could not run before it
+			behind = false
+		}
+		fits := len(batch) == 0 || (!ln.external(d) && !ln.external(batch[0]))
+		if d.kind != kind || !fits || (!ln.c.cfg.Unordered && (busy || behind)) {
+			if first == 0 || d.env.OutboxID < first {
+				passed[key] = d.env.OutboxID
+			}
 			rest = append(rest, d)
 			continue
 		}
 		mine[key] = struct{}{}
 		batch = append(batch, d)
 	}
+	if len(batch) == 0 {
+		return nil
+	}
 	for key := range mine {
 		ln.busy[key] = batch
 	}
 	ln.queue = rest
-	ln.adapt(batch)
 	return batch
 }
 

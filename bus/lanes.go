@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 )
 
 // Host is what the lanes need from the publisher that drives them.
@@ -169,6 +170,28 @@ func (l *Lanes) Room() (now, atMost int) {
 	return now, atMost
 }
 
+// RoomFor tells how many more events of a kind that is not NEW may be offered now, and how many when the lanes have
+// none of it: as many as any flowing lane takes. A lane that takes fewer leaves the rest to the consume log, so that
+// none waits for it.
+func (l *Lanes) RoomFor(kind claim.Kind) (now, atMost int) {
+	now, atMost = math.MaxInt, math.MaxInt
+	flowing := false
+	for _, ln := range l.lanes {
+		if ln.c.replays != nil {
+			continue // it gets nothing directly
+		}
+		free, share, flows := ln.roomFor(kind)
+		if !flows {
+			continue
+		}
+		if !flowing || free > now {
+			now, atMost = free, share
+		}
+		flowing = true
+	}
+	return now, atMost
+}
+
 // Dry reports whether the lanes that take events directly have nothing in their queues.
 func (l *Lanes) Dry() bool {
 	for _, ln := range l.lanes {
@@ -208,7 +231,7 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
 		ds[i] = &all[i]
-		all[i] = delivery{env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
+		all[i] = delivery{kind: ev.Kind, env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
 	}
 	return l.lanes[c.key].push(ds)
 }

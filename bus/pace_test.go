@@ -62,10 +62,10 @@ func TestBatchSizeFollowsTimes(t *testing.T) {
 	require.Equal(t, firstBatch, ln.batchSize(), "who knows")
 	ln.observe(time.Millisecond)
 	require.Equal(t, 20, ln.batchSize())
-	ln.queue = make([]*delivery, ln.window/2)
+	ln.queue = queueOf(ln.window / 2)
 	ln.notice()
 	require.Equal(t, 20, ln.batchSize(), "nothing to speak of")
-	ln.queue = make([]*delivery, ln.window)
+	ln.queue = queueOf(ln.window)
 	ln.notice()
 	require.Equal(t, 60, ln.batchSize(), "a backlog")
 	ln.queue = ln.queue[:1]
@@ -130,7 +130,7 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 			cfg := ConsumerConfig{}.withDefaults()
 			ln := &lane{
 				c: &Consumer{cfg: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
-				limit: 4, window: 200, queue: make([]*delivery, 150), usual: c.each, turn: c.turn, overhead: c.overhead,
+				limit: 4, window: 200, queue: queueOf(150), usual: c.each, turn: c.turn, overhead: c.overhead,
 			}
 			for range c.looks {
 				ln.looked = time.Now().Add(-cmp.Or(c.passed, patience/3))
@@ -147,7 +147,7 @@ func TestRoomForThoseThatAreStarved(t *testing.T) {
 	cfg := ConsumerConfig{}.withDefaults()
 	ln := &lane{
 		c: &Consumer{cfg: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
-		limit: 4, window: 200, queue: make([]*delivery, 200), looked: time.Now(),
+		limit: 4, window: 200, queue: queueOf(200), looked: time.Now(),
 	}
 	free, window := ln.room(nil, false)
 	require.Equal(t, 0, free)
@@ -183,4 +183,13 @@ func TestUsualTimeOfAHandler(t *testing.T) {
 	ln.observe(9 * time.Millisecond)
 	require.Equal(t, 7*time.Millisecond, ln.perEvent, "its next batch is smaller at once")
 	require.Equal(t, 1250*time.Microsecond, ln.usual)
+}
+
+// queueOf are n deliveries of NEW events.
+func queueOf(n int) []*delivery {
+	ds := make([]*delivery, n)
+	for i := range ds {
+		ds[i] = &delivery{env: &Envelope{OutboxID: int64(i + 1)}}
+	}
+	return ds
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -29,8 +30,27 @@ func (ln *lane) refillLocked() {
 	})
 }
 
-// mostRetried is how many waiting deliveries one claim takes: each counts as an attempt from then on.
-const mostRetried = 200
+// One claim takes so many waiting deliveries: each counts as an attempt from then on.
+const (
+	mostWaiting = 200 // that have never run
+	mostRetried = 100 // that run again, and as many of those whose lease has run out
+)
+
+// roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs ln.mu.
+func (ln *lane) roomInQueue() consumelog.Limits {
+	room := func(kind claim.Kind, most int) int {
+		return max(min(ln.depth()-ln.queued(kind), ln.c.cfg.Batch*2, most), 0)
+	}
+	return consumelog.Limits{
+		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
+	}
+}
+
+// isHungry tells whether the consume log may hold more of what the queue has few of. It needs ln.mu.
+func (ln *lane) isHungry() bool {
+	few := func(kind claim.Kind) bool { return ln.more.Has(kind) && ln.queued(kind) < ln.depth()/2 }
+	return (ln.behind && len(ln.queue) < ln.depth()/2) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
+}
 
 // claimDue claims once, and reports whether to go on.
 func (ln *lane) claimDue(ctx context.Context) bool {
@@ -38,14 +58,14 @@ func (ln *lane) claimDue(ctx context.Context) bool {
 	defer cancel()
 	ln.mu.Lock()
 	ln.again = false
-	room := min(ln.depth()-len(ln.queue), ln.c.cfg.Batch*2, mostRetried)
+	room := ln.roomInQueue()
 	closed := ln.closed
 	ln.mu.Unlock()
 	more := false
-	if room > 0 && !closed && !ln.isHalted() {
+	if room != (consumelog.Limits{}) && !closed && !ln.isHalted() {
 		claimed, err := ln.claim(ctx, room)
 		ln.admit(ctx, claimed)
-		more = len(claimed) == room
+		more = ln.noteMore(claimed, room)
 		if err == nil && len(claimed) == 0 {
 			ln.catchUp()
 		}
@@ -59,12 +79,31 @@ func (ln *lane) claimDue(ctx context.Context) bool {
 	return false
 }
 
+// noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any.
+func (ln *lane) noteMore(claimed []consumelog.Leased, room consumelog.Limits) bool {
+	taken := make(map[claim.Kind]int)
+	for _, d := range claimed {
+		taken[kindOf(d)]++
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.more = 0
+	again := false
+	for kind, limit := range map[claim.Kind]int{claim.Deliveries: room.Pending, claim.Retries: room.Failed, claim.Orphans: room.Processing} {
+		if taken[kind] == limit { // none, if there was no room
+			ln.more |= claim.Of(kind)
+			again = again || limit > 0
+		}
+	}
+	return again
+}
+
 // claim leases due deliveries. Each counts as an attempt from then on: if nobody knows whether that has
 // been stored, the database is asked what is leased.
-func (ln *lane) claim(ctx context.Context, most int) ([]consumelog.Leased, error) {
+func (ln *lane) claim(ctx context.Context, room consumelog.Limits) ([]consumelog.Leased, error) {
 	var claimed []consumelog.Leased
 	err := ln.l.Write(ctx, func() (err error) {
-		claimed, err = ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limit: most})
+		claimed, err = ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room})
 		return err
 	})
 	if err == nil {
@@ -107,7 +146,7 @@ func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
 	var ready []*delivery
 	for i := range claimed {
 		lease := claimed[i]
-		d := &delivery{lease: &lease, own: new(Lease), attempt: lease.Attempts, env: envs[lease.EventID]}
+		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease), attempt: lease.Attempts, env: envs[lease.EventID]}
 		if d.env == nil {
 			d.env = &Envelope{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType, AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
 		}

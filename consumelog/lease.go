@@ -34,11 +34,14 @@ func (d Leased) pair() dialect.Pair { return dialect.Pair{ID: d.ID, Version: d.V
 
 // ClaimQuery says whose waiting deliveries to lease.
 type ClaimQuery struct {
-	Gate  Gate          // consumer, order and owner
-	Types []string      // the event types that can be run here
-	Lease time.Duration // how long the lease lasts unless it is renewed
-	Limit int           // at most so many
+	Gate   Gate          // consumer, order and owner
+	Types  []string      // the event types that can be run here
+	Lease  time.Duration // how long the lease lasts unless it is renewed
+	Limits Limits        // at most so many
 }
+
+// Limits is how many deliveries to lease, by the state they wait in: a backlog of one must not starve another.
+type Limits struct{ Failed, Pending, Processing int }
 
 // Claim leases due deliveries of one consumer, of the types it handles here, and
 // counts their attempt. Those that
@@ -80,12 +83,15 @@ const inDueIndex = " AND status <> 'SUCCESS'"
 // each is a walk along idx_consumer_due that needs no sorting.
 func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error) {
 	var out []Leased
-	for _, status := range []Status{Failed, Pending, Processing} {
-		if len(out) >= q.Limit {
-			return out, nil
+	for _, of := range []struct {
+		status Status
+		limit  int
+	}{{Failed, q.Limits.Failed}, {Pending, q.Limits.Pending}, {Processing, q.Limits.Processing}} {
+		if of.limit <= 0 {
+			continue
 		}
-		found, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.Now+" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
-			q.Gate.Consumer, string(status), q.Types, q.Limit-len(out))
+		found, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.Now+
+			" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked, q.Gate.Consumer, string(of.status), q.Types, of.limit)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
@@ -24,6 +25,7 @@ const inDueIndex = " AND e.status <> 'SENT'"
 
 // claim is what one claim transaction has leased.
 type claim struct {
+	kind      due.Kind
 	rows      []claimedRow // with the lock version of the new lease
 	until     int64        // when the leases end, by the database's clock, or a little earlier
 	consumers roster       // all consumers of the deployment, as of the claim
@@ -40,19 +42,30 @@ func (c claim) blocked() bool { return len(c.rows) < c.seen }
 // inTheWay tells whether that holds for most: other instances have in hand what these are behind.
 func (c claim) inTheWay() bool { return 2*len(c.rows) < c.seen }
 
-// claim leases up to limit due events of one status, from a place on, in a short READ COMMITTED
+// dueOf is the condition on due events of a kind.
+func (s *session) dueOf(kind due.Kind) string {
+	switch kind {
+	case due.Scheduled:
+		return s.scheduled()
+	case due.Expired:
+		return s.expired()
+	}
+	return dueNew
+}
+
+// claim leases up to limit due events of one kind, from a place on, in a short READ COMMITTED
 // transaction that is over before any handler runs.
-func (s *session) claim(ctx context.Context, due string, limit int, from place) (c claim, err error) {
+func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from place) (c claim, err error) {
 	o := s.p.ob
 	defer s.lanes.Turn()()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		c = claim{from: from}
+		c = claim{kind: kind, from: from}
 		if o.d.ByIndex != "" {
 			if _, err := tx.ExecContext(ctx, o.d.ByIndex); err != nil {
 				return err
 			}
 		}
-		if err := s.find(ctx, tx, &c, due, limit); err != nil {
+		if err := s.find(ctx, tx, &c, s.dueOf(kind), limit); err != nil {
 			return err
 		}
 		if len(c.rows) == 0 {
@@ -62,7 +75,7 @@ func (s *session) claim(ctx context.Context, due string, limit int, from place) 
 			return err
 		}
 		c.until = c.consumers.now + dialect.Micro(s.p.cfg.Lease)
-		return s.lease(ctx, tx, c.rows, due == s.expired())
+		return s.lease(ctx, tx, c.rows, kind == due.Expired)
 	})
 	if err != nil {
 		return claim{}, fmt.Errorf("outbox: claim: %w", err)

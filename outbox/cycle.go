@@ -3,116 +3,211 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+
+	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 )
 
 // turn takes what was handed over, or else claims.
 func (s *session) turn(ctx context.Context, handed, beat, full bool) error {
 	if handed {
-		if done, err := s.receive(ctx); done || err != nil {
+		s.agenda.Worked(time.Now())
+		done, err := s.receive(ctx)
+		if err != nil || (done && !beat) {
 			return err
 		}
+		if !done {
+			s.agenda.Add(time.Now(), due.Of(due.New))
+		}
 	}
-	return s.cycle(ctx, beat, full)
+	return s.cycle(ctx, beat, full, false)
 }
 
-// cycle claims what is due and hands it to the lanes.
-func (s *session) cycle(ctx context.Context, beat, full bool) error {
-	due := due{fresh: true}
-	var err error
+// cycle claims what is due and hands it to the lanes, each kind in its turn, until nothing that it knows of is left. Unless
+// it has to be exhaustive, it ends when the time has come to look again at what else has fallen due.
+func (s *session) cycle(ctx context.Context, beat, full, exhaustive bool) error {
 	if full {
 		if err := s.sweep(ctx); err != nil {
 			return err
 		}
+		for kind := range s.walks {
+			s.walks[kind] = progress{thorough: true, front: true}
+		}
 	}
 	if beat {
-		if due, err = s.peek(ctx); err != nil {
+		if err := s.peek(ctx); err != nil {
 			return err
 		}
 	}
-	for _, claims := range []struct {
-		wanted bool
-		where  string
-	}{{due.expired, s.expired()}, {due.scheduled, s.scheduled()}, {due.fresh && (full || !s.lookout.rests(s.lanes.Dry(), s.front)), dueNew}} {
-		if claims.wanted {
-			if err := s.claimAll(ctx, claims.where, full); err != nil {
-				return err
-			}
-		}
+	err := s.claimInTurns(ctx, exhaustive)
+	if !full || err != nil {
+		return err
 	}
-	if !full && !due.retries {
-		return nil
+	for kind := range s.walks {
+		s.walks[kind].thorough = false
 	}
-	if full { // it also retries what its own claims have made wait
-		if err := s.writeDeferred(ctx); err != nil {
-			return err
-		}
+	if err := s.writeDeferred(ctx); err != nil {
+		return err
 	}
-	return s.lanes.Retry(ctx)
+	return s.lanes.Retry(ctx) // also what the claims have made wait
 }
 
-// claimAll claims until nothing more is due, as far as there is room.
-func (s *session) claimAll(ctx context.Context, where string, thorough bool) error {
-	front, at, found := thorough, place{}, false // where a thorough walk goes on, and whether it has found any
-	for ctx.Err() == nil {
-		s.patience.Reset(s.p.cfg.Lease)
-		room, window := s.lanes.Room()
-		size := min(s.free(), room, s.size)
-		if size < worth(min(s.most, window, s.size)) { // while there are more, a claim should be a good one
-			select {
-			case <-s.settled:
-			case <-s.lanes.Freed():
-			case <-time.After(20 * time.Millisecond): // a lane may have to fall behind
-			case <-ctx.Done():
-				return nil
-			}
-			continue
+// claimInTurns claims what is known to be due.
+func (s *session) claimInTurns(ctx context.Context, exhaustive bool) error {
+	until := s.agenda.NextLook(s.p.cfg.Poll)
+	for ctx.Err() == nil && s.agenda.Due() != 0 {
+		if !exhaustive && !time.Now().Before(until) {
+			signal(s.more)
+			return nil
 		}
-		began := time.Now()
-		from := at
-		if from == (place{}) && where == dueNew {
-			from = s.lookout.from(front)
-		}
-		c, err := s.claim(ctx, where, size, from)
-		if err != nil {
-			return err
-		}
-		took := time.Since(began)
-		if len(c.rows) > 0 {
-			if err := s.dispatch(ctx, c); err != nil {
+		pages := s.pages()
+		kind, ok := s.agenda.Next(pages.kinds())
+		switch {
+		case !ok:
+			s.waitForRoom(ctx)
+		case kind == due.Deliveries:
+			s.agenda.Taken(kind, false)
+			if err := s.lanes.Retry(ctx); err != nil {
 				return err
 			}
-		}
-		found = found || len(c.rows) > 0
-		s.size = s.claimSize(c.full)
-		if len(c.rows) > 0 && c.full {
-			if err := s.fair(ctx, c); err != nil {
-				return err
-			}
-		}
-		switch wait := s.lookout.wait(); {
-		case where == dueNew && c.inTheWay() && !thorough:
-			s.lookout.rest(took, s.front)
-			return nil
-		case len(c.rows) > 0 && c.full:
-			front = false
-		case c.full && thorough && at.isBefore(c.last): // all must wait, but there may be others behind them
-			at = c.last
-		case c.from == place{}:
-			if c.blocked() {
-				s.lookout.rest(took, s.front)
-			}
-			return nil
-		case thorough && !found:
-			return nil
-		case thorough || wait <= 0:
-			front, at, found = true, place{}, false
 		default:
-			s.lookout.later(wait, s.front)
-			return nil
+			more, err := s.claimPage(ctx, kind, pages[kind])
+			if err != nil {
+				return err
+			}
+			s.agenda.Taken(kind, more)
 		}
 	}
 	return nil
+}
+
+// waitForRoom waits until it may be worth asking again for what there is room.
+func (s *session) waitForRoom(ctx context.Context) {
+	s.patience.Reset(s.p.cfg.Lease)
+	select {
+	case <-s.settled:
+	case <-s.lanes.Freed():
+	case <-time.After(20 * time.Millisecond): // a lane may have to fall behind
+	case <-ctx.Done():
+	}
+}
+
+// pages are how many events of each kind a claim takes now.
+type pages [due.Expired + 1]int
+
+// pages tells that of the kinds that are due: 0 if there is not enough room for a claim to be worth it.
+func (s *session) pages() (p pages) {
+	for kind := range p {
+		if kind := due.Kind(kind); s.agenda.Due().Has(kind) {
+			p[kind] = s.pageSize(kind)
+		}
+	}
+	return p
+}
+
+// kinds are those of which a claim is worth it, and the deliveries, for which the lanes see to their room.
+func (p pages) kinds() due.Kinds {
+	kinds := due.Of(due.Deliveries)
+	for kind, size := range p {
+		if size > 0 {
+			kinds |= due.Of(due.Kind(kind))
+		}
+	}
+	return kinds
+}
+
+func (s *session) pageSize(kind due.Kind) int {
+	most := s.p.cfg.BatchSize
+	room, window := s.lanes.RoomFor(kind)
+	if kind == due.New {
+		most = s.size
+		room, window = s.lanes.Room()
+	}
+	size := min(s.free(), room, most)
+	if size < worth(min(s.most, window, most)) { // while there are more, a claim should be a good one
+		return 0
+	}
+	return size
+}
+
+// progress is how far claims of a kind have got.
+type progress struct {
+	at       place // where the next one starts; the lookout knows that of NEW ones, unless all that it saw must wait
+	thorough bool  // it ends when it has seen the last due event and found none
+	front    bool  // it starts at the front
+	found    bool  // it has found any since then
+}
+
+// claimPage claims once, and reports whether more of the kind is due.
+func (s *session) claimPage(ctx context.Context, kind due.Kind, size int) (more bool, err error) {
+	w := &s.walks[kind]
+	if kind == due.New && !w.thorough && s.lookout.rests(s.lanes.Dry(), s.front) {
+		return false, nil
+	}
+	s.patience.Reset(s.p.cfg.Lease)
+	from := w.at
+	if from == (place{}) && kind == due.New {
+		from = s.lookout.from(w.front)
+	}
+	began := time.Now()
+	c, err := s.claim(ctx, kind, size, from)
+	if err != nil {
+		return false, err
+	}
+	took := time.Since(began)
+	if len(c.rows) > 0 {
+		if err := s.dispatch(ctx, c); err != nil {
+			return false, err
+		}
+	}
+	if kind == due.New {
+		s.size = s.claimSize(c.full)
+		if len(c.rows) > 0 && c.full {
+			if err := s.fair(ctx, c); err != nil {
+				return false, err
+			}
+		}
+	}
+	more = s.goOn(w, c, took)
+	if !more && w.thorough {
+		*w = progress{}
+	}
+	return more, nil
+}
+
+// goOn decides where claims go on after one that took so long, and whether they do.
+func (s *session) goOn(w *progress, c claim, took time.Duration) bool {
+	w.found = w.found || len(c.rows) > 0
+	switch {
+	case c.kind == due.New && c.inTheWay() && !w.thorough:
+		s.lookout.rest(took, s.front)
+		return false
+	case len(c.rows) > 0 && c.full:
+		w.front = false
+		return true
+	case c.full && w.at.isBefore(c.last) && (w.thorough || c.kind != due.New): // all must wait, but there may be others behind them
+		w.at = c.last
+		return w.thorough // or after the next look
+	case c.from == place{}, w.thorough && !w.found:
+		if c.kind == due.New && c.blocked() {
+			s.lookout.rest(took, s.front)
+		}
+		return false
+	case w.thorough:
+		w.front, w.at, w.found = true, place{}, false
+		return true
+	case c.kind != due.New:
+		w.at = place{}
+		return false
+	}
+	wait := s.lookout.wait()
+	if wait > 0 {
+		s.lookout.later(wait, s.front)
+		return false
+	}
+	w.front = true
+	return true
 }
 
 const (
@@ -128,22 +223,39 @@ func (s *session) claimSize(backlog bool) int {
 	return max(s.p.cfg.BatchSize, min(backlogClaim*s.p.cfg.BatchSize, mostBacklogClaim))
 }
 
-// due says what is due: kinds of events, and deliveries that wait.
-type due struct{ fresh, scheduled, expired, retries bool }
-
-// peek looks, in one statement that locks nothing, whether a claim is worth it. An instance that has
-// nothing to do asks nothing else.
-func (s *session) peek(ctx context.Context) (d due, err error) {
-	flag := func(cond string) string { return "CASE WHEN " + cond + " THEN 1 ELSE 0 END" }
-	exists := func(where string) string { return flag("EXISTS (SELECT 1 FROM " + table + " e WHERE " + where + ")") }
-	retries, args := s.lanes.Waiting()
-	var found [4]int
-	err = s.p.ob.db.QueryRowContext(ctx, "SELECT "+exists(dueNew)+", "+exists(s.scheduled())+", "+exists(s.expired())+", "+flag(retries), args...).
-		Scan(&found[0], &found[1], &found[2], &found[3])
-	if err != nil {
-		return due{}, fmt.Errorf("outbox: look for due events: %w", err)
+// peek looks, in one statement that locks nothing, for kinds of due work that it does not know of. An instance that
+// has nothing to do asks nothing else.
+func (s *session) peek(ctx context.Context) error {
+	exists := func(where string) string { return "EXISTS (SELECT 1 FROM " + table + " e WHERE " + where + ")" }
+	waiting, args := s.lanes.Waiting()
+	var asked []due.Kind
+	var conditions []string
+	for _, q := range []struct {
+		kind due.Kind
+		cond string
+	}{{due.New, exists(dueNew)}, {due.Scheduled, exists(s.scheduled())}, {due.Expired, exists(s.expired())}, {due.Deliveries, waiting}} {
+		if !s.agenda.Due().Has(q.kind) {
+			asked, conditions = append(asked, q.kind), append(conditions, "CASE WHEN "+q.cond+" THEN 1 ELSE 0 END")
+		}
 	}
-	return due{found[0] == 1, found[1] == 1, found[2] == 1, found[3] == 1}, nil
+	began := time.Now()
+	var found due.Kinds
+	if len(asked) > 0 {
+		answers, dest := make([]int, len(asked)), make([]any, len(asked))
+		for i := range answers {
+			dest[i] = &answers[i]
+		}
+		if err := s.p.ob.db.QueryRowContext(ctx, "SELECT "+strings.Join(conditions, ", "), args...).Scan(dest...); err != nil {
+			return fmt.Errorf("outbox: look for due events: %w", err)
+		}
+		for i, kind := range asked {
+			if answers[i] == 1 {
+				found |= due.Of(kind)
+			}
+		}
+	}
+	s.agenda.Looked(began, time.Now(), found)
+	return nil
 }
 
 // worth is how much room there has to be for a claim, where at most so many fit.

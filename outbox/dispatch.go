@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
+	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -33,7 +34,7 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 		s.route(flights[i], c.consumers)
 	}
 	for _, consumer := range s.consumers {
-		s.offer(consumer, flights)
+		s.offer(consumer, flights, c.kind)
 	}
 	var held []*flight
 	for _, f := range flights {
@@ -66,7 +67,7 @@ func (s *session) route(f *flight, all roster) {
 }
 
 // offer hands the events that a consumer handles to its lane, all at once.
-func (s *session) offer(c *bus.Consumer, flights []*flight) {
+func (s *session) offer(c *bus.Consumer, flights []*flight, kind due.Kind) {
 	var wanted, alone []*flight
 	var events []bus.Claimed
 	for _, f := range flights {
@@ -76,7 +77,7 @@ func (s *session) offer(c *bus.Consumer, flights []*flight) {
 			alone = append(alone, f)
 		default:
 			wanted = append(wanted, f)
-			events = append(events, bus.Claimed{Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, Behind: f.behind, Before: f.before})
+			events = append(events, bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, Behind: f.behind, Before: f.before})
 		}
 	}
 	taken := 0

@@ -23,7 +23,8 @@ type PublisherConfig struct {
 	// milliseconds; this is the safety net. Default: "0/10 * * * * ?", every 10 s.
 	Cron string
 	// Poll is how often it looks for events of other processes, retries that have
-	// fallen due and leases that have expired. Default: 1 s.
+	// fallen due and leases that have expired. While it has something to do it looks every
+	// 250 ms, unless Poll is shorter: a backlog starves nothing that falls due. Default: 1 s.
 	Poll time.Duration
 	// Lease is how long events are leased; running ones are renewed at a third.
 	// It is how long the events of a dead instance wait. Default: 30 s.

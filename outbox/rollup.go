@@ -146,7 +146,7 @@ func (s *session) sweep(ctx context.Context) error {
 	if time.Since(s.lastSweep) < sweepEvery {
 		return nil
 	}
-	if err := s.p.ob.Sweep(ctx); err != nil {
+	if err := s.p.ob.sweep(ctx, s.lanes.Write); err != nil {
 		return err
 	}
 	s.lastSweep = time.Now()
@@ -156,6 +156,12 @@ func (s *session) sweep(ctx context.Context) error {
 // Sweep recomputes FAILED events none of whose deliveries waits, and makes rows due that
 // wait for a time they do not have. Publishers do this by themselves every minute.
 func (o *Outbox) Sweep(ctx context.Context) error {
+	return o.sweep(ctx, func(_ context.Context, write func() error) error { return write() })
+}
+
+// sweep does it, each transaction when it is its turn: beside lanes that write without a break it would wait for
+// seconds on SQLite, and all claims with it.
+func (o *Outbox) sweep(ctx context.Context, inTurn func(ctx context.Context, write func() error) error) error {
 	for {
 		ids, err := o.strings(ctx, o.db, "SELECT e.event_id FROM "+table+" e WHERE e.status = 'FAILED'"+inDueIndex+" AND NOT EXISTS (SELECT 1 FROM bc_event_consume_log l "+
 			"WHERE l.event_id = e.event_id AND l.status IN ('PENDING', 'FAILED', 'PROCESSING')) ORDER BY e.next_retry_at, e.id LIMIT 200")
@@ -163,7 +169,7 @@ func (o *Outbox) Sweep(ctx context.Context) error {
 			return fmt.Errorf("outbox: sweep: %w", err)
 		}
 		for chunk := range slices.Chunk(ids, rollUpBatch) {
-			if err := o.rollUp(ctx, chunk); err != nil {
+			if err := inTurn(ctx, func() error { return o.rollUp(ctx, chunk) }); err != nil {
 				return err
 			}
 		}
@@ -171,7 +177,7 @@ func (o *Outbox) Sweep(ctx context.Context) error {
 			break
 		}
 	}
-	return o.mendTimes(ctx)
+	return inTurn(ctx, func() error { return o.mendTimes(ctx) })
 }
 
 // mendTimes makes rows due that wait for a time they do not have.

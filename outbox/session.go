@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
+	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -41,11 +42,14 @@ type session struct {
 	retried        atomic.Int64
 	saidUnroutable sync.Map
 	lastSweep      time.Time
+	agenda         due.Agenda
+	walks          [due.Expired + 1]progress // by kind
 	lookout        lookout
 	registry       roster
 	registryAt     time.Time
 	wasFair        time.Time
 	front          chan struct{} // it is time for a claim from the front
+	more           chan struct{} // the last turn has left something
 	outage         outage
 	patience       *time.Timer // ends the loop's turn when the database goes silent
 }
@@ -54,7 +58,7 @@ func (p *Publisher) open() *session {
 	s := &session{
 		p: p, consumers: p.bus.Consumers(), local: make(map[string]*bus.Consumer),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
-		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1),
+		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1), more: make(chan struct{}, 1),
 		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize,
 	}
 	for _, c := range s.consumers {
@@ -201,27 +205,31 @@ func (s *session) keepAlive(ctx context.Context) {
 	}
 }
 
-// loop claims until ctx ends: at once when woken, at every beat of Poll what has fallen
-// due, and everything when Cron says so.
+// loop claims until ctx ends: at once when woken, what has fallen due at every beat (Poll, or more often while there is
+// something to do), and everything when Cron says so.
 func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 	next := s.p.cron.Next(time.Now())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for try := 0; ctx.Err() == nil; {
-		full, beat, handed := false, false, false
+		handed := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-wake:
+			s.agenda.Add(time.Now(), due.Of(due.New))
 		case <-s.p.handover.call:
 			handed = true
 		case <-s.front:
 			s.lookout.waiting = false
+			s.agenda.Add(time.Now(), due.Of(due.New))
+		case <-s.more:
 		case <-timer.C:
-			beat = true
-			if !time.Now().Before(next) {
-				full, next = true, s.p.cron.Next(time.Now())
-			}
+		}
+		beat := !time.Now().Before(s.agenda.NextLook(s.p.cfg.Poll))
+		full := beat && !time.Now().Before(next)
+		if full {
+			next = s.p.cron.Next(time.Now())
 		}
 		err := s.patiently(ctx, func(ctx context.Context) error {
 			if err := s.release(ctx); err != nil {
@@ -229,9 +237,7 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 			}
 			return s.turn(ctx, handed, beat, full)
 		})
-		if beat {
-			timer.Reset(s.p.cfg.Poll)
-		}
+		timer.Reset(time.Until(s.agenda.NextLook(s.p.cfg.Poll)))
 		if err == nil && s.outage.fading() {
 			if err = s.register(ctx); err == nil { // that it can be read does not mean that it can be written
 				s.outage.over(ctx)
@@ -254,7 +260,7 @@ func (s *session) once(ctx context.Context) error {
 	if err := s.p.ob.register(ctx, s.consumers); err != nil {
 		return err
 	}
-	if err := s.patiently(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true) }); err != nil {
+	if err := s.patiently(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true, true) }); err != nil {
 		s.doubt.Store(true)
 		return err
 	}

@@ -313,7 +313,7 @@ func TestEachLostLeaseIsTakenBackOnce(t *testing.T) {
 		log, err := consumelog.New(db)
 		require.NoError(t, err)
 		lose := func() consumelog.Leased { // takes it over from whoever has it, and loses it at once
-			q := consumelog.ClaimQuery{Gate: consumelog.Gate{Consumer: "A", Types: []string{orderPaid{}.EventType()}, Owner: "me"}, Types: []string{orderPaid{}.EventType()}, Lease: time.Hour, Limit: 1}
+			q := consumelog.ClaimQuery{Gate: consumelog.Gate{Consumer: "A", Types: []string{orderPaid{}.EventType()}, Owner: "me"}, Types: []string{orderPaid{}.EventType()}, Lease: time.Hour, Limits: consumelog.Limits{Failed: 1, Pending: 1, Processing: 1}}
 			claimed, err := log.Claim(t.Context(), q)
 			require.NoError(t, err)
 			require.Len(t, claimed, 1)

@@ -20,7 +20,7 @@ const (
 )
 
 func sabotages() []sabotage {
-	return slices.Concat(ofTheEngine(), ofFlow(), ofUnknownCommits(), ofTheJobs(), ofOperations())
+	return slices.Concat(ofTheEngine(), ofFlow(), ofTurns(), ofUnknownCommits(), ofTheJobs(), ofOperations())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
@@ -180,16 +180,6 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"./internal/simulation", "Simulated", nil,
 		},
 		{
-			"RunOnce ends behind what is blocked", "outbox/cycle.go",
-			"case c.full && thorough && at.isBefore(c.last):", "case false:",
-			engine, "RunOnceGetsPast", nil,
-		},
-		{
-			"a claim goes on at the moment where the last one has ended, not behind the event", "outbox/lookout.go",
-			"l.low = c.last // however", "l.low = place{due: c.last.due} // however",
-			engine, "PlaceOfTheNextClaim", nil,
-		},
-		{
 			"claims go back to a blocked front", "outbox/lookout.go",
 			"\t\tl.low = low\n", "\t\t_ = low\n",
 			engine, "BlockedFront", nil,
@@ -286,7 +276,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a narrow window takes no claim", "outbox/cycle.go",
-			"size < worth(min(s.most, window, s.size))", "size < worth(min(s.most, s.size)) && window >= 0",
+			"size < worth(min(s.most, window, most))", "size < worth(min(s.most, most)) && window >= 0",
 			engine, "NarrowWindow", nil,
 		},
 		{

@@ -1,0 +1,60 @@
+package bus
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
+)
+
+// queuedLane is a lane that does not run what it has.
+func queuedLane(ds ...*delivery) *lane {
+	c := &Consumer{name: "A", cfg: ConsumerConfig{}.withDefaults()}
+	return &lane{c: c, l: &Lanes{bus: &Bus{}}, limit: 1, window: 200, queue: ds, busy: make(map[[2]string][]*delivery)}
+}
+
+func waiting(kind claim.Kind, id int64, aggregate string) *delivery {
+	d := &delivery{kind: kind, env: &Envelope{OutboxID: id, AggregateID: aggregate}}
+	if kind > claim.Expired {
+		d.lease = &consumelog.Leased{ID: id}
+	}
+	return d
+}
+
+// A queue that is full of new events has room for each state that deliveries wait in, and runs them in turn.
+func TestDueDeliveriesHaveRoomAndTurns(t *testing.T) {
+	t.Parallel()
+	var ds []*delivery
+	for i := range 1000 {
+		ds = append(ds, waiting(claim.New, int64(i+1), time.Duration(i).String()))
+	}
+	ln := queuedLane(ds...)
+	require.Equal(t, consumelog.Limits{Pending: mostWaiting, Failed: mostRetried, Processing: mostRetried}, ln.roomInQueue())
+	ln.queue = append(ln.queue, waiting(claim.Retries, 2001, "r"), waiting(claim.Scheduled, 2002, "s"))
+	for range ln.depth() {
+		ln.queue = append(ln.queue, waiting(claim.Deliveries, 3000, "w"))
+	}
+	require.Equal(t, consumelog.Limits{Failed: mostRetried, Processing: mostRetried}, ln.roomInQueue())
+	var order []claim.Kind
+	for range 6 {
+		order = append(order, ln.take(10)[0].kind)
+		clear(ln.busy)
+	}
+	require.Equal(t, []claim.Kind{claim.New, claim.Scheduled, claim.Deliveries, claim.Retries, claim.New, claim.Deliveries}, order)
+}
+
+// A delivery overtakes later events of its aggregate, which could not run before it, and nothing else of its aggregate.
+func TestRetryOvertakesOnlyWhatIsLater(t *testing.T) {
+	t.Parallel()
+	ln := queuedLane(waiting(claim.New, 8, "x"), waiting(claim.New, 5, "y"), waiting(claim.Retries, 7, "x"), waiting(claim.Retries, 6, "y"))
+	ln.turns.Take(claim.New)
+	batch := ln.take(10)
+	require.Len(t, batch, 1)
+	require.EqualValues(t, 7, batch[0].env.OutboxID)
+	ln = queuedLane(waiting(claim.New, 5, "y"), waiting(claim.Scheduled, 4, "y"))
+	ln.turns.Take(claim.New)
+	require.EqualValues(t, 5, ln.take(10)[0].env.OutboxID, "events keep the order in which they were claimed")
+}

@@ -1,0 +1,37 @@
+package main
+
+// ofTurns are about what is claimed next.
+func ofTurns() []sabotage {
+	return []sabotage{
+		{
+			"a backlog of NEW events is claimed to its end", "outbox/cycle.go",
+			"if !exhaustive && !time.Now().Before(until) {", "if !exhaustive && s.agenda.Due() != due.Of(due.New) && !time.Now().Before(until) {",
+			engine, "BacklogStarves", nil,
+		},
+		{
+			"the first kind of due work in the list goes first", "internal/engine/claim/turns.go",
+			"t.last[k] = t.n", "_ = k",
+			engine + " ./internal/engine/claim", "BacklogStarves|Starves|TurnsGoRound", nil,
+		},
+		{
+			"a lane takes what has come first", "bus/lane.go",
+			"ln.turns.Take(kind); kind == claim.New", "ln.turns = (claim.Turns{}); kind == claim.New",
+			engine, "BacklogStarves", nil,
+		},
+		{
+			"a full queue takes nothing from the consume log", "bus/refill.go",
+			"ln.depth()-ln.queued(kind), ln.c", "ln.depth()-len(ln.queue), ln.c",
+			engine + " ./bus", "BacklogStarves|DueDeliveriesHaveRoom", nil,
+		},
+		{
+			"RunOnce ends behind what is blocked", "outbox/cycle.go",
+			"case c.full && w.at.isBefore(c.last) && (w", "case false && (w",
+			engine, "RunOnceGetsPast", nil,
+		},
+		{
+			"a claim goes on at the moment where the last one has ended, not behind the event", "outbox/lookout.go",
+			"l.low = c.last // however", "l.low = place{due: c.last.due} // however",
+			engine, "PlaceOfTheNextClaim", nil,
+		},
+	}
+}
