@@ -17,7 +17,9 @@ type Event interface {
 }
 
 // Keyed is an event that can be saved only once: the same type, tenant and key
-// always give the same event_id, and a repeated save is a no-op.
+// always give the same event_id, and a repeated save is a no-op. A key is known for as long as its event is
+// kept, and after that for outbox.RetentionConfig.KeepKeys, 90 days by default. Who repeats it later saves a new
+// event, and consumers get it again: choose a longer time where a fact may be reported later than that.
 type Keyed interface {
 	// IdempotencyKey names the business fact, such as "order:123:paid". Empty means not keyed.
 	IdempotencyKey() string

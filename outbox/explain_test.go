@@ -30,8 +30,12 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 			dsn := testdb.DSN(t, dialect)
 			mine := newFixture(t, migrated(t, dsn)) // for what the test itself asks
 			testplan.Fill(t, mine.db, testplan.Enough(mine.db, 1_000_000), "1", "A")
+			mine.exec("INSERT INTO bc_event_key (event_id) SELECT event_id FROM bc_outbox_event LIMIT 20000")
+			if dialect != "mysql" {
+				mine.exec("ANALYZE")
+			}
 			f := mine.another(dsn)
-			sent := testplan.Record(f.db, "bc_outbox_event", "bc_event_consume_log")
+			sent := testplan.Record(f.db, "bc_outbox_event", "bc_event_consume_log", "bc_event_key")
 			exercise(f, mine)
 			sent.Require(t, mine.db, scan, 30)
 			if dialect == "postgres" {
@@ -150,6 +154,12 @@ func exercise(f, mine *fixture) {
 		f.save(orderPaid{OrderID: "5", Seq: 10})
 		hurried(delivered, "this too")
 	}
+	known := keyedPaid{orderPaid{OrderID: "6", Seq: 10}}
+	for range 2 {
+		f.save(known)
+		f.save(keyedPaid{orderPaid{OrderID: "7", Seq: 10}}, known)
+	}
+	hurried(delivered, "and what has a key")
 	require.NoError(f.t, f.ob.Sweep(f.t.Context()))
 }
 

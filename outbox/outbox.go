@@ -15,6 +15,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/instance"
 	"github.com/bluecone-go/bluecone/internal/prepared"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -103,6 +104,7 @@ type Outbox struct {
 	d      dialect.Dialect
 	cfg    Config
 	log    *consumelog.Log
+	keys   store.Keys
 	stmts  *prepared.Statements
 	logger *slog.Logger
 
@@ -138,8 +140,9 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	stmts := prepared.New(db)
 	ob := &Outbox{
-		db: db, d: d, cfg: cfg, log: log, stmts: prepared.New(db), logger: cfg.Logger, metrics: metrics,
+		db: db, d: d, cfg: cfg, log: log, keys: store.NewKeys(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
 		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
 	}
 	ob.hook = &commitHook{ob: ob}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -22,10 +20,14 @@ const RetentionJob = "outbox_retention"
 // RetentionConfig configures a [Retention]. The zero value works.
 type RetentionConfig struct {
 	// Keep is how long delivered events and their consume log rows are kept. For as long
-	// a repeated event is recognised. It must be longer than any process may be frozen: one that
+	// a repeated event is recognised by them. It must be longer than any process may be frozen: one that
 	// wakes up later finds its event gone, and says so by a DEAD delivery. At least a minute;
 	// negative keeps them for ever. Default: 7 days.
 	Keep time.Duration
+	// KeepKeys is how long the ids of keyed events (bus.Keyed) are kept after their events have been
+	// removed. For as long saving such an event again is a no-op. At least Keep, as long as that is
+	// positive; negative keeps them for ever. Default: 90 days, or Keep if that is longer.
+	KeepKeys time.Duration
 	// Archive moves them to the _archive tables instead of deleting them. Default: false.
 	Archive bool
 	// KeepAudit is how long rows of the audit log are kept: what operators did, and why. At least a
@@ -43,6 +45,9 @@ type RetentionConfig struct {
 func (c RetentionConfig) withDefaults() RetentionConfig {
 	if c.Keep == 0 {
 		c.Keep = 7 * 24 * time.Hour
+	}
+	if c.KeepKeys == 0 {
+		c.KeepKeys = max(90*24*time.Hour, c.Keep)
 	}
 	if c.KeepAudit == 0 {
 		c.KeepAudit = 365 * 24 * time.Hour
@@ -70,6 +75,9 @@ func (c RetentionConfig) validate() error {
 	if c.Keep > 0 && c.Keep < time.Minute {
 		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.Keep is %v: less than a minute would forget events that may still be repeated", c.Keep))
 	}
+	if keep := c.withDefaults().Keep; c.KeepKeys > 0 && c.KeepKeys < keep {
+		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.KeepKeys is %v: it must not be shorter than Keep, which is %v, for who repeats an event while it is kept may do so later", c.KeepKeys, keep))
+	}
 	if c.KeepAudit > 0 && c.KeepAudit < 24*time.Hour {
 		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.KeepAudit is %v: bulk operations need the last day", c.KeepAudit))
 	}
@@ -81,8 +89,9 @@ func (c RetentionConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Retention removes delivered events that are old enough, and what the audit log has kept for long enough. Events that are not SENT, the
-// DEAD ones above all, stay until somebody decides.
+// Retention removes delivered events that are old enough, and what the audit log and the keys of removed events have been
+// kept for long enough. Events that are not SENT, the DEAD ones above all, stay until somebody decides. Nothing else ever
+// deletes rows of the consume log.
 type Retention struct {
 	ob   *Outbox
 	cfg  RetentionConfig
@@ -131,18 +140,23 @@ func (r *Retention) RunOnce(ctx context.Context) (removed int64, err error) {
 
 // clean removes in small transactions by primary key, which never make a claim wait.
 func (r *Retention) clean(ctx context.Context) (schedule.Counts, error) {
-	counts := schedule.Counts{"removed": 0, "audit": 0}
+	counts := schedule.Counts{"removed": 0, "audit": 0, "keys": 0}
 	if r.cfg.KeepAudit > 0 {
 		if err := r.forget(ctx, counts); err != nil {
+			return counts, err
+		}
+	}
+	if r.cfg.KeepKeys > 0 {
+		if err := r.forgetKeys(ctx, counts); err != nil {
 			return counts, err
 		}
 	}
 	if r.cfg.Keep < 0 {
 		return counts, nil
 	}
-	err := r.walk(ctx, r.expired, counts)
+	err := r.walk(ctx, r.expired, r.lockSent, counts)
 	if err == nil && r.ob.cfg.DeleteSent {
-		err = r.walk(ctx, r.traces, counts)
+		err = r.walk(ctx, r.traces, r.lockTraces, counts)
 	}
 	return counts, err
 }
@@ -164,106 +178,18 @@ func (r *Retention) forget(ctx context.Context, counts schedule.Counts) error {
 	return context.Cause(ctx)
 }
 
-// walk removes what a page finder finds, page by page.
-func (r *Retention) walk(ctx context.Context, find func(ctx context.Context, after int64) ([]expiredEvent, int64, error), counts schedule.Counts) error {
-	var after int64
+// forgetKeys removes the keys of events that went long enough ago, the oldest first.
+func (r *Retention) forgetKeys(ctx context.Context, counts schedule.Counts) error {
 	for ctx.Err() == nil {
-		events, last, err := find(ctx, after)
+		n, err := r.ob.keys.Forget(ctx, r.ob.db, dialect.Micro(r.cfg.KeepKeys), r.cfg.Batch)
 		if err != nil {
-			return err
+			return fmt.Errorf("outbox: retention of the keys: %w", err)
 		}
-		if err := r.removeAll(ctx, events, counts); err != nil {
-			return err
-		}
-		if last == after {
+		if counts["keys"] += int64(n); n < r.cfg.Batch {
 			return nil
 		}
-		after = last
 	}
 	return context.Cause(ctx)
-}
-
-func (r *Retention) removeAll(ctx context.Context, events []expiredEvent, counts schedule.Counts) error {
-	if len(events) == 0 {
-		return nil
-	}
-	if err := r.ob.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return r.remove(ctx, tx, events) }); err != nil {
-		return fmt.Errorf("outbox: retention: %w", err)
-	}
-	counts["removed"] += int64(len(events))
-	return nil
-}
-
-type expiredEvent struct {
-	pair    dialect.Pair // no id: the event's row has gone before
-	eventID string
-}
-
-// expired reads a page of the oldest events, and those of them that may go. It walks the
-// primary key and ends at the first event that is too young, whatever its state.
-func (r *Retention) expired(ctx context.Context, after int64) (events []expiredEvent, last int64, err error) {
-	keep := -dialect.Micro(r.cfg.Keep)
-	return r.page(ctx, after, "SELECT id, event_id, lock_version, CASE WHEN created_at >= "+r.ob.d.After+" THEN 2 WHEN status = 'SENT' AND COALESCE(sent_at, created_at) < "+r.ob.d.After+" THEN 1 ELSE 0 END FROM "+table+
-		" WHERE id > ? ORDER BY id LIMIT ?", keep, keep, after, r.cfg.Batch)
-}
-
-// traces reads a page of the oldest deliveries whose events have been deleted when they were SENT.
-func (r *Retention) traces(ctx context.Context, after int64) (events []expiredEvent, last int64, err error) {
-	events, last, err = r.page(ctx, after, "SELECT l.id, l.event_id, 0, CASE WHEN l.created_at >= "+r.ob.d.After+" THEN 2 "+
-		"WHEN l.status IN ('SUCCESS', 'SKIPPED') AND NOT EXISTS (SELECT 1 FROM "+table+" e WHERE e.event_id = l.event_id) THEN 1 ELSE 0 END "+
-		"FROM bc_event_consume_log l WHERE l.id > ? ORDER BY l.id LIMIT ?", -dialect.Micro(r.cfg.Keep), after, r.cfg.Batch)
-	for i := range events {
-		events[i].pair = dialect.Pair{}
-	}
-	slices.SortFunc(events, func(a, b expiredEvent) int { return strings.Compare(a.eventID, b.eventID) })
-	return slices.Compact(events), last, err // one event has a delivery for each consumer
-}
-
-// page reads id, event id, version and a verdict, up to the first row that is too young.
-func (r *Retention) page(ctx context.Context, after int64, query string, args ...any) (events []expiredEvent, last int64, err error) {
-	rows, err := r.ob.db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, after, fmt.Errorf("outbox: retention: %w", err)
-	}
-	defer rows.Close()
-	const removable, tooYoung = 1, 2
-	last = after
-	for rows.Next() {
-		var e expiredEvent
-		var state int
-		if err := rows.Scan(&e.pair.ID, &e.eventID, &e.pair.Version, &state); err != nil {
-			return nil, after, fmt.Errorf("outbox: retention: %w", err)
-		}
-		if state == tooYoung {
-			break
-		}
-		last = e.pair.ID
-		if state == removable {
-			events = append(events, e)
-		}
-	}
-	return events, last, rows.Err()
-}
-
-// remove deletes, or archives, events with their deliveries and attempts, all by primary key.
-func (r *Retention) remove(ctx context.Context, tx bun.Tx, events []expiredEvent) error {
-	ids, pairs := make([]string, len(events)), make([]dialect.Pair, 0, len(events))
-	for i, e := range events {
-		ids[i] = e.eventID
-		if e.pair.ID != 0 {
-			pairs = append(pairs, e.pair)
-		}
-	}
-	for _, t := range []struct{ name, archived string }{{"bc_delivery_attempt", ""}, {"bc_event_consume_log", archivedDelivery}} {
-		rows, err := r.pairs(ctx, tx, "SELECT id FROM "+t.name+" WHERE event_id IN (?) ORDER BY id", bun.List(ids))
-		if err != nil {
-			return fmt.Errorf("read %s: %w", t.name, err)
-		}
-		if err := r.move(ctx, tx, t.name, t.archived, rows); err != nil {
-			return err
-		}
-	}
-	return r.move(ctx, tx, table, archivedEvent, pairs)
 }
 
 // pairs reads primary keys.
@@ -283,28 +209,3 @@ func (*Retention) pairs(ctx context.Context, idb bun.IDB, query string, args ...
 	}
 	return pairs, rows.Err()
 }
-
-// move removes rows, after copying them to the archive if they have one and it is wanted.
-func (r *Retention) move(ctx context.Context, tx bun.Tx, from, archived string, rows []dialect.Pair) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	if archived != "" && r.cfg.Archive {
-		columns := "e." + strings.ReplaceAll(archived, ", ", ", e.")
-		if _, err := tx.ExecContext(ctx, "INSERT INTO "+from+"_archive ("+archived+") SELECT "+columns+" FROM "+r.ob.d.Keyed(from)+" WHERE "+dialect.IDs(rows)); err != nil {
-			return fmt.Errorf("archive %s: %w", from, err)
-		}
-	}
-	if _, err := tx.ExecContext(ctx, r.ob.d.DeleteIDs(from, rows, "1 = 1")); err != nil {
-		return fmt.Errorf("remove from %s: %w", from, err)
-	}
-	return nil
-}
-
-// The columns that the archive shares with the tables.
-const (
-	archivedEvent = "id, tenant_id, store_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, schema_version, status, " +
-		"retry_count, max_retry_count, next_retry_at, locked_by, lock_version, last_error, created_at, updated_at, sent_at, trace_id"
-	archivedDelivery = "id, tenant_id, consumer_name, event_id, event_type, status, idempotency_key, consume_result, error_message, outbox_id, aggregate_type, " +
-		"aggregate_id, attempts, next_retry_at, locked_by, lock_version, consumed_at, created_at, updated_at, started, first_run_at"
-)

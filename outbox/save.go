@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -40,7 +41,11 @@ var ErrInvalidEvent = errors.New("invalid event")
 // Save stores the events in the caller's transaction. Nothing is stored, and the
 // transaction is still usable, if one of them is not valid; the error is an
 // [ErrInvalidEvent] and says which and why.
-// Saving a keyed event that exists already is a no-op.
+// Saving a keyed event that exists already, or has existed ([RetentionConfig.KeepKeys]), is a no-op.
+//
+// It never waits for the engine. It waits for another transaction only if that one is saving the same keyed event; several
+// keyed events of one call are taken in one order, so that such calls do not deadlock. Transactions that save the same
+// keys by several calls, in opposite orders, do, as if they changed the same rows: the database ends one of them.
 //
 // Events of one aggregate are delivered in the order of their commits if the
 // transaction has locked the aggregate (by changing its row, say) before it saves.
@@ -61,18 +66,67 @@ func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err 
 	}
 	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].eventID), telemetry.String(telemetry.EventType, rows[0].eventType),
 		telemetry.String(telemetry.AggregateType, rows[0].aggregateType), telemetry.String(telemetry.AggregateID, rows[0].aggregateID))
+	stored, err := o.store(ctx, tx, rows)
+	if err != nil {
+		return fmt.Errorf("outbox: save %s: %w", typeOf(events[0]), err)
+	}
+	if len(stored) > 0 {
+		o.hook.saved(ctx, stored)
+	}
+	o.countSaved(ctx, rows, len(stored))
+	return nil
+}
+
+// store inserts the rows, but not those of keyed events that have been saved, and returns what it inserted.
+func (o *Outbox) store(ctx context.Context, tx bun.Tx, rows []newRow) ([]newRow, error) {
+	var ids []string
+	for _, r := range rows {
+		if r.keyed {
+			ids = append(ids, r.eventID)
+		}
+	}
+	if len(ids) > 0 {
+		absent, err := o.keys.Claim(ctx, tx, ids)
+		if err != nil {
+			return nil, err
+		}
+		rows = slices.DeleteFunc(slices.Clone(rows), func(r newRow) bool {
+			repeated := r.keyed && !absent[r.eventID]
+			if r.keyed {
+				absent[r.eventID] = false // a second one of the same call is a repetition too
+			}
+			return repeated
+		})
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	err := o.insertAll(ctx, tx, rows)
+	if len(ids) == 0 || dialect.Classify(err) != dialect.Duplicate {
+		return rows, err
+	}
+	// MySQL: an instance of a release that did not know bc_event_key has saved one of them meanwhile.
+	var stored []newRow
+	for _, r := range rows {
+		switch err := o.insertAll(ctx, tx, []newRow{r}); {
+		case err == nil:
+			stored = append(stored, r)
+		case !r.keyed || dialect.Classify(err) != dialect.Duplicate:
+			return nil, err
+		}
+	}
+	return stored, nil
+}
+
+// insertAll inserts the rows by one statement.
+func (o *Outbox) insertAll(ctx context.Context, tx bun.Tx, rows []newRow) error {
 	query, args := o.insert(rows)
 	exec := tx.ExecContext
 	if len(rows) == 1 { // the text of more is a different one for each number
 		exec = o.stmts.On(tx).ExecContext
 	}
-	res, err := exec(ctx, query, args...)
-	if err != nil {
-		return fmt.Errorf("outbox: save %s: %w", typeOf(events[0]), err)
-	}
-	o.hook.saved(ctx, rows)
-	o.countSaved(ctx, rows, res)
-	return nil
+	_, err := exec(ctx, query, args...)
+	return err
 }
 
 // newRow is an event ready to be inserted.
@@ -214,7 +268,7 @@ func (o *Outbox) insert(rows []newRow) (string, []any) {
 		b.WriteByte(')')
 		keyed = keyed || r.keyed
 	}
-	if keyed {
+	if keyed && o.d.Name != "mysql" { // there a duplicate is an error: the clause would lock the row that exists
 		b.WriteString(o.d.Ignore("event_id"))
 	}
 	return b.String(), args
@@ -225,13 +279,9 @@ func (o *Outbox) isPlain(r newRow) bool {
 	return r.tenantID == 0 && r.storeID == 0 && r.version == 1 && r.deliverAt.IsZero() && o.cfg.MaxRetryCount == defaultMaxRetryCount
 }
 
-func (o *Outbox) countSaved(ctx context.Context, rows []newRow, res interface{ RowsAffected() (int64, error) }) {
-	n, err := res.RowsAffected()
-	if err != nil || n > int64(len(rows)) {
-		n = int64(len(rows))
-	}
-	telemetry.Add(ctx, o.metrics.Created, n, telemetry.EventType, rows[0].eventType)
-	telemetry.Add(ctx, o.metrics.Repeated, int64(len(rows))-n, telemetry.EventType, rows[0].eventType)
+func (o *Outbox) countSaved(ctx context.Context, rows []newRow, stored int) {
+	telemetry.Add(ctx, o.metrics.Created, int64(stored), telemetry.EventType, rows[0].eventType)
+	telemetry.Add(ctx, o.metrics.Repeated, int64(len(rows)-stored), telemetry.EventType, rows[0].eventType)
 	for _, r := range rows {
 		o.logger.DebugContext(ctx, "event saved", telemetry.EventID, r.eventID, telemetry.EventType, r.eventType,
 			telemetry.AggregateType, r.aggregateType, telemetry.AggregateID, r.aggregateID,

@@ -1,0 +1,21 @@
+package store
+
+import "database/sql"
+
+// readKeys reads rows of an id and 0 or 1: what it answers of an id is whether any of its rows says 1.
+func readKeys(rows *sql.Rows, err error) (map[string]bool, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := make(map[string]bool)
+	for rows.Next() {
+		var id string
+		var says int
+		if err := rows.Scan(&id, &says); err != nil {
+			return nil, err
+		}
+		found[id] = found[id] || says == 1
+	}
+	return found, rows.Err()
+}
