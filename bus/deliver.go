@@ -209,7 +209,7 @@ func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*deliv
 	}
 	var asked []*delivery
 	for _, d := range ds {
-		if !d.direct() || ln.mayWait(d) {
+		if !d.direct() || ln.mayWait(d) || ln.mustConfirm(d) {
 			asked = append(asked, d)
 		}
 	}

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -28,6 +29,7 @@ type claim struct {
 	kind      due.Kind
 	rows      []claimedRow // with the lock version of the new lease
 	until     int64        // when the leases end, by the database's clock, or a little earlier
+	asked     time.Time    // when this process began to ask for them, never later
 	consumers roster       // all consumers of the deployment, as of the claim
 	full      bool         // whether more may be due
 	handed    bool         // not searched for, but handed over after the commit
@@ -58,6 +60,7 @@ func (s *session) dueOf(kind due.Kind) string {
 func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from place) (c claim, err error) {
 	o := s.p.ob
 	defer s.lanes.Turn()()
+	asked := time.Now()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		c = claim{kind: kind, from: from}
 		if o.d.ByIndex != "" {
@@ -74,7 +77,7 @@ func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from plac
 		if c.consumers, err = o.readRoster(ctx, tx); err != nil {
 			return err
 		}
-		c.until = c.consumers.now + dialect.Micro(s.p.cfg.Lease)
+		c.until, c.asked = c.consumers.now+dialect.Micro(s.p.cfg.Lease), asked
 		return s.lease(ctx, tx, c.rows, kind == due.Expired)
 	})
 	if err != nil {

@@ -39,7 +39,7 @@ func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
 	f.report = f.done
 	f.clean.Store(true)
 	f.lease.Version = row.LockVersion
-	f.lease.Extend(c.until)
+	f.lease.Extend(c.until, c.asked)
 	return f
 }
 

@@ -86,7 +86,7 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 // of their aggregate blocks.
 func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped []*flight, err error) {
 	defer s.lanes.Turn()()
-	o := s.p.ob
+	o, asked := s.p.ob, time.Now()
 	rows, err := s.leaseByID(ctx, ids)
 	if err != nil {
 		return claim{}, nil, fmt.Errorf("outbox: lease events: %w", err)
@@ -94,7 +94,7 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 	if rows = s.notInFlight(rows); len(rows) == 0 {
 		return claim{}, nil, nil
 	}
-	c.until = rows[0].DueAt // where the end of a lease stands
+	c.until, c.asked = rows[0].DueAt, asked // where the end of a lease stands
 	for i := range rows {
 		rows[i].LockVersion = 0 // as before the lease
 	}

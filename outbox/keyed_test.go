@@ -147,9 +147,8 @@ func TestSavepointHoldsUpNobody(t *testing.T) {
 				tx := f.open(sql.LevelDefault)
 				require.NoError(t, err(tx.ExecContext(t.Context(), "SAVEPOINT s")))
 				require.NoError(t, f.ob.Save(t.Context(), tx, saved...))
-				for n := claims.n.Load(); claims.n.Load() < n+2; time.Sleep(time.Millisecond) {
-					publisher.ob.Wake()
-				}
+				n := claims.n.Load()
+				f.eventually(func() bool { publisher.ob.Wake(); return claims.n.Load() >= n+2 }, "publishers claim")
 				require.NoError(t, err(tx.ExecContext(t.Context(), "ROLLBACK TO SAVEPOINT s")))
 				f.saveUnrelated(fmt.Sprintf("after %d,", i), "beside one that has gone back to a savepoint")
 				require.NoError(t, tx.Commit())

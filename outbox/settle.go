@@ -315,7 +315,7 @@ func (s *session) renew(ctx context.Context) error {
 	if len(flights) == 0 {
 		return s.lanes.Renew(ctx)
 	}
-	o := s.p.ob
+	o, asked := s.p.ob, time.Now()
 	var now int64
 	var renewed []int64
 	err := o.inTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
@@ -339,7 +339,7 @@ func (s *session) renew(ctx context.Context) error {
 	for _, f := range flights {
 		switch {
 		case f.isAmong(renewed):
-			f.lease.Extend(now + dialect.Micro(s.p.cfg.Lease))
+			f.lease.Extend(now+dialect.Micro(s.p.cfg.Lease), asked)
 		case !f.isAmong(held) && f.open.Load() > 0:
 			lost = append(lost, &f.lease)
 		}

@@ -20,7 +20,7 @@ const (
 )
 
 func sabotages() []sabotage {
-	return slices.Concat(ofTheEngine(), ofFlow(), ofTurns(), ofUnknownCommits(), ofTheJobs(), ofOperations())
+	return slices.Concat(ofTheEngine(), ofFlow(), ofTurns(), ofUnknownCommits(), ofTheJobs(), ofKeys(), ofOperations())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
@@ -255,21 +255,6 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "DeadRaises", nil,
 		},
 		{
-			"a keyed event goes to the table of events at once, and locks the row that exists", "outbox/save.go",
-			"if len(ids) > 0 {", "if len(ids) > len(rows) {",
-			engine, "RepeatedKeyedSaveHoldsUpNobody|KeyedSaveNeverWaitsForTheEngine", nil,
-		},
-		{
-			"keys are taken in the order in which they are saved", "internal/store/keys.go",
-			"ids = slices.Sorted(slices.Values(ids))", "ids = slices.Clone(ids)",
-			engine, "KeyedSavesDoNotDeadlock", nil,
-		},
-		{
-			"keyed events get a random id", "outbox/save.go",
-			"r.eventID = EventID(c.tenantID, r.eventType, key)", "r.eventID = uuid.NewString()",
-			engine + " ./consistency", "KeyedEvent|Backfilled", nil,
-		},
-		{
 			"a claim starts where the last one ended, always", "outbox/lookout.go",
 			"if thorough || l.wait() <= 0 {", "if l.low == (place{}) {",
 			engine, "LateCommit|Order", nil,
@@ -308,21 +293,6 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"a paused consumer goes on", "bus/circuit.go",
 			"|| ln.l.host.Paused(ln.c.key)", "|| (ln.l.host.Paused(ln.c.key) && false)",
 			engine, "Paused", nil,
-		},
-		{
-			"retention removes what is not SENT", "outbox/removal.go",
-			"WHEN status = 'SENT' AND COALESCE", "WHEN COALESCE",
-			engine, "Retention", []edit{{"outbox/removal.go", "CASE WHEN e.status = 'SENT' THEN 1 END = 1", "1 = 1"}},
-		},
-		{
-			"retention deletes deliveries of events that it has not locked", "outbox/removal.go",
-			"if events, err = lock(ctx, tx, events); err != nil || len(events) == 0 {", "if len(events) == 0 {",
-			engine, "ReplayBesideRetention", nil,
-		},
-		{
-			"retention forgets the keys of what it removes", "outbox/removal.go",
-			"err := r.ob.keys.Mark(ctx, r.ob.db, eventIDsOf(events))", "err := error(nil)",
-			engine, "KeysOutliveTheirEvents", nil,
 		},
 		{
 			"values that never fit are tried again", "internal/dialect/errors.go",
