@@ -113,15 +113,15 @@ func (f *fixture) retain(cfg outbox.RetentionConfig) map[string]int64 {
 	return counts
 }
 
-// before runs something before the nth statement of a pool, the first is 0, and waits a little for its end: it may have to
+// atStatement runs something before the nth statement of a pool, the first is 0, and waits a little for its end: it may have to
 // wait for the transaction of the statement.
-type before struct {
+type atStatement struct {
 	n, seen int
 	run     func()
 	ended   chan struct{}
 }
 
-func (b *before) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context {
+func (b *atStatement) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context {
 	if b.seen++; b.seen == b.n+1 {
 		go func() { defer close(b.ended); b.run() }()
 		select {
@@ -132,7 +132,7 @@ func (b *before) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Con
 	return ctx
 }
 
-func (*before) AfterQuery(context.Context, *bun.QueryEvent) {}
+func (*atStatement) AfterQuery(context.Context, *bun.QueryEvent) {}
 
 // Whenever an operator replays an event while retention removes it: either there is nothing to replay, or the event keeps
 // the log of those that have had it, and they do not get it again.
@@ -155,7 +155,7 @@ func TestReplayBesideRetention(t *testing.T) {
 				require.NoError(t, f.db.QueryRowContext(t.Context(), "SELECT event_id FROM bc_outbox_event").Scan(&id))
 				cleaner := f.another(dsn)
 				var err error
-				hook := &before{n: n, ended: make(chan struct{}), run: func() { err = f.ob.Replay(context.Background(), ops, id, "Again") }}
+				hook := &atStatement{n: n, ended: make(chan struct{}), run: func() { err = f.ob.Replay(context.Background(), ops, id, "Again") }}
 				cleaner.db.AddQueryHook(hook) //nolint:staticcheck // the engine's own pool is the point
 				cleaner.retain(outbox.RetentionConfig{})
 				if more = hook.seen > n; !more {
