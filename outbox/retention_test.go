@@ -29,7 +29,7 @@ func TestRetentionRemovesOnlyOldDeliveredEvents(t *testing.T) {
 			})
 			f.save(orderPaid{OrderID: "1"}, orderPaid{OrderID: "2", Seq: 13}, orderPaid{OrderID: "3"})
 			f.once()
-			past := f.daysAgo(8)
+			past := f.daysBack(8)
 			f.exec("UPDATE bc_outbox_event SET created_at = " + past + ", sent_at = CASE WHEN status = 'SENT' THEN " + past + " END")
 			f.save(orderPaid{OrderID: "4"})
 			f.once()
@@ -92,14 +92,14 @@ func TestRetentionConfigNamesEveryMistake(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func (f *fixture) daysAgo(n int) string {
+func (f *fixture) daysBack(n int) string {
 	return fmt.Sprintf(map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL %d DAY", "pg": "now() - interval '%d days'", "sqlite": "(strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-%d days') || '000')"}[f.db.Dialect().Name().String()], n)
 }
 
 // age makes everything eight days old.
 func (f *fixture) age() {
 	f.t.Helper()
-	past := f.daysAgo(8)
+	past := f.daysBack(8)
 	f.exec("UPDATE bc_outbox_event SET created_at = " + past + ", sent_at = CASE WHEN status = 'SENT' THEN " + past + " END")
 	f.exec("UPDATE bc_event_consume_log SET created_at = " + past)
 }
@@ -208,10 +208,10 @@ func TestKeysOutliveTheirEvents(t *testing.T) {
 			require.Empty(t, f.deliveries())
 			require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_event_key"))
 			require.Equal(t, 2, repeat(), "the keys are known")
-			f.exec("UPDATE bc_event_key SET removed_at = " + f.daysAgo(89))
+			f.exec("UPDATE bc_event_key SET removed_at = " + f.daysBack(89))
 			require.Zero(t, f.retain(outbox.RetentionConfig{})["keys"])
 			require.Equal(t, 2, repeat(), "for 90 days")
-			f.exec("UPDATE bc_event_key SET removed_at = " + f.daysAgo(91))
+			f.exec("UPDATE bc_event_key SET removed_at = " + f.daysBack(91))
 			require.Zero(t, f.retain(outbox.RetentionConfig{KeepKeys: -1})["keys"])
 			require.EqualValues(t, 2, f.retain(outbox.RetentionConfig{Batch: 1})["keys"])
 			require.Zero(t, f.count("SELECT COUNT(*) FROM bc_event_key"))
