@@ -78,7 +78,8 @@ func (f *fixture) consumers() *fixture {
 	bus.On(steady, func(_ context.Context, _ bun.Tx, m bus.Message[noted]) error {
 		return f.note(m.Consumer, m.Payload.OrderID, m.Replay)
 	})
-	bus.On(f.bus.Consumer("Moody", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[paid]) error {
+	// One batch at a time: the tests look at the order in which deliveries were recorded.
+	bus.On(f.bus.Consumer("Moody", bus.ConsumerConfig{Concurrency: 1}), func(_ context.Context, _ bun.Tx, m bus.Message[paid]) error {
 		if !f.mended() {
 			switch m.Payload.Note {
 			case "die":
