@@ -31,6 +31,17 @@ func RetryAfter(err error, d time.Duration) error {
 	return &retryAfterError{err, max(d, 0)}
 }
 
+// Unavailable says that the service which the handler calls is away: an HTTP 503, say. The run does not count as an attempt, and
+// the circuit of the consumer opens: in this process it pauses for a second, and longer while the service stays away. Errors
+// that say so by themselves (connection refused, no such host) need no Unavailable.
+// Unavailable(nil) is nil.
+func Unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unavailableError{err}
+}
+
 // Skip ends the delivery as SKIPPED with a reason: the consumer has decided
 // that this event does not concern it. What the handler wrote is rolled back.
 func Skip(reason string) error { return &skipError{reason} }
@@ -47,6 +58,11 @@ type retryAfterError struct {
 
 func (e *retryAfterError) Error() string { return e.err.Error() }
 func (e *retryAfterError) Unwrap() error { return e.err }
+
+type unavailableError struct{ err error }
+
+func (e *unavailableError) Error() string { return e.err.Error() }
+func (e *unavailableError) Unwrap() error { return e.err }
 
 type skipError struct{ reason string }
 

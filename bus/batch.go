@@ -2,7 +2,10 @@ package bus
 
 import (
 	"cmp"
+	"context"
 	"time"
+
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 )
 
 // firstBatch is for a handler of which nobody knows yet how long it takes: a slow one is known soon.
@@ -18,6 +21,8 @@ const firstBatch = 4
 func (ln *lane) batchSize() int {
 	box, most := ln.box(), ln.c.cfg.Batch
 	switch {
+	case ln.isHalfOpen():
+		return 1
 	case ln.perEvent == 0:
 		return min(most, firstBatch)
 	case ln.wary > 0:
@@ -34,8 +39,8 @@ func (ln *lane) notice() {
 	ln.backlog = len(ln.queue) > 0 && (ln.backlog || 2*len(ln.queue) > ln.window)
 }
 
-// observe learns how long a handler took for each of its events: that it is slow, at once.
-func (ln *lane) observe(each time.Duration) {
+// observeTime learns how long a handler took for each of its events: that it is slow, at once.
+func (ln *lane) observeTime(each time.Duration) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	each = max(each, time.Microsecond)
@@ -57,32 +62,19 @@ const (
 	mostWary = 100 // events that a worker takes, to run them one by one
 )
 
-// A consumer that has failed failsAfter times in a row fails whatever it is given. Until it succeeds
-// once, a single worker tries, with pauses, and nobody waits for it: what comes in waits in the consume
-// log. Its attempts would only take the database's time from the others.
-const (
-	failsAfter = 20
-	failsPause = 20 * time.Millisecond
-)
-
-// refused notes that a handler has refused an event.
-func (ln *lane) refused() {
+// runAlone notes that a handler has refused an event: for a while events do not share transactions.
+func (ln *lane) runAlone() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.wary = waryFor
-	ln.failures++
-	ln.behind = ln.behind || (ln.fails() && !ln.closed)
 }
 
-// fails needs ln.mu.
-func (ln *lane) fails() bool { return ln.failures >= failsAfter }
-
 // accepted notes that handlers have accepted n events.
-func (ln *lane) accepted(n int) {
+func (ln *lane) accepted(ctx context.Context, n int) {
 	ln.mu.Lock()
-	defer ln.mu.Unlock()
 	ln.wary = max(ln.wary-n, 0)
-	ln.failures = 0
+	ln.mu.Unlock()
+	ln.observe(ctx, flow.Succeeded, false, nil)
 }
 
 // box is the time that handlers of a batch should take. While a backlog is worked off it is longer. It needs ln.mu.
@@ -103,17 +95,19 @@ func (ln *lane) fullBatch(size int) int {
 
 // mostWorkers is how many batches should run side by side, slow ones not counted. It needs ln.mu.
 func (ln *lane) mostWorkers() int {
-	if ln.fails() {
+	if ln.isHalfOpen() {
 		return 1
 	}
 	return ln.limit - ln.pace.eased
 }
 
-// depth is how many waiting deliveries to have in hand. Each has an attempt counted: of a consumer that
-// fails there are few, for a crash would use up the attempts of all. It needs ln.mu.
+// probesInHand is how many waiting deliveries a half-open circuit has in hand: a crash would use up the attempts of all.
+const probesInHand = 4
+
+// depth is how many waiting deliveries to have in hand. It needs ln.mu.
 func (ln *lane) depth() int {
-	if ln.fails() {
-		return min(2*failsAfter, ln.c.cfg.Queue)
+	if ln.isHalfOpen() {
+		return min(probesInHand, ln.c.cfg.Queue)
 	}
 	return ln.c.cfg.Queue
 }
@@ -123,21 +117,6 @@ func (ln *lane) isWary() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	return ln.wary > 0
-}
-
-// isFailing tells whether the consumer fails whatever it is given.
-func (ln *lane) isFailing() bool {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	return ln.fails()
-}
-
-// rest is what a consumer that fails does between two attempts.
-func (ln *lane) rest() {
-	select {
-	case <-time.After(failsPause):
-	case <-ln.l.work.Done():
-	}
 }
 
 // observeOverhead learns how long a transaction takes beside its handlers: that it is less than it was, soon. The

@@ -4,37 +4,25 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"syscall"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-// circuit stops a consumer whose handler cannot reach what it calls, or whose statements do not fit
-// the tables. Attempts that fail for that reason do not count: no event becomes DEAD because a
-// service was away or a migration was late. After a few of them in a
-// row the consumer is left alone, longer every time, until one succeeds.
-type circuit struct {
-	failures int
-	pause    time.Duration
-	until    time.Time // closed before
-}
-
-const (
-	circuitTrips  = 3
-	circuitPause  = time.Second
-	circuitLonger = 5 * time.Minute
-)
-
-// pointless reports whether a handler's error says that trying the next event would end in the same
-// way: the other side was not reached, or went away, or a table is not as the code takes it to be.
-func pointless(err error) bool {
+// unreached reports whether a handler's error says that the next event may end in the same way: the handler says that the
+// service is away, or the other side was not reached, or went away, or a table is not as the code takes it to be. Such an
+// attempt does not count: no event becomes DEAD at once because a service was away or a migration was late.
+func unreached(err error) bool {
 	if later := (*retryAfterError)(nil); errors.As(err, &later) {
 		return false // the handler knows better
+	}
+	if away := (*unavailableError)(nil); errors.As(err, &away) {
+		return true
 	}
 	if dialect.Classify(err) == dialect.Schema {
 		return true
@@ -52,54 +40,98 @@ func pointless(err error) bool {
 	return false
 }
 
-// trip notes that the consumer could not work. It returns how long to wait.
-func (c *circuit) trip(now time.Time) (wait time.Duration, opened bool) {
-	c.failures++
-	if c.failures < circuitTrips {
-		return circuitPause, false
+// outcomeOf is what a handler's error says about other deliveries, if anything.
+func outcomeOf(err error) (o flow.Outcome, says bool) {
+	var skip *skipError
+	var later *retryAfterError
+	var away *unavailableError
+	switch {
+	case errors.As(err, &skip):
+		return flow.Succeeded, true
+	case IsPermanent(err):
+		return flow.Failed, true
+	case errors.As(err, &later):
+		return 0, false
+	case errors.As(err, &away):
+		return flow.Unavailable, true
+	case unreached(err):
+		return flow.Unreached, true
 	}
-	if now.Before(c.until) { // one that was on its way already
-		return c.until.Sub(now), false
-	}
-	c.pause = min(max(2*c.pause, circuitPause), circuitLonger)
-	c.until = now.Add(c.pause*3/4 + rand.N(c.pause/2))
-	return c.until.Sub(now), true
+	return flow.Failed, true
 }
 
-// broken notes that the consumer cannot work, and returns after what time to try the delivery again.
-func (ln *lane) broken(ctx context.Context, cause error) time.Duration {
-	ln.mu.Lock()
-	wait, opened := ln.circuit.trip(time.Now())
-	ln.mu.Unlock()
-	if opened {
-		telemetry.Add(ctx, ln.l.bus.metrics.CircuitOpened, 1, telemetry.Consumer, ln.c.name)
-		ln.l.bus.logger.WarnContext(ctx, "consumer is paused because what it calls cannot be reached or used; its attempts do not count", telemetry.Consumer, ln.c.name, telemetry.Delay, wait, telemetry.Err, text.Error(cause))
+// refuse ends a delivery whose handler has not succeeded: the circuit notes it, and the log.
+func (ln *lane) refuse(ctx context.Context, d *delivery, cause error) {
+	ln.runAlone()
+	if o, says := outcomeOf(cause); says {
+		ln.observe(ctx, o, d.isFirstRun(), cause)
 	}
-	return wait
+	ln.fail(ctx, d, cause)
+	if ln.probes() {
+		ln.rest()
+	}
 }
 
-// mended notes a success.
-func (ln *lane) mended(ctx context.Context) {
+// observe tells the circuit how a delivery has ended. While it is not closed nobody waits for the lane: what comes in waits in
+// the consume log.
+func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause error) {
 	ln.mu.Lock()
-	was := ln.circuit
-	ln.circuit = circuit{}
+	now := time.Now()
+	changed := ln.circuit.Observe(o, first, now)
+	state, wait := ln.circuit.State(now), ln.circuit.Pause(now)
+	ln.behind = ln.behind || (state != flow.Closed && (first || changed) && !ln.closed)
 	ln.mu.Unlock()
-	if !was.until.IsZero() {
+	switch {
+	case !changed:
+	case o == flow.Succeeded:
 		ln.l.bus.logger.InfoContext(ctx, "consumer works again", telemetry.Consumer, ln.c.name)
+	default:
+		time.AfterFunc(wait, ln.refill)
+		telemetry.Add(ctx, ln.l.bus.metrics.CircuitOpened, 1, telemetry.Consumer, ln.c.name)
+		ln.l.bus.logger.WarnContext(ctx, "consumer is paused because what it calls cannot be reached or used; its attempts do not count",
+			telemetry.Consumer, ln.c.name, telemetry.Delay, wait, telemetry.Err, text.Error(cause))
+	}
+}
+
+// isHalfOpen tells whether deliveries are tried one at a time. It needs ln.mu.
+func (ln *lane) isHalfOpen() bool { return ln.circuit.State(time.Now()) == flow.HalfOpen }
+
+// probes tells whether deliveries are tried one at a time.
+func (ln *lane) probes() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.isHalfOpen()
+}
+
+// untilNextLook is how long what cannot run now is put off: until the circuit lets the next one through, or a second.
+func (ln *lane) untilNextLook() time.Duration {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if pause := ln.circuit.Pause(time.Now()); pause > 0 {
+		return min(pause, time.Second)
+	}
+	return time.Second
+}
+
+// rest is the pause between two attempts of a half-open circuit.
+func (ln *lane) rest() {
+	select {
+	case <-time.After(flow.RestAfterFailure):
+	case <-ln.l.work.Done():
 	}
 }
 
 // halted reports whether the lane must not start anything now: its consumer is paused by an
 // operator, or its circuit is open. It needs ln.mu.
 func (ln *lane) halted() bool {
-	return time.Now().Before(ln.circuit.until) || ln.l.host.Paused(ln.c.key) || (ln.c.replays != nil && ln.l.host.Paused(ln.c.replays.key))
+	return ln.circuit.State(time.Now()) == flow.Open || ln.l.host.Paused(ln.c.key) || (ln.c.replays != nil && ln.l.host.Paused(ln.c.replays.key))
 }
 
 // isBroken reports whether the circuit has opened, and nothing has succeeded since.
 func (ln *lane) isBroken() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return !ln.circuit.until.IsZero()
+	return ln.circuit.HasOpened()
 }
 
 func (ln *lane) isHalted() bool {

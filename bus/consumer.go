@@ -179,7 +179,7 @@ func (c *Consumer) verdict(d *delivery, err error) consumelog.Verdict {
 		v.Status = consumelog.Dead
 	case errors.As(err, &later):
 		v.Delay, v.Counts = later.delay, false
-	case pointless(err):
+	case unreached(err):
 		v.Counts = false // the circuit says when to try again
 	case dialect.Classify(err) == dialect.Data:
 		v.Status = consumelog.Dead

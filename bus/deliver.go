@@ -74,8 +74,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ds = ln.sortOut(ctx, ds, aside)
 		case err == nil:
 			ln.adjust((*pace).bear)
-			ln.mended(ctx)
-			ln.accepted(len(ds))
+			ln.accepted(ctx, len(ds))
 			ln.succeed(ctx, ds)
 			return
 		case len(ds) > 1 && (isInfra(err) || errors.Is(err, consumelog.ErrLeaseLost)):
@@ -83,7 +82,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ln.deliver(ctx, ds[len(ds)/2:])
 			return
 		case len(ds) > 1:
-			ln.refused()
+			ln.runAlone()
 			ln.deliverParts(ctx, ds, err)
 			return
 		case errors.Is(err, consumelog.ErrLeaseLost), ds[0].lost(), ctx.Err() != nil:
@@ -96,8 +95,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ln.postpone(ctx, ds[0], err)
 			return
 		default:
-			ln.refused()
-			ln.fail(ctx, ds[0], err)
+			ln.refuse(ctx, ds[0], err)
 			return
 		}
 	}

@@ -74,6 +74,9 @@ func kindOf(lease consumelog.Leased) claim.Kind {
 	return claim.Deliveries
 }
 
+// isFirstRun tells whether the delivery has never run.
+func (d *delivery) isFirstRun() bool { return d.lease == nil || d.lease.Before == consumelog.Pending }
+
 func (d *delivery) replay() bool { return d.lease != nil && consumelog.IsReplay(d.lease.Consumer) }
 
 // sinceFirstRun is how long before its lease the delivery ran for the first time, 0 if it did not.

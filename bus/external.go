@@ -32,7 +32,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 			ln.setAside(ctx, d, consumelog.Lost)
 			return
 		}
-		ln.fail(ctx, d, err)
+		ln.refuse(ctx, d, err)
 		return
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
@@ -48,7 +48,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	})
 	switch {
 	case err == nil:
-		ln.mended(ctx)
+		ln.accepted(ctx, 1)
 		ln.succeed(ctx, []*delivery{d})
 	case errors.Is(err, consumelog.ErrLeaseLost):
 		ln.setAside(ctx, d, consumelog.Lost)

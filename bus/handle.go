@@ -41,7 +41,7 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took tim
 	start := time.Now()
 	err = ln.watch(ctx, result, &at, ds)
 	took = time.Since(start)
-	ln.observe(took / time.Duration(len(ds)))
+	ln.observeTime(took / time.Duration(len(ds)))
 	for i, d := range ds {
 		d.payload = nil // the handler may have changed what it holds: another run asks for it again
 		if !errors.Is(err, errStuck) {

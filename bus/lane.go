@@ -40,9 +40,8 @@ type lane struct {
 	debt      time.Duration // how long others were dry because this one was full, less the time they were not
 	backlog   bool          // the queue has been half full, and not empty since
 	behind    bool          // its deliveries go to the consume log until it has caught up
-	circuit   circuit
+	circuit   flow.Circuit
 	wary      int // how many events in a row have to succeed before several share a transaction again
-	failures  int // in a row
 	pace      pace
 	perEvent  time.Duration // moving average of the time a handler takes for one event, 0 before the first
 	delivered memory
@@ -271,64 +270,6 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	if ln.isHungry() {
 		ln.refillLocked()
 	}
-}
-
-// take removes the next batch of at most size deliveries from the queue and marks its aggregates busy. Each kind of due
-// work has its turn, whatever the queue holds of the others. It needs ln.mu.
-func (ln *lane) take(size int) []*delivery {
-	var kinds claim.Kinds
-	for _, d := range ln.queue {
-		kinds |= claim.Of(d.kind)
-	}
-	for {
-		kind, ok := ln.turns.Next(kinds)
-		if !ok {
-			return nil
-		}
-		if batch := ln.takeOf(kind, size); len(batch) > 0 {
-			if ln.turns.Take(kind); kind == claim.New {
-				ln.adapt(batch)
-			}
-			return batch
-		}
-		kinds = kinds.Without(kind)
-	}
-}
-
-// takeOf is take for one kind. It needs ln.mu.
-func (ln *lane) takeOf(kind claim.Kind, size int) []*delivery {
-	var batch, rest []*delivery
-	mine, passed := make(map[[2]string]struct{}), make(map[[2]string]int64) // the first event of the aggregate that stays
-	for i, d := range ln.queue {
-		if len(batch) == size {
-			rest = append(rest, ln.queue[i:]...)
-			break
-		}
-		key := d.aggregate()
-		_, busy := ln.busy[key]
-		first, behind := passed[key]
-		if behind && !d.direct() && d.env.OutboxID < first { // what stays could not run before it
-			behind = false
-		}
-		fits := len(batch) == 0 || (!ln.external(d) && !ln.external(batch[0]))
-		if d.kind != kind || !fits || (!ln.c.cfg.Unordered && (busy || behind)) {
-			if first == 0 || d.env.OutboxID < first {
-				passed[key] = d.env.OutboxID
-			}
-			rest = append(rest, d)
-			continue
-		}
-		mine[key] = struct{}{}
-		batch = append(batch, d)
-	}
-	if len(batch) == 0 {
-		return nil
-	}
-	for key := range mine {
-		ln.busy[key] = batch
-	}
-	ln.queue = rest
-	return batch
 }
 
 func (ln *lane) external(d *delivery) bool {

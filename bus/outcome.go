@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -55,11 +56,11 @@ func (ln *lane) setAside(ctx context.Context, d *delivery, answer consumelog.Ans
 	case answer == consumelog.Gone && d.lease != nil:
 		ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
 	case answer == consumelog.Blocked && d.direct():
-		ln.deferDirect(ctx, time.Second, d)
+		ln.deferDirect(ctx, ln.untilNextLook(), d)
 	case d.direct():
 		ln.abandon(ctx, d)
 	default:
-		ln.putBack(ctx, d, time.Second)
+		ln.putBack(ctx, d, ln.untilNextLook())
 	}
 }
 
@@ -178,8 +179,9 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	v := ln.c.verdict(d, cause)
-	if v.Status == consumelog.Failed && !v.Counts && pointless(cause) {
-		v.Delay = ln.broken(ctx, cause)
+	if v.Status == consumelog.Failed && !v.Counts && unreached(cause) {
+		wait := flow.RetryUnreached(d.sinceFirstRun())
+		v.Delay = wait*3/4 + rand.N(wait/2)
 	}
 	mine, err := ln.store(ctx, d, v)
 	switch {

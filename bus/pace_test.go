@@ -2,10 +2,17 @@ package bus
 
 import (
 	"cmp"
+	"errors"
+	"net"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 )
 
 // A database that answers the last look ever more slowly loses workers, down to one, and gets
@@ -60,7 +67,7 @@ func TestBatchSizeFollowsTimes(t *testing.T) {
 	c := &Consumer{cfg: ConsumerConfig{}.withDefaults()}
 	ln := &lane{c: c, window: widest(c)}
 	require.Equal(t, firstBatch, ln.batchSize(), "who knows")
-	ln.observe(time.Millisecond)
+	ln.observeTime(time.Millisecond)
 	require.Equal(t, 20, ln.batchSize())
 	ln.queue = queueOf(ln.window / 2)
 	ln.notice()
@@ -79,28 +86,47 @@ func TestBatchSizeFollowsTimes(t *testing.T) {
 	require.Equal(t, 1, ln.batchSize())
 	ln.perEvent = time.Microsecond
 	require.Equal(t, c.cfg.Batch, ln.batchSize())
-	ln.refused()
-	ln.accepted(waryFor - 1)
+	ln.runAlone()
+	ln.accepted(t.Context(), waryFor-1)
 	require.Equal(t, mostWary, ln.batchSize(), "a handler has refused one lately")
-	ln.accepted(1)
+	ln.accepted(t.Context(), 1)
 	require.Equal(t, c.cfg.Batch, ln.batchSize())
 }
 
-// A consumer that fails whatever it is given has one worker and holds nobody up, until it succeeds.
-func TestOneWorkerForAConsumerThatFails(t *testing.T) {
+// While every delivery fails there is one worker, which tries one at a time, and nobody waits for it, until one succeeds.
+func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 	t.Parallel()
 	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4}
-	for range failsAfter - 1 {
-		ln.refused()
+	for range 19 {
+		ln.observe(t.Context(), flow.Failed, true, errors.New("no"))
 	}
 	require.Equal(t, 4, ln.mostWorkers())
 	require.False(t, ln.behind)
-	ln.refused()
+	ln.observe(t.Context(), flow.Failed, true, errors.New("no"))
 	require.Equal(t, 1, ln.mostWorkers())
+	require.Equal(t, 1, ln.batchSize())
 	require.True(t, ln.behind, "what comes in waits in the consume log")
 	require.Less(t, ln.depth(), 100, "few have an attempt counted")
-	ln.accepted(1)
+	ln.accepted(t.Context(), 1)
 	require.Equal(t, 4, ln.mostWorkers())
+}
+
+// Retries that fail leave what comes in alone: it is run at once, before the next retry.
+func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
+	t.Parallel()
+	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4, busy: make(map[[2]string][]*delivery)}
+	for range 100 {
+		ln.observe(t.Context(), flow.Failed, false, errors.New("no"))
+	}
+	require.False(t, ln.behind)
+	of := func(aggregate string) *Envelope { return &Envelope{AggregateID: aggregate} }
+	retry := &delivery{kind: claim.Retries, env: of("1"), lease: &consumelog.Leased{Before: consumelog.Failed}}
+	mate, never := &delivery{env: of("1")}, &delivery{env: of("2")}
+	ln.queue = []*delivery{retry, mate, never}
+	for _, want := range []*delivery{never, retry} {
+		require.Equal(t, []*delivery{want}, ln.take(ln.batchSize()))
+	}
+	require.Empty(t, ln.take(1), "it waits for the one before it")
 }
 
 // A full lane falls behind those that are dry if its handler is slower than theirs, or if they have waited
@@ -178,9 +204,9 @@ func TestUsualTimeOfAHandler(t *testing.T) {
 	t.Parallel()
 	ln := &lane{}
 	for range 10 {
-		ln.observe(time.Millisecond)
+		ln.observeTime(time.Millisecond)
 	}
-	ln.observe(9 * time.Millisecond)
+	ln.observeTime(9 * time.Millisecond)
 	require.Equal(t, 7*time.Millisecond, ln.perEvent, "its next batch is smaller at once")
 	require.Equal(t, 1250*time.Microsecond, ln.usual)
 }
@@ -192,4 +218,20 @@ func queueOf(n int) []*delivery {
 		ds[i] = &delivery{env: &Envelope{OutboxID: int64(i + 1)}}
 	}
 	return ds
+}
+
+// What a handler answers says something about other deliveries, but for one that asks for another run later.
+func TestWhatAnAnswerSaysAboutOthers(t *testing.T) {
+	t.Parallel()
+	away := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for answer, want := range map[error]flow.Outcome{
+		errors.New("no"): flow.Failed, Permanent(away): flow.Failed, Skip("not ours"): flow.Succeeded, away: flow.Unreached, Unavailable(errors.New("503")): flow.Unavailable,
+	} {
+		o, says := outcomeOf(answer)
+		require.True(t, says)
+		require.Equal(t, want, o, answer.Error())
+	}
+	_, says := outcomeOf(RetryAfter(away, time.Second))
+	require.False(t, says)
+	require.NoError(t, Unavailable(nil))
 }

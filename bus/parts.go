@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
 )
@@ -39,10 +38,7 @@ func (ln *lane) oneByOne(ctx context.Context, ds []*delivery) {
 		first := ds[0]
 		ln.deliver(ctx, ds[:1])
 		ds = ln.passable(ctx, ds[1:], first)
-		switch {
-		case ln.isFailing():
-			ln.rest()
-		case len(ds) > 0 && !ln.isWary():
+		if len(ds) > 0 && !ln.isWary() {
 			ln.deliver(ctx, ds)
 			return
 		}
@@ -118,10 +114,10 @@ func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery
 		}
 	}
 	if len(direct) > 0 {
-		ln.deferDirect(ctx, time.Second, direct...)
+		ln.deferDirect(ctx, ln.untilNextLook(), direct...)
 	}
 	if len(leased) > 0 {
-		ln.putBackAll(ctx, leased, time.Second)
+		ln.putBackAll(ctx, leased, ln.untilNextLook())
 	}
 	return rest
 }

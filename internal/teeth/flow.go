@@ -11,7 +11,22 @@ func ofFlow() []sabotage {
 		{
 			"a slow event counts among the workers that a strained database bears", "internal/engine/flow/workers.go",
 			"slow := max(box, slowBatches*w.usual)", "slow := max(box, slowBatches*w.usual) + time.Hour",
-			"./internal/engine/flow", "Slow", nil,
+			rooms, "Slow", nil,
+		},
+		{
+			"retries of a few that fail open the circuit for all", "internal/engine/flow/circuit.go",
+			"if first {", "if first || true {",
+			rooms, "Circuit", nil,
+		},
+		{
+			"a delivery that asks for another run later counts as a failure of its consumer", "bus/circuit.go",
+			"return 0, false", "return flow.Failed, true",
+			pure, "WhatAnAnswerSays", nil,
+		},
+		{
+			"what has run before is a probe of the circuit like any other", "bus/take.go",
+			"if ln.isHalfOpen() {\n\t\tif batch", "if false {\n\t\tif batch",
+			pure, "FailedRetries", nil,
 		},
 	}
 }

@@ -17,6 +17,7 @@ type edit struct{ file, old, new string }
 const (
 	engine = "./outbox"
 	pure   = "./bus"
+	rooms  = "./internal/engine/..."
 )
 
 func sabotages() []sabotage {
@@ -82,7 +83,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a consumer that only fails keeps all its workers", "bus/batch.go",
-			"if ln.fails() {\n\t\treturn 1", "if false {\n\t\treturn 1",
+			"if ln.isHalfOpen() {\n\t\treturn 1", "if false {\n\t\treturn 1",
 			pure, "OneWorker", nil,
 		},
 		{
@@ -275,9 +276,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "NarrowWindow", nil,
 		},
 		{
-			"the circuit stays closed", "bus/circuit.go",
-			"c.until = now.Add(c.pause*3/4 + rand.N(c.pause/2))", "_ = rand.N(c.pause)",
-			engine, "SchemaError", nil,
+			"the circuit stays closed", "internal/engine/flow/circuit.go",
+			"c.until = now.Add(pause)", "_ = pause",
+			rooms, "Circuit|Probes", nil,
 		},
 		{
 			"a tenant's burst goes first", "outbox/fairness.go",

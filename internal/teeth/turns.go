@@ -14,7 +14,7 @@ func ofTurns() []sabotage {
 			engine + " ./internal/engine/claim", "BacklogStarves|Starves|TurnsGoRound", nil,
 		},
 		{
-			"a lane takes what has come first", "bus/lane.go",
+			"a lane takes what has come first", "bus/take.go",
 			"ln.turns.Take(kind); kind == claim.New", "ln.turns = (claim.Turns{}); kind == claim.New",
 			engine, "BacklogStarves", nil,
 		},
