@@ -220,7 +220,11 @@ func (ln *lane) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*deliv
 	if len(ds) == 0 {
 		return aside, nil
 	}
-	answers, err := ln.l.bus.log.Ask(ctx, tx, ln.gate(), pairsOf(ds))
+	asked := make([]consumelog.Asked, len(ds))
+	for i, d := range ds {
+		asked[i] = d.asks()
+	}
+	answers, err := ln.l.bus.log.Ask(ctx, tx, ln.gate(), asked)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Claimed is an event that a publisher has leased and hands to the lanes.
@@ -21,12 +22,9 @@ type Claimed struct {
 	Kind claim.Kind
 	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
 	Fresh bool
-	// Before are the earlier events of the aggregate that were open at the claim and are not offered
-	// together with this one. An ordered consumer has to look whether it may run, unless all of them
-	// have been delivered by its lane.
-	Before []int64
-	// Behind says that there may be others, so that it has to look anyway.
-	Behind bool
+	// MustAsk says that an earlier event of the aggregate may be unfinished for a consumer, so that an ordered one has to ask
+	// whether it may run.
+	MustAsk bool
 }
 
 // Outcome is what a lane reports of one delivery.
@@ -52,8 +50,7 @@ type delivery struct {
 	kind    claim.Kind         // of due work
 	held    *Lease             // of the event, for a direct delivery
 	fresh   bool               // no row can exist yet
-	before  []int64            // earlier events of the aggregate that may be unfinished
-	behind  bool               // there may be others
+	mustAsk bool               // an earlier event of the aggregate may be unfinished
 	done    func(Outcome)      // reports a direct delivery
 	lease   *consumelog.Leased // for a delivery from the retry queue
 	own     *Lease             // whether that is still ours
@@ -87,8 +84,15 @@ func (d *delivery) sinceFirstRun() time.Duration {
 	return d.lease.SinceFirstRun
 }
 
-// aggregate is the key within which order holds.
-func (d *delivery) aggregate() [2]string { return [2]string{d.env.AggregateType, d.env.AggregateID} }
+// aggregate is the entity within which order holds.
+func (d *delivery) aggregate() store.Aggregate {
+	return store.Aggregate{Tenant: d.env.TenantID, Type: d.env.AggregateType, ID: d.env.AggregateID}
+}
+
+// asks is the question of the delivery whether it may run.
+func (d *delivery) asks() consumelog.Asked {
+	return consumelog.Asked{Event: d.pair(), Aggregate: d.aggregate()}
+}
 
 // pair names the event for the gate; only a direct delivery must prove its outbox lease.
 func (d *delivery) pair() dialect.Pair {

@@ -7,7 +7,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // deliverExternal runs a handler that has no transaction of ours. The delivery is leased
@@ -73,7 +72,7 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answ
 			return recorded, nil
 		}
 	}
-	answers, err := log.Ask(ctx, ln.l.bus.db, ln.gate(), []dialect.Pair{d.pair()})
+	answers, err := log.Ask(ctx, ln.l.bus.db, ln.gate(), []consumelog.Asked{d.asks()})
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // lane queues and runs the deliveries of one consumer.
@@ -22,32 +23,31 @@ type lane struct {
 	l *Lanes
 	c *Consumer
 
-	mu        sync.Mutex
-	queue     []*delivery
-	busy      map[[2]string][]*delivery // the running batch that has the aggregate
-	inHand    map[*delivery]struct{}    // leased deliveries, queued or running
-	guards    map[*guard]struct{}       // of what runs
-	workers   flow.Workers
-	limit     int
-	rings     bool // a timer will look again whether another batch may begin
-	closed    bool
-	claiming  bool
-	again     bool
-	turns     claim.Turns   // of the kinds of due work in the queue
-	more      claim.Kinds   // of which the consume log may hold more
-	window    int           // how many deliveries to have queued, for none to wait longer than sojourn
-	looked    time.Time     // when room was last asked for
-	debt      time.Duration // how long others were dry because this one was full, less the time they were not
-	backlog   bool          // the queue has been half full, and not empty since
-	behind    bool          // its deliveries go to the consume log until it has caught up
-	circuit   flow.Circuit
-	wary      int // how many events in a row have to succeed before several share a transaction again
-	pace      pace
-	perEvent  time.Duration // moving average of the time a handler takes for one event, 0 before the first
-	delivered memory
-	overhead  time.Duration // moving average of the time a transaction takes beside its handlers
-	usual     time.Duration // the same as perEvent, but slow calls change it only when there are many
-	turn      time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
+	mu       sync.Mutex
+	queue    []*delivery
+	busy     map[store.Aggregate][]*delivery // the running batch that has the aggregate
+	inHand   map[*delivery]struct{}          // leased deliveries, queued or running
+	guards   map[*guard]struct{}             // of what runs
+	workers  flow.Workers
+	limit    int
+	rings    bool // a timer will look again whether another batch may begin
+	closed   bool
+	claiming bool
+	again    bool
+	turns    claim.Turns   // of the kinds of due work in the queue
+	more     claim.Kinds   // of which the consume log may hold more
+	window   int           // how many deliveries to have queued, for none to wait longer than sojourn
+	looked   time.Time     // when room was last asked for
+	debt     time.Duration // how long others were dry because this one was full, less the time they were not
+	backlog  bool          // the queue has been half full, and not empty since
+	behind   bool          // its deliveries go to the consume log until it has caught up
+	circuit  flow.Circuit
+	wary     int // how many events in a row have to succeed before several share a transaction again
+	pace     pace
+	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first
+	overhead time.Duration // moving average of the time a transaction takes beside its handlers
+	usual    time.Duration // the same as perEvent, but slow calls change it only when there are many
+	turn     time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
 }
 
 func newLane(l *Lanes, c *Consumer, limit int) *lane {
@@ -56,7 +56,7 @@ func newLane(l *Lanes, c *Consumer, limit int) *lane {
 	}
 	return &lane{
 		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.cfg.Rate),
-		busy: make(map[[2]string][]*delivery), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
+		busy: make(map[store.Aggregate][]*delivery), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
 }
 
@@ -320,11 +320,7 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 
 // gate is the consumer's question to the consume log.
 func (ln *lane) gate() consumelog.Gate {
-	types := ln.c.EventTypes()
-	if known := ln.l.host.Types; known != nil && len(known(ln.c.key)) > 0 {
-		types = known(ln.c.key)
-	}
-	return consumelog.Gate{Consumer: ln.c.key, Types: types, Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
+	return consumelog.Gate{Consumer: ln.c.key, Types: ln.c.EventTypes(), Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
 }
 
 func (ln *lane) idle() bool {

@@ -29,9 +29,6 @@ type Host struct {
 	Away func(ctx context.Context, err error) bool
 	// Refresh brings up to date what Paused answers. It is called before deliveries are claimed.
 	Refresh func(ctx context.Context) error
-	// Types lists the event types that any instance takes for the consumer of this key: an earlier event of one
-	// that only a newer release takes is in the way all the same. Nil means those of this process.
-	Types func(key string) []string
 	// Paused tells whether the consumer of this key must not start anything now.
 	Paused func(key string) bool
 }
@@ -231,7 +228,7 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
 		ds[i] = &all[i]
-		all[i] = delivery{kind: ev.Kind, env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, before: ev.Before, behind: ev.Behind, done: ev.Done}
+		all[i] = delivery{kind: ev.Kind, env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, mustAsk: ev.MustAsk, done: ev.Done}
 	}
 	return l.lanes[c.key].push(ds)
 }

@@ -252,9 +252,7 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	var ids []string
 	var ended []consumelog.Delivery
-	if outcome == Succeeded {
-		ln.finished(ds)
-	} else {
+	if outcome != Succeeded {
 		ln.unfinished(ds)
 	}
 	for _, d := range ds {

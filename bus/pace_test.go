@@ -13,6 +13,7 @@ import (
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // A database that answers the last look ever more slowly loses workers, down to one, and gets
@@ -114,7 +115,7 @@ func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 // Retries that fail leave what comes in alone: it is run at once, before the next retry.
 func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
 	t.Parallel()
-	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4, busy: make(map[[2]string][]*delivery)}
+	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4, busy: make(map[store.Aggregate][]*delivery)}
 	for range 100 {
 		ln.observe(t.Context(), flow.Failed, false, errors.New("no"))
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // deliverParts runs a refused batch again: at once what the handlers had taken, one by one what the
@@ -63,7 +64,7 @@ func (ln *lane) stops(ctx context.Context, ds []*delivery) bool {
 // passable sets aside, without a transaction, what has to wait for an unfinished event of its aggregate,
 // and returns the rest. Only the aggregate of after is looked at; nil means all.
 func (ln *lane) passable(ctx context.Context, ds []*delivery, after *delivery) []*delivery {
-	mates := make(map[[2]string][]*delivery)
+	mates := make(map[store.Aggregate][]*delivery)
 	var heads []*delivery // one answers for its whole aggregate
 	for _, d := range ds {
 		key := d.aggregate()

@@ -1,6 +1,9 @@
 package bus
 
-import "github.com/bluecone-go/bluecone/internal/engine/claim"
+import (
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/store"
+)
 
 // take removes the next batch of at most size deliveries from the queue and marks its aggregates busy. Each kind of due
 // work has its turn, whatever the queue holds of the others. While the circuit is half-open, what has run before comes
@@ -39,7 +42,7 @@ func (ln *lane) takeTurn(kinds claim.Kinds, size int) []*delivery {
 // takeOf is take for one kind. It needs ln.mu.
 func (ln *lane) takeOf(kind claim.Kind, size int) []*delivery {
 	var batch, rest []*delivery
-	mine, passed := make(map[[2]string]struct{}), make(map[[2]string]int64) // the first event of the aggregate that stays
+	mine, passed := make(map[store.Aggregate]struct{}), make(map[store.Aggregate]int64) // the first event of the aggregate that stays
 	for i, d := range ln.queue {
 		if len(batch) == size {
 			rest = append(rest, ln.queue[i:]...)

@@ -8,12 +8,13 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // queuedLane is a lane that does not run what it has.
 func queuedLane(ds ...*delivery) *lane {
 	c := &Consumer{name: "A", cfg: ConsumerConfig{}.withDefaults()}
-	return &lane{c: c, l: &Lanes{bus: &Bus{}}, limit: 1, window: 200, queue: ds, busy: make(map[[2]string][]*delivery)}
+	return &lane{c: c, l: &Lanes{bus: &Bus{}}, limit: 1, window: 200, queue: ds, busy: make(map[store.Aggregate][]*delivery)}
 }
 
 func waiting(kind claim.Kind, id int64, aggregate string) *delivery {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Status is the state of one delivery.
@@ -64,6 +65,14 @@ type Delivery struct {
 	Attempts      int   // runs so far, the present one included
 }
 
+// Aggregate is the entity within which the delivery keeps its place. A row that names none stands for itself.
+func (d Delivery) Aggregate() store.Aggregate {
+	if d.AggregateType == "" {
+		return store.Aggregate{ID: d.EventID}
+	}
+	return store.Aggregate{Tenant: d.TenantID, Type: d.AggregateType, ID: d.AggregateID}
+}
+
 // replaySuffix cannot be part of a consumer's name.
 const replaySuffix = "@replay"
 
@@ -82,6 +91,7 @@ type Log struct {
 	db    *bun.DB
 	d     dialect.Dialect
 	stmts *prepared.Statements
+	order store.Order
 }
 
 // New returns the log of db. It fails for a database dialect that is not supported.
@@ -90,7 +100,8 @@ func New(db *bun.DB) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Log{db: db, d: d, stmts: prepared.New(db)}, nil
+	stmts := prepared.New(db)
+	return &Log{db: db, d: d, stmts: stmts, order: store.NewOrder(d, stmts)}, nil
 }
 
 // Learn lets the log prepare, where that is safe, the statements of each delivery. Call it where no

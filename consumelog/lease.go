@@ -142,9 +142,9 @@ func (l *Log) take(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased) er
 func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased) ([]Leased, error) {
 	gate := q.Gate
 	gate.trustMine = true
-	asked := make([]dialect.Pair, 0, len(ds))
+	asked := make([]Asked, 0, len(ds))
 	for _, d := range ds {
-		asked = append(asked, dialect.Pair{ID: d.OutboxID})
+		asked = append(asked, Asked{Event: dialect.Pair{ID: d.OutboxID}, Aggregate: d.Aggregate()})
 	}
 	answers, err := l.Ask(ctx, tx, gate, asked)
 	if err != nil {

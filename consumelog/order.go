@@ -3,18 +3,20 @@ package consumelog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Gate is the question whether a consumer may run an event now.
 type Gate struct {
 	// Consumer is the consumer's key.
 	Consumer string
-	// Types are the event types the consumer handles, here or anywhere else.
+	// Types are the event types the consumer handles here; what other releases take is in the registry.
 	Types []string
 	// Ordered consumers wait for every earlier event of the aggregate.
 	Ordered bool
@@ -47,136 +49,108 @@ const (
 	Gone Answer = "gone"
 )
 
-// Ask answers for each outbox id of pairs. A pair's version, unless 0, is the
-// lock version of the outbox lease that Owner believes it holds.
+// Asked is a delivery that asks whether it may run.
+type Asked struct {
+	// Event is its outbox id and, unless 0, the version of the outbox lease that the gate's owner believes it holds.
+	Event dialect.Pair
+	// Aggregate is that of the event.
+	Aggregate store.Aggregate
+}
+
+// Ask answers for each delivery, by outbox id.
 //
-// An event is blocked while an earlier event of its aggregate, of a type the
-// consumer handles, is not SENT and has no SUCCESS or SKIPPED row for the
-// consumer, whatever else is its state. An event that its producer delayed takes
-// its place in the order when it falls due.
-func (l *Log) Ask(ctx context.Context, idb bun.IDB, g Gate, pairs []dialect.Pair) (map[int64]Answer, error) {
-	answers := make(map[int64]Answer, len(pairs))
-	for chunk := range slices.Chunk(pairs, dialect.MostIDs) {
-		found, err := l.ask(ctx, idb, g, idsOf(chunk))
-		if err != nil {
-			return nil, fmt.Errorf("consume log: check order: %w", err)
-		}
-		for _, p := range chunk {
-			answers[p.ID] = Gone
-			if a, ok := found[p.ID]; ok {
-				answers[p.ID] = a.answer(g.Owner, p.Version)
-			}
+// An event is blocked while an earlier event of its aggregate, of a type that any release of the consumer takes, is not
+// SENT and has no SUCCESS or SKIPPED row for the consumer, whatever else is its state. It is also blocked while
+// another instance runs a delivery of its aggregate to the consumer: an event that its producer delayed takes its place
+// in the order when it is first claimed, behind what runs then.
+func (l *Log) Ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked) (map[int64]Answer, error) {
+	answers := make(map[int64]Answer, len(asked))
+	for chunk := range slices.Chunk(asked, dialect.MostIDs) {
+		if err := l.ask(ctx, idb, g, chunk, answers); err != nil {
+			return nil, fmt.Errorf("consume log: %w", err)
 		}
 	}
 	return answers, nil
 }
 
-func (l *Log) ask(ctx context.Context, idb bun.IDB, g Gate, ids []int64) (map[int64]asked, error) {
-	blocked, args := l.blocked(g)
-	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "+blocked+" FROM "+l.d.Keyed(eventTable)+" WHERE e.id IN (?)", append(args, ids)...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	found := make(map[int64]asked, len(ids))
-	for rows.Next() {
-		var id int64
-		var a asked
-		if err := rows.Scan(&id, &a.status, &a.version, &a.owner, &a.blocked); err != nil {
-			return nil, err
+// ask asks once for each aggregate, by one of its events. Should that one be gone, it asks by the next.
+func (l *Log) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answers map[int64]Answer) error {
+	q := store.Question{Consumer: g.Consumer, Types: g.Types, PassDead: g.PassDead, LogOnly: g.Replay, Owner: g.Owner, TrustOwner: g.trustMine}
+	for len(asked) > 0 {
+		ids, heads := make([]int64, len(asked)), make(map[store.Aggregate]int64, len(asked))
+		for i, a := range asked {
+			ids[i] = a.Event.ID
+			if _, ok := heads[a.Aggregate]; !ok {
+				heads[a.Aggregate] = a.Event.ID
+			}
 		}
-		found[id] = a
+		var first []int64
+		if g.Ordered {
+			first = slices.Sorted(maps.Values(heads))
+		}
+		found, err := l.order.Ask(ctx, idb, q, ids, first)
+		if err != nil {
+			return err
+		}
+		var again []Asked
+		for _, a := range asked {
+			s, there := found[a.Event.ID]
+			head, known := found[heads[a.Aggregate]]
+			switch {
+			case !there:
+				answers[a.Event.ID] = Gone
+			case g.Ordered && !known:
+				again = append(again, a)
+			default:
+				answers[a.Event.ID] = g.answer(a, s, head.Ahead)
+			}
+		}
+		asked = again
 	}
-	return found, rows.Err()
+	return nil
 }
 
-func idsOf(pairs []dialect.Pair) []int64 {
-	ids := make([]int64, len(pairs))
-	for i, p := range pairs {
-		ids[i] = p.ID
-	}
-	return ids
-}
-
-// asked is what the database says of an event.
-type asked struct {
-	status, owner string
-	version       int64
-	blocked       bool
-}
-
-func (a asked) answer(owner string, version int64) Answer {
+// answer says what a standing means for a delivery.
+func (g Gate) answer(a Asked, s store.Standing, ahead store.Ahead) Answer {
 	switch {
-	case a.status == "SENT":
+	case s.Status == "SENT":
 		return Closed
-	case version != 0 && (a.version != version || a.status != "DISPATCHING" || a.owner != owner):
+	case a.Event.Version != 0 && (s.Version != a.Event.Version || s.Status != "DISPATCHING" || s.Owner != g.Owner):
 		return Lost
-	case a.blocked:
+	case g.Ordered && ahead.Before(a.Event.ID):
 		return Blocked
 	}
 	return Open
 }
 
-// blocked is an expression that is 1 if an earlier event is in the way of the event e.
-func (l *Log) blocked(g Gate) (string, []any) {
-	if !g.Ordered {
-		return "0", nil
-	}
-	done := "'SUCCESS', 'SKIPPED'"
-	if g.PassDead {
-		done += ", 'DEAD'"
-	}
-	mine, args := "", []any{g.Types}
-	if g.trustMine {
-		mine = " OR (l.status = 'PROCESSING' AND l.locked_by = ? AND l.next_retry_at > " + l.d.Now + ")"
-		args = append(args, g.Owner)
-	}
-	unfinished := "0 = (SELECT COUNT(CASE WHEN l.status IN (" + done + ")" + mine + " THEN 1 END)"
-	if g.Replay {
-		unfinished = "0 < (SELECT COUNT(CASE WHEN NOT (l.status IN (" + done + ")" + mine + ") THEN 1 END)"
-	}
-	// The status stands outside the WHERE of the inner query: inside, PostgreSQL would choose
-	// the index over states as long as it has no statistics.
-	return `CASE WHEN EXISTS (SELECT 1 FROM ` + eventTable + ` p
-		WHERE ` + l.d.Siblings("p", "e") + ` AND p.id < e.id AND p.event_type IN (?)
-		AND NOT (p.status = 'SCHEDULED' AND p.lock_version = 0 AND p.next_retry_at > ` + l.d.Now + `)
-		AND ` + unfinished + ` FROM ` + table + ` l
-			WHERE l.consumer_name = ? AND l.event_id = p.event_id)) THEN 1 ELSE 0 END`, append(args, g.Consumer)
-}
+// wakeMost is how many deliveries of an aggregate one that ends wakes at most: they wake those behind them.
+const wakeMost = 100
 
-// WakeNext makes the waiting deliveries of later events of the same aggregates due at once,
-// after the given ones have got out of their way.
+// WakeNext makes the next waiting deliveries of the same aggregates due at once, after the given ones have got out of
+// their way.
 func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, consumers []string, ended ...Delivery) error {
-	for chunk := range slices.Chunk(ended, dialect.MostIDs) {
-		waiting, err := l.waitingBehind(ctx, idb, consumers, chunk)
-		if err != nil {
-			return fmt.Errorf("consume log: look behind finished deliveries: %w", err)
-		}
-		if len(waiting) == 0 {
-			continue
-		}
-		if _, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, waiting, "next_retry_at = "+l.d.Now, "e.status = 'PENDING'")); err != nil {
-			return fmt.Errorf("consume log: wake waiting deliveries: %w", err)
+	last := make(map[store.Aggregate]int64, len(ended))
+	for _, d := range ended {
+		last[d.Aggregate()] = max(last[d.Aggregate()], d.OutboxID)
+	}
+	heads := slices.Sorted(maps.Values(last))
+	for _, consumer := range consumers {
+		for chunk := range slices.Chunk(heads, dialect.MostIDs) {
+			if err := l.wake(ctx, idb, consumer, chunk); err != nil {
+				return fmt.Errorf("consume log: wake deliveries of %s: %w", consumer, err)
+			}
 		}
 	}
 	return nil
 }
 
-func (l *Log) waitingBehind(ctx context.Context, idb bun.IDB, consumers []string, ended []Delivery) (waiting []dialect.Pair, err error) {
-	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT DISTINCT l.id FROM "+l.d.Keyed(eventTable)+l.d.Open(eventTable, "n", "e", "n.id > e.id")+
-		l.d.Join(table+" AS l", "l", "l.event_id = n.event_id AND l.consumer_name IN (?) AND l.status = 'PENDING' AND l.next_retry_at > "+l.d.Now)+" WHERE e.id IN (?) ORDER BY l.id LIMIT 500", consumers, outboxIDs(ended))
-	if err != nil {
-		return nil, err
+func (l *Log) wake(ctx context.Context, idb bun.IDB, consumer string, heads []int64) error {
+	waiting, err := l.order.Sleeping(ctx, idb, consumer, heads, wakeMost)
+	if err != nil || len(waiting) == 0 {
+		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		waiting = append(waiting, dialect.Pair{ID: id})
-	}
-	return waiting, rows.Err()
+	_, err = idb.ExecContext(ctx, l.d.UpdateIDs(table, dialect.Pairs(waiting), "next_retry_at = "+l.d.Now, "e.status = 'PENDING'"))
+	return err
 }
 
 func (l *Log) column(ctx context.Context, idb bun.IDB, query string, args ...any) ([]string, error) {

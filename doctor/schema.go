@@ -91,10 +91,14 @@ func keyLength(ctx context.Context, x *exam) ([]Finding, error) {
 }
 
 // needed are the indexes without which the engine scans tables, or loses its uniqueness.
-func needed() map[string][]string {
+func needed(dialectName string) map[string][]string {
+	ofOrder := []string{"idx_waiting", "idx_dead"}
+	if dialectName == "mysql" {
+		ofOrder = []string{"idx_open_aggregate"}
+	}
 	return map[string][]string{
-		"bc_outbox_event":      {"uk_event_id", "idx_status_next_retry", "idx_aggregate", "idx_open_aggregate", "idx_trace_id"},
-		"bc_event_consume_log": {"uk_event_consumer", "idx_consumer_due"},
+		"bc_outbox_event":      {"uk_event_id", "idx_status_next_retry", "idx_aggregate", "idx_in_hand", "idx_trace_id"},
+		"bc_event_consume_log": append([]string{"uk_event_consumer", "idx_consumer_due"}, ofOrder...),
 	}
 }
 
@@ -110,7 +114,7 @@ func indexes(ctx context.Context, x *exam) ([]Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, index := range needed()[table] {
+		for _, index := range needed(x.d.Name)[table] {
 			name := index
 			if x.d.Name != "mysql" {
 				name = table + "_" + index

@@ -9,7 +9,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
 // The due conditions of a claim: one status each, so that every claim is a walk along
@@ -48,7 +47,7 @@ func (c claim) inTheWay() bool { return 2*len(c.rows) < c.seen }
 func (s *session) dueOf(kind due.Kind) string {
 	switch kind {
 	case due.Scheduled:
-		return s.scheduled()
+		return s.scheduled() + " AND e.lock_version > 0" // those that are parked; see claimDelayed for the others
 	case due.Expired:
 		return s.expired()
 	}
@@ -59,6 +58,11 @@ func (s *session) dueOf(kind due.Kind) string {
 // transaction that is over before any handler runs.
 func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from place) (c claim, err error) {
 	o := s.p.ob
+	if kind == due.Scheduled {
+		if c, err := s.claimDelayed(ctx, limit); err != nil || c.seen > 0 {
+			return c, err
+		}
+	}
 	defer s.lanes.Turn()()
 	asked := time.Now()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
@@ -71,14 +75,8 @@ func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from plac
 		if err := s.find(ctx, tx, &c, s.dueOf(kind), limit); err != nil {
 			return err
 		}
-		if len(c.rows) == 0 {
-			return nil
-		}
-		if c.consumers, err = o.readRoster(ctx, tx); err != nil {
-			return err
-		}
-		c.until, c.asked = c.consumers.now+dialect.Micro(s.p.cfg.Lease), asked
-		return s.lease(ctx, tx, c.rows, kind == due.Expired)
+		c.asked = asked
+		return s.leaseRows(ctx, tx, &c, kind == due.Expired)
 	})
 	if err != nil {
 		return claim{}, fmt.Errorf("outbox: claim: %w", err)
@@ -86,13 +84,16 @@ func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from plac
 	return c, nil
 }
 
-// claimedRow is an event of a claim.
-type claimedRow struct {
-	eventrow.Row
-	// behind says that the order has to be looked up when this one is delivered: it, or one of its aggregate
-	// that was claimed with it, has been claimed before, or more were open before it than are in before.
-	behind bool
-	before []int64 // the earlier events of the aggregate that were open and are not in the claim
+// leaseRows reads the registry and leases what a claim keeps.
+func (s *session) leaseRows(ctx context.Context, tx bun.Tx, c *claim, expired bool) (err error) {
+	if len(c.rows) == 0 {
+		return nil
+	}
+	if c.consumers, err = s.p.ob.readRoster(ctx, tx); err != nil {
+		return err
+	}
+	c.until = c.consumers.now + dialect.Micro(s.p.cfg.Lease)
+	return s.lease(ctx, tx, c.rows, expired)
 }
 
 // lease turns the locked rows into DISPATCHING rows of this instance, in id order.

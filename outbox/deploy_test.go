@@ -44,33 +44,6 @@ func TestRollingDeployLeavesConsumersOfOtherInstancesTheirDeliveries(t *testing.
 	})
 }
 
-// Rule e: an event that nobody consumes is parked; later events of its aggregate wait for it.
-func TestEventWithoutAConsumerIsParkedAndKeepsItsPlace(t *testing.T) {
-	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		old := newFixture(t, db)
-		old.effects()
-		old.counting("Counter", bus.ConsumerConfig{})
-		old.save(keyless("1"), orderPaid{OrderID: "1", Seq: 2}, orderPaid{OrderID: "other"})
-		old.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusScheduled: 1, outbox.StatusNew: 1, outbox.StatusSent: 1}, old.statuses())
-		require.Equal(t, 1, old.count("SELECT COUNT(*) FROM bc_outbox_event WHERE last_error LIKE 'no consumer is registered for order.renamed%'"))
-		require.Equal(t, 0, old.count("SELECT COUNT(*) FROM effect WHERE aggregate = '1'"))
-
-		fresh := newFixture(t, db)
-		c := fresh.bus.Consumer("Counter", bus.ConsumerConfig{}) // which now knows both types
-		bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
-			return effect(ctx, tx, m, m.Payload.Seq)
-		})
-		bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[renamed]) error { return effect(ctx, tx, m, 1) })
-		fresh.hurry()
-		fresh.once()
-		fresh.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 3}, fresh.statuses())
-		require.Equal(t, []string{"1", "2"}, fresh.sequence("1"))
-	})
-}
-
 // counterOfNewRelease takes a type more than the old release's consumer of the same name.
 func (f *fixture) counterOfNewRelease(fail *atomic.Bool) {
 	c := f.bus.Consumer("Counter", bus.ConsumerConfig{})

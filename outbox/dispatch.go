@@ -7,6 +7,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -28,10 +29,14 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	flights := make([]*flight, len(rows))
+	flights, left := make([]*flight, len(rows)), make(map[store.Aggregate]bool)
 	for i, row := range rows {
+		row.mustAsk = row.mustAsk || left[row.Aggregate()]
 		flights[i] = s.launch(row, c)
 		s.route(flights[i], c.consumers)
+		if len(flights[i].waits) > 0 { // what is left to another release is in the way of later events
+			left[row.Aggregate()] = true
+		}
 	}
 	for _, consumer := range s.consumers {
 		s.offer(consumer, flights, c.kind)
@@ -77,7 +82,7 @@ func (s *session) offer(c *bus.Consumer, flights []*flight, kind due.Kind) {
 			alone = append(alone, f)
 		default:
 			wanted = append(wanted, f)
-			events = append(events, bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, Behind: f.behind, Before: f.before})
+			events = append(events, bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, MustAsk: f.mustAsk})
 		}
 	}
 	taken := 0
@@ -90,33 +95,27 @@ func (s *session) offer(c *bus.Consumer, flights []*flight, kind due.Kind) {
 	}
 }
 
-// park puts events whose type nobody consumes aside for a while, gives back the later
-// events of their aggregates, and returns the rest.
+// park puts events whose type nobody consumes aside for a while, and returns the rest. Later events of their aggregates
+// ask: somebody may have registered for the type by then.
 func (s *session) park(ctx context.Context, c claim) (rows []claimedRow, err error) {
 	o := s.p.ob
-	behind := make(map[[2]string]bool)
-	var park, back []*flight
+	parked := make(map[store.Aggregate]bool)
+	var park []*flight
 	for _, row := range c.rows {
-		key := [2]string{row.AggregateType, row.AggregateID}
-		switch {
-		case behind[key]:
-			back = append(back, &flight{row: row.Row})
-		case s.unroutable(row.Row, c.consumers):
-			behind[key] = true
-			park = append(park, &flight{row: row.Row})
-			telemetry.Add(ctx, o.metrics.Unroutable, 1, telemetry.EventType, row.Type)
-			s.warnUnroutable(ctx, row.Row)
-		default:
+		if !s.unroutable(row.Row, c.consumers) {
+			row.mustAsk = row.mustAsk || parked[row.Aggregate()]
 			rows = append(rows, row)
+			continue
 		}
+		parked[row.Aggregate()] = true
+		park = append(park, &flight{row: row.Row})
+		telemetry.Add(ctx, o.metrics.Unroutable, 1, telemetry.EventType, row.Type)
+		s.warnUnroutable(ctx, row.Row)
 	}
 	if len(park) == 0 {
 		return rows, nil
 	}
-	if err := s.giveBack(ctx, park, ending{status: StatusScheduled, delay: parkFor}, "no consumer is registered for "+park[0].row.Type); err != nil {
-		return rows, err
-	}
-	return rows, s.giveBack(ctx, back, ending{status: StatusNew}, "")
+	return rows, s.giveBack(ctx, park, ending{status: StatusScheduled, delay: parkFor}, "no consumer is registered for "+park[0].row.Type)
 }
 
 func (s *session) unroutable(row eventrow.Row, all roster) bool {

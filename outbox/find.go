@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // place is a place in the walk along idx_status_next_retry: behind the event of this id that is due then. Without an
@@ -95,7 +96,7 @@ func (s *session) findFirst(ctx context.Context, tx bun.Tx, c *claim, kind strin
 	}
 	c.last = o.placeOf(rows[len(rows)-1])
 	c.full, c.seen = len(rows) == limit, len(rows)
-	c.rows, err = s.heads(ctx, tx, rows)
+	c.rows, err = s.keepClaimable(ctx, tx, rows)
 	return err
 }
 
@@ -143,9 +144,9 @@ func (s *session) findFree(ctx context.Context, tx bun.Tx, c *claim, kind string
 }
 
 // freeOf tells which of the rows are not behind what is taken.
-func freeOf(rows []eventrow.Row, taken map[[2]string]int64) (free []int) {
+func freeOf(rows []eventrow.Row, taken map[store.Aggregate]int64) (free []int) {
 	for i, r := range rows {
-		if before, ok := taken[[2]string{r.AggregateType, r.AggregateID}]; !ok || r.OutboxID < before {
+		if before, ok := taken[r.Aggregate()]; !ok || r.OutboxID < before {
 			free = append(free, i)
 		}
 	}
@@ -162,7 +163,7 @@ func (s *session) lockFree(ctx context.Context, tx bun.Tx, kind string, seen []e
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	return s.heads(ctx, tx, rows)
+	return s.keepClaimable(ctx, tx, rows)
 }
 
 // look reads what a claim must know of due rows, from a place on, to tell whether they are free.
@@ -171,36 +172,34 @@ func (o *Outbox) look(ctx context.Context, tx bun.Tx, kind string, from place) (
 	return o.outlines(ctx, tx, o.d.Due(table)+" WHERE "+due.where+walk, append(due.args, lookRows)...)
 }
 
-// inHand tells which aggregates are held up, from which event on, because other instances work on it, or
-// because it is parked.
-func (s *session) inHand(ctx context.Context, tx bun.Tx) (map[[2]string]int64, error) {
+// inHand tells which aggregates are held up, from which event on, because other instances work on it.
+func (s *session) inHand(ctx context.Context, tx bun.Tx) (map[store.Aggregate]int64, error) {
 	o := s.p.ob
 	later := " AND e.next_retry_at > " + o.d.Now
 	rows, err := o.outlines(ctx, tx, o.d.Due(table)+" WHERE e.status = 'DISPATCHING'"+inDueIndex+" AND e.locked_by <> ?"+later+walk, s.p.owner, mostInHand)
 	if err != nil {
 		return nil, err
 	}
-	parked, err := o.outlines(ctx, tx, o.d.Due(table)+" WHERE e.status = 'SCHEDULED'"+inDueIndex+" AND e.lock_version > 0"+later+walk, mostInHand)
-	taken := make(map[[2]string]int64, len(rows)+len(parked))
-	for _, r := range append(rows, parked...) {
-		key := [2]string{r.AggregateType, r.AggregateID}
+	taken := make(map[store.Aggregate]int64, len(rows))
+	for _, r := range rows {
+		key := r.Aggregate()
 		if before, ok := taken[key]; !ok || r.OutboxID < before {
 			taken[key] = r.OutboxID
 		}
 	}
-	return taken, err
+	return taken, nil
 }
 
 // outlines reads of rows e only whose they are, and when they are due.
 func (o *Outbox) outlines(ctx context.Context, tx bun.Tx, from string, args ...any) (out []eventrow.Row, err error) {
-	rows, err := tx.QueryContext(ctx, "SELECT e.id, e.aggregate_type, e.aggregate_id, COALESCE("+o.d.Micros("e.next_retry_at")+", 0) FROM "+from, args...)
+	rows, err := tx.QueryContext(ctx, "SELECT e.id, COALESCE(e.tenant_id, 0), e.aggregate_type, e.aggregate_id, COALESCE("+o.d.Micros("e.next_retry_at")+", 0) FROM "+from, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var r eventrow.Row
-		if err := rows.Scan(&r.OutboxID, &r.AggregateType, &r.AggregateID, &r.DueAt); err != nil {
+		if err := rows.Scan(&r.OutboxID, &r.TenantID, &r.AggregateType, &r.AggregateID, &r.DueAt); err != nil {
 			return nil, err
 		}
 		out = append(out, r)

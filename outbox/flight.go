@@ -21,8 +21,7 @@ type flight struct {
 	waits   []consumelog.Delivery // those of its deliveries that are to wait in the log
 	fresh   bool                  // first claim ever: what this instance saw is all there is
 	handed  bool                  // routed by a registry that may be a little old
-	behind  bool                  // whether the order has to be looked up
-	before  []int64               // open events of the aggregate, as of the claim
+	mustAsk bool                  // an earlier event of the aggregate may be unfinished for a consumer
 
 	landedAt time.Time // when its last delivery had an outcome
 	status   Status    // what it was settled as, "" while it is not
@@ -35,7 +34,7 @@ type flight struct {
 }
 
 func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
-	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, behind: row.behind, before: row.before, handed: c.handed, landed: landed}
+	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, mustAsk: row.mustAsk, handed: c.handed, landed: landed}
 	f.report = f.done
 	f.clean.Store(true)
 	f.lease.Version = row.LockVersion

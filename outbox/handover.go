@@ -11,6 +11,7 @@ import (
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // handover is the way of just committed events from the producers of this process to its
@@ -86,7 +87,7 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 // of their aggregate blocks.
 func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped []*flight, err error) {
 	defer s.lanes.Turn()()
-	o, asked := s.p.ob, time.Now()
+	asked := time.Now()
 	rows, err := s.leaseByID(ctx, ids)
 	if err != nil {
 		return claim{}, nil, fmt.Errorf("outbox: lease events: %w", err)
@@ -94,67 +95,63 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 	if rows = s.notInFlight(rows); len(rows) == 0 {
 		return claim{}, nil, nil
 	}
-	c.until, c.asked = rows[0].DueAt, asked // where the end of a lease stands
-	for i := range rows {
-		rows[i].LockVersion = 0 // as before the lease
-	}
-	if free := onlyOpen(rows); free != nil {
-		c.rows = free
-	} else if c.rows, err = s.heads(ctx, o.db, rows); err != nil {
-		return claim{}, nil, fmt.Errorf("outbox: look before leased events: %w", err)
-	}
-	kept := make(map[int64]bool, len(c.rows))
-	for i := range c.rows {
-		c.rows[i].LockVersion = 1
-		kept[c.rows[i].OutboxID] = true
-	}
+	c = claim{until: rows[0].DueAt, asked: asked, consumers: s.registry, handed: true} // where the end of a lease stands
+	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	for _, r := range rows {
-		if !kept[r.OutboxID] {
-			r.LockVersion = 1
+		w := store.InWayOf(r.Extra[0], r.Extra[1])
+		if w.First != 0 && w.First < r.OutboxID {
 			dropped = append(dropped, &flight{row: r})
+			continue
 		}
+		c.rows = append(c.rows, claimedRow{Row: r, mustAsk: w.Shared})
 	}
-	if err := s.giveBack(ctx, dropped, ending{status: StatusNew}, ""); err != nil {
-		return claim{}, nil, err
-	}
-	c.consumers, c.handed = s.registry, true
-	return c, dropped, nil
+	return c, dropped, s.giveBack(ctx, dropped, ending{status: StatusNew}, "")
 }
 
-// leaseByID turns NEW events into DISPATCHING ones of this instance and returns them. The extra
-// number is how many earlier events of the aggregate are open.
-func (s *session) leaseByID(ctx context.Context, ids []string) ([]eventrow.Row, error) {
-	o, as, hint := s.p.ob, " AS e", ""
-	db := o.stmts.On(o.db)
-	columns := eventrow.Columns(o.d) + ", (SELECT COUNT(*) FROM " + o.d.OpenBefore(table, "p", "e") + ")"
-	if o.d.Name == "mysql" {
-		as, hint = "", " FORCE INDEX (uk_event_id)"
-	}
-	lease := "UPDATE " + table + as + hint + " SET status = 'DISPATCHING', locked_by = ?, lock_version = 1, next_retry_at = " + o.d.After + ", updated_at = " + o.d.Now +
-		" WHERE event_id IN (?) AND CASE WHEN status = 'NEW' THEN 1 END = 1 AND lock_version = 0" // as in heldBy
-	args := []any{s.p.owner, dialect.Micro(s.p.cfg.Lease), ids}
-	if o.d.Name == "postgres" {
-		return eventrow.Read(ctx, db, lease+" RETURNING "+columns, args...)
-	}
-	if _, err := db.ExecContext(ctx, lease, args...); err != nil {
+// leaseByID turns NEW events into DISPATCHING ones of this instance and returns them, and what is in the way of each. It
+// looks after they are leased: whoever claims an event that was delayed does the same, so one of two sees the other.
+func (s *session) leaseByID(ctx context.Context, eventIDs []string) ([]eventrow.Row, error) {
+	o := s.p.ob
+	ids, err := s.leaseFree(ctx, eventIDs)
+	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	return eventrow.Read(ctx, db, "SELECT "+columns+" FROM "+table+" e"+hint+" WHERE e.event_id IN (?) AND e.status = 'DISPATCHING' AND e.locked_by = ? AND e.lock_version = 1", ids, s.p.owner)
+	return eventrow.Read(ctx, o.stmts.On(o.db), "SELECT "+eventrow.Columns(o.d)+", "+o.order.Around()+" FROM "+o.d.Keyed(table)+
+		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, s.p.owner, ids, ids, ids, s.p.owner)
 }
 
-// onlyOpen returns the rows in id order if no other event of their aggregates is open before
-// them, or else nil.
-func onlyOpen(rows []eventrow.Row) []claimedRow {
-	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
-	seen := make(map[[2]string]int64, len(rows))
-	out := make([]claimedRow, len(rows))
-	for i, r := range rows {
-		key := [2]string{r.AggregateType, r.AggregateID}
-		if r.Extra > seen[key] {
-			return nil
-		}
-		seen[key]++
-		out[i].Row = r
+// leaseFree leases those of the events that are NEW and that nobody has locked, and returns their ids. It does not wait for
+// an open transaction of a producer, which may hold any key.
+func (s *session) leaseFree(ctx context.Context, eventIDs []string) ([]int64, error) {
+	o := s.p.ob
+	const fresh = " AND CASE WHEN e.status = 'NEW' THEN 1 END = 1 AND e.lock_version = 0" // as in heldBy
+	lease := "UPDATE " + o.d.Keyed(table) + " SET status = 'DISPATCHING', locked_by = ?, lock_version = 1, next_retry_at = " + o.d.After + ", updated_at = " + o.d.Now
+	free := "SELECT e.id FROM " + o.d.ByEventID(table) + " WHERE e.event_id IN (?)" + fresh + o.d.SkipLocked
+	db, args := o.stmts.On(o.db), []any{s.p.owner, dialect.Micro(s.p.cfg.Lease)}
+	if o.d.Name == "postgres" {
+		found, err := numbers(ctx, db, lease+" WHERE e.id IN (SELECT f.id FROM ("+free+") AS f) RETURNING e.id", append(args, eventIDs)...)
+		return column(found), err
+	}
+	found, err := numbers(ctx, db, free, eventIDs)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	res, err := db.ExecContext(ctx, lease+" WHERE e.id IN (?)"+fresh, append(args, column(found))...)
+	if err != nil {
+		return nil, err
+	}
+	if n, err := res.RowsAffected(); err == nil && n == int64(len(found)) {
+		return column(found), nil
+	}
+	mine, err := numbers(ctx, db, "SELECT e.id FROM "+o.d.Keyed(table)+" WHERE e.id IN (?) AND e.locked_by = ? AND e.lock_version = 1", column(found), s.p.owner)
+	return column(mine), err
+}
+
+// column is the first number of each row.
+func column(rows [][]int64) []int64 {
+	out := make([]int64, len(rows))
+	for i, row := range rows {
+		out[i] = row[0]
 	}
 	return out
 }

@@ -231,34 +231,3 @@ func TestHandOverSeesNewConsumers(t *testing.T) {
 		})
 	}
 }
-
-// Beside a consumer that is paused every later event of an aggregate is behind open ones. The lane of another
-// that has delivered all of those does not ask for the order. Whoever has not, after a start, does.
-func TestLanesRememberWhatTheyDelivered(t *testing.T) {
-	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		f := newFixture(t, db)
-		f.registered("A", "B")
-		require.NoError(t, f.ob.Pause(t.Context(), outbox.Operation{Actor: "ann", Reason: "a test"}, "B", 0))
-		asks := &statements{part: "COALESCE(e.locked_by, '')"}
-		db.AddQueryHook(asks) //nolint:staticcheck // the engine's own statements are to be seen
-		seq := 0
-		saveAll := func(n int) {
-			for range n {
-				seq++
-				f.save(orderPaid{OrderID: "1", Seq: seq})
-				f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect WHERE consumer = 'A'") == seq }, "A has it")
-			}
-		}
-		stop, done := f.begin(outbox.PublisherConfig{})
-		saveAll(20)
-		before := asks.n.Load()
-		require.Less(t, before, int64(10), "what a loaded machine claims twice, but not every one")
-		stop()
-		require.NoError(t, <-done)
-		f.run(outbox.PublisherConfig{})
-		saveAll(1)
-		require.Greater(t, asks.n.Load(), before, "it cannot remember")
-		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'FAILED'") == seq }, "all are open")
-	})
-}

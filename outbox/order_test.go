@@ -303,40 +303,27 @@ func TestSlowConsumerDelaysNobody(t *testing.T) {
 	}
 }
 
-// However many events wait behind one that another instance has in hand, or that is parked, those of other
-// aggregates do not.
+// However many events wait behind one that another instance has in hand, those of other aggregates do not.
 func TestLongBlockedAggregateHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	for name, block := range map[string]func(*fixture){
-		"leased": (*fixture).leasedByAnother,
-		"parked": func(f *fixture) {
-			f.save(unheard{orderPaid{OrderID: "1"}})
-			f.once()
-			require.Equal(f.t, map[outbox.Status]int{outbox.StatusScheduled: 1}, f.statuses())
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testdb.Each(t, func(t *testing.T, db *bun.DB) {
-				f := newFixture(t, db)
-				f.effects()
-				f.counting("A", bus.ConsumerConfig{})
-				block(f)
-				blocked := f.count("SELECT COUNT(*) FROM bc_outbox_event")
-				behind := make([]bus.Event, 500)
-				for i := range 3000 {
-					behind[i%500] = orderPaid{OrderID: "1", Seq: i + 10}
-					if i%500 == 499 {
-						f.save(behind...)
-					}
-				}
-				f.save(orderPaid{OrderID: "2", Seq: 1})
-				f.run(outbox.PublisherConfig{})
-				f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "the other aggregate's event is delivered")
-				f.eventually(func() bool {
-					return f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT'") == 3000+blocked
-				}, "and nothing else")
-			})
-		})
-	}
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.leasedByAnother()
+		blocked := f.count("SELECT COUNT(*) FROM bc_outbox_event")
+		behind := make([]bus.Event, 500)
+		for i := range 3000 {
+			behind[i%500] = orderPaid{OrderID: "1", Seq: i + 10}
+			if i%500 == 499 {
+				f.save(behind...)
+			}
+		}
+		f.save(orderPaid{OrderID: "2", Seq: 1})
+		f.run(outbox.PublisherConfig{})
+		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "the other aggregate's event is delivered")
+		f.eventually(func() bool {
+			return f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT'") == 3000+blocked
+		}, "and nothing else")
+	})
 }

@@ -106,6 +106,7 @@ type Outbox struct {
 	log    *consumelog.Log
 	keys   store.Keys
 	stmts  *prepared.Statements
+	order  store.Order
 	logger *slog.Logger
 
 	saidRotten sync.Map // keys of registry rows that were reported
@@ -142,7 +143,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	cfg = cfg.withDefaults()
 	stmts := prepared.New(db)
 	ob := &Outbox{
-		db: db, d: d, cfg: cfg, log: log, keys: store.NewKeys(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
+		db: db, d: d, cfg: cfg, log: log, keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
 		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
 	}
 	ob.hook = &commitHook{ob: ob}

@@ -148,25 +148,6 @@ func (r roster) foreign(local map[string]*bus.Consumer, eventType string) []stri
 	return keys
 }
 
-// typesOf lists the event types that any instance takes for each of the consumers.
-func (r roster) typesOf(local map[string]*bus.Consumer) map[string][]string {
-	types := make(map[string][]string, len(local))
-	for key, c := range local {
-		types[key] = c.EventTypes()
-	}
-	for _, reg := range r.all {
-		if local[reg.key] == nil {
-			continue
-		}
-		for _, t := range reg.types {
-			if !local[reg.key].Handles(t) {
-				types[reg.key] = append(types[reg.key], t)
-			}
-		}
-	}
-	return types
-}
-
 // describe names consumers for a log line.
 func describe(consumers []*bus.Consumer) string {
 	names := make([]string, len(consumers))

@@ -28,7 +28,6 @@ type session struct {
 	later    bool              // some of them not before a while, of which a timer tells
 	deferred []*flight         // with deliveries that are to wait in the log
 	paused   map[string]bool
-	types    map[string][]string // that any instance takes, by consumer key
 
 	landing        chan struct{} // something has landed
 	deferring      chan struct{} // something is deferred
@@ -64,7 +63,7 @@ func (p *Publisher) open() *session {
 	for _, c := range s.consumers {
 		s.local[c.Key()] = c
 	}
-	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused, Types: s.typesOf})
+	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused})
 	s.most = s.lanes.Most() + settleBatch
 	p.sessions.Add(1)
 	s.background.Go(s.settleLoop)
@@ -135,13 +134,6 @@ func (s *session) learn(all roster) {
 	for _, r := range all.all {
 		s.paused[r.key] = r.paused
 	}
-	s.types = all.typesOf(s.local)
-}
-
-func (s *session) typesOf(consumer string) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.types[consumer]
 }
 
 // renewLoop renews all leases at a third of their length.

@@ -38,6 +38,11 @@ type Dialect struct {
 	// believes that few events are due, and sorts all of them for every claim.
 	ByIndex string
 
+	// PlainPlans, unless empty, is a statement that keeps the rest of a transaction's statements from being compiled.
+	// PostgreSQL does that for what it takes to be expensive; for a statement of many small looks at indexes it takes a
+	// hundred times as long as running it.
+	PlainPlans string
+
 	// SelectsFreely says that INSERT ... SELECT locks nothing but the rows it inserts, and is the
 	// cheaper way to copy columns. In MySQL it may hold a lock on the whole table, for its
 	// AUTO_INCREMENT (innodb_autoinc_lock_mode = 1), while it waits for a key of somebody else's.
@@ -70,7 +75,8 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		At:            "'epoch'::timestamptz + ? * INTERVAL '1 microsecond'",
 		SkipLocked:    " FOR UPDATE SKIP LOCKED",
 		ForUpdate:     " FOR UPDATE",
-		ByIndex:       "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)",
+		ByIndex:       "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)",
+		PlainPlans:    "SET LOCAL jit = off",
 		SelectsFreely: true,
 		KeepsPlans:    true,
 		NullsLast:     true,
@@ -205,6 +211,14 @@ func (d Dialect) DeleteIDs(table string, pairs []Pair, where string) string {
 	return verb + d.Keyed(table) + " WHERE " + IDs(pairs) + " AND " + where
 }
 
+// ByEventID is the table of events, as e, in a statement that names rows by event id.
+func (d Dialect) ByEventID(table string) string {
+	if d.Name == "mysql" {
+		return table + " AS e FORCE INDEX (uk_event_id)"
+	}
+	return table + " AS e"
+}
+
 // Each is a FROM of the table's rows l that have one of the texts `?` in an indexed column, and of which a further
 // condition holds, from its AND on. PostgreSQL is made to look each of them up: without statistics it takes a hundred
 // for half of the table, and reads it all.
@@ -242,48 +256,90 @@ func (d Dialect) NextConsumer(table string) string {
 	return "SELECT consumer_name FROM " + d.DueDeliveries(table) + " WHERE consumer_name > ?" + waits + " ORDER BY consumer_name LIMIT 1"
 }
 
-// Open joins the events p of the same aggregate as the event e that are not SENT and fulfil and, by an index
-// that holds only such events: however long the history of the aggregate is.
-func (d Dialect) Open(table, p, e, and string) string {
-	from, on := d.open(table, p, e)
-	return d.Join(from, p, on+" AND "+and)
-}
-
-// Join joins the rows of a FROM, under its alias, that are to be read after those before it, for each of their rows.
-// PostgreSQL has no word for that, but takes no subquery apart that has an OFFSET.
-func (d Dialect) Join(from, alias, on string) string {
+// InHand is a FROM and WHERE of the events p of the same aggregate as the event e that are NEW, leased, or parked, by an
+// index that holds nothing else. An event that its producer has delayed is among them from its first claim on.
+func (d Dialect) InHand(table, p, e string) string {
+	cond := d.partial("(%[1]s.status IN ('NEW', 'DISPATCHING') OR (%[1]s.status = 'SCHEDULED' AND %[1]s.lock_version > 0))")
 	switch d.Name {
 	case "mysql":
-		return " STRAIGHT_JOIN " + from + " ON " + on
+		return table + " AS " + p + " FORCE INDEX (idx_in_hand) WHERE " + p + ".in_hand = CONCAT(" + aggregateText(e) + ")"
 	case "sqlite":
-		return " CROSS JOIN " + from + " ON " + on
+		p += " INDEXED BY bc_outbox_event_idx_in_hand"
 	}
-	return " CROSS JOIN LATERAL (SELECT * FROM " + from + " WHERE " + on + " OFFSET 0) AS " + alias
+	name, _, _ := strings.Cut(p, " ")
+	return table + " AS " + p + " WHERE " + d.sameAggregate(name, e) + " AND " + fmt.Sprintf(cond, name)
 }
 
-// OpenBefore is a FROM and WHERE of such events p that are earlier than e.
-func (d Dialect) OpenBefore(table, p, e string) string {
-	from, on := d.open(table, p, e)
-	return from + " WHERE " + on + " AND " + p + ".id < " + e + ".id"
+// AlongHand orders the events p of [Dialect.InHand] as its index does. PostgreSQL would walk along the primary key instead.
+func (d Dialect) AlongHand(p string) string {
+	if d.Name == "postgres" {
+		return p + ".id + 0"
+	}
+	return p + ".id"
 }
 
-func (d Dialect) open(table, p, e string) (from, on string) {
+// Waiting is a FROM and WHERE of the deliveries l of the same aggregate as the event e that are neither done nor DEAD, by an
+// index in the order of their consumers and events.
+func (d Dialect) Waiting(table, l, e string) string {
+	return d.openDeliveries(table, l, e, "waiting", l+".status NOT IN ('SUCCESS', 'SKIPPED', 'DEAD')")
+}
+
+// Dead is the same for the deliveries that are DEAD.
+func (d Dialect) Dead(table, l, e string) string {
+	return d.openDeliveries(table, l, e, "dead", l+".status = 'DEAD'")
+}
+
+// Receiver is the consumer of the deliveries l of [Dialect.Waiting] and [Dialect.Dead] as their indexes have it. PostgreSQL
+// would go along all that waits for the consumer instead.
+func (d Dialect) Receiver(l string) string {
+	if d.Name == "postgres" {
+		return "(" + l + ".consumer_name || '')"
+	}
+	return l + ".consumer_name"
+}
+
+func (d Dialect) openDeliveries(table, l, e, kind, cond string) string {
+	hint := ""
 	switch d.Name {
 	case "mysql":
-		return table + " AS " + p + " FORCE INDEX (idx_open_aggregate)", p + ".open_aggregate = " + e + ".open_aggregate"
+		return table + " AS " + l + " FORCE INDEX (idx_open_aggregate) WHERE " + l + ".open_aggregate = CONCAT('" + kind + "/', " + aggregateText(e) + ")"
 	case "sqlite":
-		return table + " AS " + p + " INDEXED BY bc_outbox_event_idx_open_aggregate", d.Siblings(p, e)
+		hint = " INDEXED BY " + table + "_idx_" + kind
 	}
-	return table + " AS " + p, d.Siblings(p, e)
+	return table + " AS " + l + hint + " WHERE " + d.sameAggregate(l, e) + " AND " + d.partial(cond)
 }
 
-// Siblings is a condition on an event p of the same aggregate as the event e that is not SENT.
-func (d Dialect) Siblings(p, e string) string {
-	same := p + ".aggregate_type = " + e + ".aggregate_type AND " + p + ".aggregate_id = " + e + ".aggregate_id AND " + p + ".status <> 'SENT'"
-	if d.Name == "mysql" {
-		same += " AND " + p + ".open_aggregate = CONCAT(" + e + ".aggregate_type, '/', " + e + ".aggregate_id)"
+// WaitingOf is a FROM and WHERE of the waiting deliveries l of the aggregate whose tenant (0 for none), type and id are the
+// arguments.
+func (d Dialect) WaitingOf(table, l string) string {
+	from := d.Waiting(table, l, "\x00")
+	for _, part := range []string{"COALESCE(\x00.tenant_id, 0)", "\x00.aggregate_type", "\x00.aggregate_id"} {
+		from = strings.ReplaceAll(from, part, "?")
 	}
-	return same
+	return from
+}
+
+// partial is the condition of a partial index. PostgreSQL must not see what it implies: while its statistics know of few open
+// rows, it would take another partial index for cheaper, and read all that is open.
+func (d Dialect) partial(cond string) string {
+	if d.Name == "postgres" {
+		return "CASE WHEN " + cond + " THEN 1 END = 1"
+	}
+	return cond
+}
+
+// sameAggregate is the condition that two rows belong to one aggregate, as the indexes have it.
+func (d Dialect) sameAggregate(a, b string) string {
+	if d.Name == "postgres" {
+		const name = "(COALESCE(%[1]s.tenant_id, 0)::text || '/' || %[1]s.aggregate_type || '/' || %[1]s.aggregate_id)"
+		return fmt.Sprintf(name+" = ", a) + fmt.Sprintf(name, b)
+	}
+	return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND " + a + ".aggregate_type = " + b + ".aggregate_type AND " + a + ".aggregate_id = " + b + ".aggregate_id"
+}
+
+// aggregateText are the parts of an aggregate's name in MySQL's computed columns.
+func aggregateText(e string) string {
+	return "COALESCE(" + e + ".tenant_id, 0), '/', " + e + ".aggregate_type, '/', " + e + ".aggregate_id"
 }
 
 // Micro is a duration in whole microseconds, as After wants it.

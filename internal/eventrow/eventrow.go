@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Row is a row as far as it could be read.
@@ -29,9 +30,14 @@ type Row struct {
 	Status                     string
 	RetryCount                 int
 	LockVersion                int64
-	DueAt                      int64  // next_retry_at in microseconds, 0 for none
-	Extra                      int64  // what the query asked for besides
-	Malformed                  string // why the row cannot be delivered; empty if it can
+	DueAt                      int64    // next_retry_at in microseconds, 0 for none
+	Extra                      [2]int64 // what the query asked for besides
+	Malformed                  string   // why the row cannot be delivered; empty if it can
+}
+
+// Aggregate is the entity within which the event keeps its place.
+func (r Row) Aggregate() store.Aggregate {
+	return store.Aggregate{Tenant: r.TenantID, Type: r.AggregateType, ID: r.AggregateID}
 }
 
 const columns = 16
@@ -52,7 +58,7 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Read runs a query for [Columns], and perhaps a number more, which becomes Extra.
+// Read runs a query for [Columns], and perhaps two numbers more, which become Extra.
 func Read(ctx context.Context, db Querier, query string, args ...any) ([]Row, error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -93,7 +99,7 @@ func (p *parser) row() Row {
 		TenantID: p.number(5, "tenant_id"), StoreID: p.number(6, "store_id"),
 		SchemaVersion: int(p.number(7, "schema_version")), MaxAttempts: int(p.number(8, "max_retry_count")),
 		Payload: bytes.Clone(p.raw[9]), CreatedAt: time.UnixMicro(p.number(11, "created_at")).UTC(),
-		Status: p.word(12), RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: p.number(columns, "extra"),
+		Status: p.word(12), RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: [2]int64{p.number(columns, "extra"), p.number(columns+1, "extra")},
 	}
 	if !json.Valid(r.Payload) {
 		p.errs = append(p.errs, errors.New("event_payload is not valid JSON"))

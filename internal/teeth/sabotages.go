@@ -146,23 +146,48 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "SaveNeverWaits", nil,
 		},
 		{
-			"events of an aggregate are claimed out of turn", "outbox/ahead.go",
-			"if a.blocker > 0 && a.blocker < r.OutboxID {", "if a.blocker > 0 && a.blocker < 0 {",
+			"events of an aggregate are claimed out of turn", "outbox/claimable.go",
+			"case w.First <= r.OutboxID:", "case w.First <= r.OutboxID && false:",
 			engine, "BehindAnother", nil,
 		},
 		{
-			"what is ahead is forgotten when there is much of it", "outbox/ahead.go",
-			"if len(rows) == limit {", "if len(rows) == limit+1 {",
-			engine, "FarAhead", nil,
+			"tenants share an aggregate", "internal/dialect/dialect.go",
+			`return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND "`, `return "COALESCE(" + a + ".tenant_id, 0) > -1 AND "`,
+			engine, "Tenant", nil,
 		},
 		{
-			"order by the time at which events are due", "outbox/ahead.go",
-			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tclaims", "func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tclaims",
+			"an event that falls due passes one that another instance has in hand", "outbox/claimable.go",
+			"case r.LockVersion == 0:", "case true:",
+			engine, "WaitsForWhatIsInHand", nil,
+		},
+		{
+			"an event that falls due passes a delivery that runs elsewhere", "internal/store/question.go",
+			"return a.Running != 0 && a.Running != id", "return false",
+			engine, "WaitsForARunningRetry", nil,
+		},
+		{
+			"a parked event is in everybody's way", "internal/store/question.go",
+			`" AND (p.event_type IN (?) OR`, `" AND (p.event_type IN (?) OR p.status = 'SCHEDULED' OR`,
+			engine, "NobodyTakesBlocks", nil,
+		},
+		{
+			"what a claim leaves to another release is in nobody's way", "outbox/dispatch.go",
+			"left[row.Aggregate()] = true", "left[row.Aggregate()] = false",
+			engine, "PlaceWithinAClaim", nil,
+		},
+		{
+			"the order question walks along all that is open", "internal/store/question.go",
+			`" ORDER BY l.outbox_id LIMIT 1"`, `" ORDER BY l.outbox_id + 0 LIMIT 1"`,
+			engine, "HugeAggregate", nil,
+		},
+		{
+			"order by the time at which events are due", "outbox/claimable.go",
+			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked", "func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked",
 			engine, "Order|Lives", nil,
 		},
 		{
 			"a failed delivery does not hold up those behind it", "bus/order.go",
-			"mate.behind = mate.behind || mate.aggregate() == key", "_ = mate",
+			"mate.mustAsk = mate.mustAsk || mate.aggregate() == key", "_ = mate",
 			engine, "OrderIsKept|Lives|OneBadEvent", nil,
 		},
 		{
@@ -171,9 +196,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "ExternalDeliveryWaits", nil,
 		},
 		{
-			"a lane takes what is open for delivered", "bus/order.go",
-			"if !ln.delivered.has(id) {", "if !ln.delivered.has(id) && false {",
-			engine, "KeepsWhatIsDead|Lives", nil,
+			"a delivery behind an open one does not ask", "bus/order.go",
+			"return d.mustAsk", "return false",
+			engine, "KeepsWhatIsDead|Lives|PlaceFor", nil,
 		},
 		{
 			"a claim stops at what only seemed free", "outbox/find.go",
@@ -196,8 +221,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "ClaimAfterARest", nil,
 		},
 		{
-			"only rows of the log block", "consumelog/order.go",
-			`unfinished := "0 = (SELECT COUNT(CASE WHEN l.status IN ("`, `unfinished := "1 = (SELECT COUNT(CASE WHEN l.status NOT IN ("`,
+			"only rows of the log block", "internal/store/question.go",
+			"if q.LogOnly {", "if true {",
 			engine, "WithoutARow", nil,
 		},
 		{
@@ -206,9 +231,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "RollingDeploy", nil,
 		},
 		{
-			"the order gate asks only about types of this release", "bus/lane.go",
-			"len(known(ln.c.key)) > 0", "len(known(ln.c.key)) > 1000",
-			engine, "RollingDeploy", nil,
+			"the order gate asks only about types of this release", "internal/store/question.go",
+			`" AND (p.event_type IN (?) OR`, `" AND (p.event_type IN (?) OR 1 = 0 AND`,
+			engine, "ParkedEventKeepsItsPlace", nil,
 		},
 		{
 			"handed over events are routed by an old registry", "outbox/handover.go",

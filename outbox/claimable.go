@@ -1,0 +1,97 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
+)
+
+// claimedRow is an event of a claim.
+type claimedRow struct {
+	eventrow.Row
+	// mustAsk says that an earlier event of the aggregate may be unfinished for a consumer: its delivery has to ask.
+	mustAsk bool
+}
+
+// keepClaimable keeps, in id order, the rows, locked by the transaction, that may be worked on here: it drops those whose
+// aggregate has an earlier event that is NEW or leased, unless that one is locked too or leased by this instance. It
+// looks after the rows are locked. So two instances never work on two events of one aggregate.
+func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.Row) ([]claimedRow, error) {
+	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
+	locked, heads := make([]int64, len(rows)), make(map[store.Aggregate]int64, len(rows))
+	for i, r := range rows {
+		locked[i] = r.OutboxID
+		if _, ok := heads[r.Aggregate()]; !ok {
+			heads[r.Aggregate()] = r.OutboxID
+		}
+	}
+	found, err := s.p.ob.order.LookAround(ctx, tx, s.p.owner, slices.Sorted(maps.Values(heads)), locked)
+	if err != nil {
+		return nil, err
+	}
+	around := make(map[store.Aggregate]*store.InWay, len(heads))
+	for aggregate, head := range heads {
+		w := found[head]
+		around[aggregate] = &w
+	}
+	kept := make([]claimedRow, 0, len(rows))
+	for _, r := range rows {
+		w := around[r.Aggregate()]
+		free, err := s.isFree(ctx, tx, r, *w)
+		if err != nil {
+			return nil, err
+		}
+		if !free { // nor are those behind it
+			w.First = cmp.Or(min(w.First, r.OutboxID), r.OutboxID)
+			continue
+		}
+		w.Shared = w.Shared || r.LockVersion > 0
+		kept = append(kept, claimedRow{Row: r, mustAsk: w.Shared})
+	}
+	return kept, nil
+}
+
+// isFree tells whether nothing is in the way of an event. One that was not in hand before, because it was delayed or has
+// been claimed once already, must not pass a later event that an instance works on, this one included, or is claiming
+// right now: who claims in an aggregate has its first event locked.
+func (s *session) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store.InWay) (bool, error) {
+	late := r.LockVersion > 0
+	switch {
+	case w.First != 0 && w.First <= r.OutboxID, late && w.Leased:
+		return false, nil
+	case w.First == 0, !late:
+		return true, nil
+	}
+	return s.p.ob.order.Probe(ctx, tx, w.First)
+}
+
+// numbers runs a query for whole numbers.
+func numbers(ctx context.Context, db eventrow.Querier, query string, args ...any) (out [][]int64, err error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	dest := make([]any, len(columns))
+	for rows.Next() {
+		row := make([]int64, len(columns))
+		for i := range row {
+			dest[i] = &row[i]
+		}
+		if err := rows.Scan(dest...); err != nil {
+			return nil, err
+		}
+		out = append(out, row)
+	}
+	return out, rows.Err()
+}
