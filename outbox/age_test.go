@@ -107,13 +107,16 @@ func TestHistoryKeepsTheFirstAndTheLastRuns(t *testing.T) {
 		})
 		f.save(orderPaid{OrderID: "1"})
 		f.exec("INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) SELECT 'B', event_id, 1, 'PENDING', 'another', 'i', 0 FROM bc_outbox_event")
-		for range 33 {
+		for runs.Load() < 33 { // it may run again at once
 			f.once()
 			f.hurry()
 		}
+		last := int(runs.Load())
 		var want []string
-		for _, run := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33} {
-			want = append(want, fmt.Sprintf("run %02d", run))
+		for run := 1; run <= last; run++ {
+			if run <= 10 || run > last-10 {
+				want = append(want, fmt.Sprintf("run %02d", run))
+			}
 		}
 		require.Equal(t, "another\n"+strings.Join(want, "\n"), f.texts("SELECT error_message FROM bc_delivery_attempt ORDER BY id"))
 	})

@@ -1,0 +1,71 @@
+package main
+
+func ofTheOrder() []sabotage {
+	return []sabotage{
+		{
+			"tenants share an aggregate", "internal/dialect/dialect.go",
+			`return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND "`, `return "COALESCE(" + a + ".tenant_id, 0) > -1 AND "`,
+			engine, "Tenant", nil,
+		},
+		{
+			"events of an aggregate are claimed out of turn", "outbox/claimable.go",
+			"case w.First <= r.OutboxID:", "case w.First <= r.OutboxID && false:",
+			engine, "BehindAnother", nil,
+		},
+		{
+			"an event that falls due passes one that another instance has in hand", "outbox/claimable.go",
+			"case r.LockVersion == 0:", "case true:",
+			engine, "WaitsForWhatIsInHand", nil,
+		},
+		{
+			"an event that falls due passes a delivery that runs elsewhere", "internal/store/question.go",
+			"return a.Running != 0 && a.Running != id", "return false",
+			engine, "WaitsForARunningRetry", nil,
+		},
+		{
+			"a parked event is in everybody's way", "internal/store/question.go",
+			`" AND (p.event_type IN (?) OR`, `" AND (p.event_type IN (?) OR p.status = 'SCHEDULED' OR`,
+			engine, "NobodyTakesBlocks", nil,
+		},
+		{
+			"what a claim leaves to another release is in nobody's way", "outbox/dispatch.go",
+			"left[row.Aggregate()] = true", "left[row.Aggregate()] = false",
+			engine, "PlaceWithinAClaim", nil,
+		},
+		{
+			"the order question walks along all that is open", "internal/store/question.go",
+			`" ORDER BY l.outbox_id LIMIT 1"`, `" ORDER BY l.outbox_id + 0 LIMIT 1"`,
+			engine, "HugeAggregate", nil,
+		},
+		{
+			"order by the time at which events are due", "outbox/claimable.go",
+			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked", "func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked",
+			engine, "Order|Lives", nil,
+		},
+		{
+			"a failed delivery does not hold up those behind it", "bus/order.go",
+			"mate.mustAsk = mate.mustAsk || mate.aggregate() == key", "_ = mate",
+			engine, "OrderIsKept|Lives|OneBadEvent", nil,
+		},
+		{
+			"a delivery behind an open one does not ask", "bus/order.go",
+			"return d.mustAsk", "return false",
+			engine, "KeepsWhatIsDead|Lives|PlaceFor", nil,
+		},
+		{
+			"only rows of the log block", "internal/store/question.go",
+			"if q.LogOnly {", "if true {",
+			engine, "WithoutARow", nil,
+		},
+		{
+			"the order gate asks only about types of this release", "internal/store/question.go",
+			`" AND (p.event_type IN (?) OR`, `" AND (p.event_type IN (?) OR 1 = 0 AND`,
+			engine, "ParkedEventKeepsItsPlace", nil,
+		},
+		{
+			"what was claimed with a failed delivery runs outside", "bus/external.go",
+			"a != consumelog.Open || !d.direct() {\n\t\treturn a, nil", "!d.direct() {\n\t\treturn consumelog.Open, nil\n\t} else if a != consumelog.Open {\n\t\treturn a, nil",
+			engine, "ExternalDeliveryWaits", nil,
+		},
+	}
+}
