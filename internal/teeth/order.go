@@ -9,12 +9,12 @@ func ofTheOrder() []sabotage {
 		},
 		{
 			"events of an aggregate are claimed out of turn", "outbox/claimable.go",
-			"case w.First <= r.OutboxID:", "case w.First <= r.OutboxID && false:",
+			"case w.First != 0 && w.First <= r.OutboxID, late", "case w.First != 0 && w.First <= r.OutboxID && false, late",
 			engine, "BehindAnother", nil,
 		},
 		{
 			"an event that falls due passes one that another instance has in hand", "outbox/claimable.go",
-			"case r.LockVersion == 0:", "case true:",
+			"late && w.Leased:", "late && w.Leased && false:",
 			engine, "WaitsForWhatIsInHand", nil,
 		},
 		{
