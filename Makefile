@@ -7,7 +7,7 @@ SHELL := /bin/bash
 RACE = $$(command -v gcc >/dev/null && echo -race || echo 'make: no gcc: running without -race' >&2)
 LINT = go tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: help demo test test-short test-crash test-teeth fuzz soak bench bench-quick lint vuln fmt tidy cover packages
+.PHONY: help demo test test-databases test-short test-crash test-teeth fuzz soak bench bench-quick lint vuln fmt tidy cover packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,13 +15,16 @@ help: ## this list
 demo: ## the demo: ten scenarios on an embedded database (go run ./demo/bluecone)
 	go run ./demo/bluecone
 
-test: packages ## all tests on MariaDB, PostgreSQL and SQLite, with the race detector
+test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	go test $(RACE) -count=1 -parallel 4 -timeout 20m ./... # tests wait for servers more than they compute
 	go test -count=1 -run Simulated ./internal/simulation # one goroutine, and much to compute: without -race
 	go test -count=1 ./internal/model # likewise
 	cd console/browser && go test -count=1 -timeout 20m ./...
 	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 20m ./... # it mostly waits for processes
 	cd bench && go vet . && go test -count=1 .
+
+test-databases: packages ## the contract suite on the newest PostgreSQL and MariaDB, too
+	scripts/test-databases
 
 test-short: ## the same on SQLite only, without the long ones
 	go test -short ./...

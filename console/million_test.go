@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/internal/testplan"
 	"github.com/bluecone-go/bluecone/migrations"
 	"github.com/bluecone-go/bluecone/ops"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -30,12 +30,9 @@ func TestConsoleOnAMillionEvents(t *testing.T) { //nolint:paralleltest // it mea
 			mine := testdb.OpenDSN(t, dsn)
 			require.NoError(t, migrations.Up(t.Context(), mine))
 			const n = 1_000_000
-			numbers := map[string]string{
-				"mysql": fmt.Sprintf("SELECT seq AS i FROM seq_1_to_%d", n), "postgres": fmt.Sprintf("SELECT i FROM generate_series(1, %d) AS g(i)", n),
-				"sqlite": fmt.Sprintf("WITH RECURSIVE g(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM g WHERE i < %d) SELECT i FROM g", n),
-			}[dialect]
+			numbers := testplan.Series(mine, n)
 			text := func(prefix, value string) string {
-				if dialect == "mysql" {
+				if testdb.Dialect(dialect) == "mysql" {
 					return "CONCAT('" + prefix + "', " + value + ")"
 				}
 				return "'" + prefix + "' || (" + value + ")"
@@ -46,7 +43,7 @@ func TestConsoleOnAMillionEvents(t *testing.T) { //nolint:paralleltest // it mea
 				"INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, status, lock_version) SELECT 'ORDER', " + text("o-", "MOD(i, 200000)") + ", 'order.paid', " + text("e-", "i") + ", '{}', '{\"traceId\":\"t\"}', " + dead("'DEAD'", "'SENT'") + ", 2 FROM (" + numbers + ") AS n",
 				"INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts, status, error_message) SELECT 'Points', event_id, event_type, id, aggregate_type, aggregate_id, 1, CASE WHEN status = 'DEAD' THEN 'DEAD' ELSE 'SUCCESS' END, CASE WHEN status = 'DEAD' THEN " + text("points service: timeout of order ", "event_id") + " END FROM bc_outbox_event",
 				"INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Points', 'order.paid', '')",
-				map[string]string{"mysql": "ANALYZE TABLE bc_outbox_event, bc_event_consume_log", "postgres": "ANALYZE", "sqlite": "ANALYZE"}[dialect],
+				map[string]string{"mysql": "ANALYZE TABLE bc_outbox_event, bc_event_consume_log", "postgres": "ANALYZE", "sqlite": "ANALYZE"}[testdb.Dialect(dialect)],
 			} {
 				_, err := mine.ExecContext(t.Context(), statement)
 				require.NoError(t, err, statement)

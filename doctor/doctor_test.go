@@ -68,7 +68,7 @@ func TestFaultsAreFound(t *testing.T) {
 			{"migrations", doctor.Fail, "0001_bluecone", "", []string{"DELETE FROM bc_schema_version"}},
 			{"indexes", doctor.Fail, "idx_status_next_retry", "mysql", []string{"DROP INDEX idx_status_next_retry ON bc_outbox_event"}},
 			{"indexes", doctor.Fail, "idx_consumer_due", "pg sqlite", []string{"DROP INDEX bc_event_consume_log_idx_consumer_due"}},
-			{"engine", doctor.Fail, "bc_outbox_event_archive is in Aria", "mysql", []string{"ALTER TABLE bc_outbox_event_archive ENGINE = Aria"}},
+			{"engine", doctor.Fail, "bc_job_run is in MyISAM", "mysql", []string{"ALTER TABLE bc_job_run ENGINE = MyISAM"}},
 			{"collation", doctor.Fail, "consumer_name has the collation utf8mb4_general_ci", "mysql", []string{"ALTER TABLE bc_event_consume_log MODIFY consumer_name VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL"}},
 			{"key length", doctor.Fail, "event_id holds 40 characters", "mysql", []string{"ALTER TABLE bc_outbox_event MODIFY event_id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"}},
 			{"key length", doctor.Fail, "event_id holds 40 characters", "pg", []string{"ALTER TABLE bc_outbox_event ALTER COLUMN event_id TYPE VARCHAR(40)"}},
@@ -101,7 +101,7 @@ func TestFaultsAreFound(t *testing.T) {
 			if f.on != "" && !strings.Contains(f.on, name) {
 				continue
 			}
-			db := testdb.Open(t, map[string]string{"mysql": "mysql", "pg": "postgres", "sqlite": "sqlite"}[name])
+			db := testdb.Open(t, testdb.Server(t, template))
 			db.SetMaxOpenConns(1) // settings of a session stay
 			for _, s := range f.sql {
 				_, err := db.ExecContext(t.Context(), s)

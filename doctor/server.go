@@ -46,23 +46,29 @@ func version(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, least := row[0], ""
-	switch {
-	case strings.Contains(strings.ToLower(v), "mariadb"):
-		if v = strings.TrimPrefix(v, "5.5.5-"); !atLeast(v, 10, 6) {
-			least = "MariaDB 10.6"
-		}
-	case x.d.Name == "mysql" && !atLeast(v, 8, 0, 1):
-		least = "MySQL 8.0.1"
-	case x.d.Name == "postgres" && !atLeast(v, 13):
-		least = "PostgreSQL 13"
-	case x.d.Name == "sqlite" && !atLeast(v, 3, 35):
-		least = "SQLite 3.35"
-	}
+	v := strings.TrimPrefix(row[0], "5.5.5-") // how old releases of MariaDB begin
+	least := lacking(x.d.Name, v)
 	if least == "" {
 		return []Finding{{Level: OK, Says: v}}, nil
 	}
-	return fail("version_old", "version {version} lacks what the claims need (SKIP LOCKED, upserts)", "upgrade to {least} or later", values{"version": v, "least": least}), nil
+	return fail("version_old", "version {version} lacks what the tables and the claims need (computed defaults, SKIP LOCKED, upserts)", "upgrade to {least} or later", values{"version": v, "least": least}), nil
+}
+
+// lacking is the least version of a product that a database must have, or empty if it is at least that.
+func lacking(dialect, version string) string {
+	switch {
+	case strings.Contains(strings.ToLower(version), "mariadb"):
+		if !atLeast(version, 10, 6) {
+			return "MariaDB 10.6"
+		}
+	case dialect == "mysql" && !atLeast(version, 8, 0, 13): // with 8.0.13 came defaults that are expressions
+		return "MySQL 8.0.13"
+	case dialect == "postgres" && !atLeast(version, 13):
+		return "PostgreSQL 13"
+	case dialect == "sqlite" && !atLeast(version, 3, 35):
+		return "SQLite 3.35"
+	}
+	return ""
 }
 
 func strictMode(ctx context.Context, x *exam) ([]Finding, error) {

@@ -103,7 +103,7 @@ func TestEveryInvariantCanFail(t *testing.T) {
 			{breaks: "I3 unknown is consistent", history: func(h *invariant.History, id string) { h.Unknown = map[string]bool{id: false} }},
 			{breaks: "I3 unknown is consistent", history: func(h *invariant.History, _ string) { h.Unknown = map[string]bool{"lost": true} }},
 		} {
-			db := testdb.Open(t, map[string]string{"mysql": "mysql", "pg": "postgres", "sqlite": "sqlite"}[name])
+			db := testdb.Open(t, testdb.Server(t, first))
 			ids := worked(t, db)
 			cfg := invariant.Config{Quiet: true, Effects: invariant.Effects{Table: "effect"}, History: invariant.History{Committed: ids, Failed: []string{"never"}, Unknown: map[string]bool{"gone": false, ids[0]: true}}}
 			found, err := invariant.Check(t.Context(), db, cfg)

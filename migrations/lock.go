@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	"crypto/md5" //nolint:gosec // see lockName
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -13,8 +14,7 @@ import (
 )
 
 const (
-	lockName   = "CONCAT('bluecone.migrate.', MD5(COALESCE(DATABASE(), '')))" // MySQL's locks are the whole server's
-	lockNumber = 0x626c7565                                                   // PostgreSQL wants a number; its locks are one database's
+	lockNumber = 0x626c7565 // PostgreSQL wants a number; its locks are one database's
 	lockLimit  = 2 * time.Minute
 	lockPause  = 50 * time.Millisecond
 )
@@ -33,31 +33,45 @@ func locked(ctx context.Context, conn bun.Conn, d dialect.Dialect, fn func() err
 }
 
 func underGetLock(ctx context.Context, conn bun.Conn, fn func() error) error {
-	if err := getLock(ctx, conn); err != nil {
+	name, err := lockName(ctx, conn)
+	if err != nil {
 		return err
 	}
-	err := fn()
+	if err := getLock(ctx, conn, name); err != nil {
+		return err
+	}
+	err = fn()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, e := conn.ExecContext(ctx, "DO RELEASE_LOCK("+lockName+")"); e != nil {
+	if _, e := conn.ExecContext(ctx, "DO RELEASE_LOCK(?)", name); e != nil {
 		discard(conn)
 		err = errors.Join(err, fmt.Errorf("migrations: release the lock: %w", e))
 	}
 	return err
 }
 
+// lockName names the lock of the connection's database, because MySQL's locks are the whole server's. Older releases ask the
+// server for the MD5, which MySQL 9.6 and later cannot tell. The name must stay the same, so that both wait for each other.
+func lockName(ctx context.Context, conn bun.Conn) (string, error) {
+	var database string
+	if err := conn.QueryRowContext(ctx, "SELECT COALESCE(DATABASE(), '')").Scan(&database); err != nil {
+		return "", fmt.Errorf("migrations: ask for the database's name: %w", err)
+	}
+	return fmt.Sprintf("bluecone.migrate.%x", md5.Sum([]byte(database))), nil //nolint:gosec // it shortens a name, it protects nothing
+}
+
 // getLock asks again and again for a second, so that no read timeout of the driver cuts the wait short.
-func getLock(ctx context.Context, conn bun.Conn) error {
+func getLock(ctx context.Context, conn bun.Conn, name string) error {
 	for deadline := time.Now().Add(lockLimit); ; {
 		var got int
-		if err := conn.QueryRowContext(ctx, "SELECT COALESCE(GET_LOCK("+lockName+", 1), 0)").Scan(&got); err != nil {
+		if err := conn.QueryRowContext(ctx, "SELECT COALESCE(GET_LOCK(?, 1), 0)", name).Scan(&got); err != nil {
 			return fmt.Errorf("migrations: take the lock: %w", err)
 		}
 		if got == 1 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("migrations: another process has been migrating for %v: see who holds GET_LOCK(%s)", lockLimit, lockName)
+			return fmt.Errorf("migrations: another process has been migrating for %v: see who holds GET_LOCK('%s')", lockLimit, name)
 		}
 	}
 }

@@ -149,10 +149,10 @@ func column1(t *testing.T, db *bun.DB, query string, args ...any) []string {
 
 func TestTablesAreWhatTheCodeExpects(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Dialects() {
-		t.Run(dialect, func(t *testing.T) {
+	for _, name := range testdb.Dialects() {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := testdb.Open(t, dialect)
+			db, dialect := testdb.Open(t, name), testdb.Dialect(name)
 			for table, columns := range map[string][]column{"bc_outbox_event": outboxEvent, "bc_event_consume_log": consumeLog} {
 				got := column1(t, db, describe[dialect], table)
 				for i := range got {
@@ -175,10 +175,10 @@ func TestTablesAreWhatTheCodeExpects(t *testing.T) {
 // An archive takes every row of its table, so it has every column of it.
 func TestArchivesHaveTheColumnsOfTheirTables(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Dialects() {
-		t.Run(dialect, func(t *testing.T) {
+	for _, name := range testdb.Dialects() {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := testdb.Open(t, dialect)
+			db, dialect := testdb.Open(t, name), testdb.Dialect(name)
 			for _, table := range []string{"bc_outbox_event", "bc_event_consume_log"} {
 				live := slices.DeleteFunc(column1(t, db, describe[dialect], table), func(c string) bool {
 					return strings.HasPrefix(c, "open_aggregate ") || strings.HasPrefix(c, "in_hand ")
@@ -193,7 +193,16 @@ func TestArchivesHaveTheColumnsOfTheirTables(t *testing.T) {
 
 func TestEveryMySQLTableIsInnoDBWithBinaryKeys(t *testing.T) {
 	t.Parallel()
-	db := testdb.Open(t, "mysql")
+	for _, name := range []string{"mysql", "mysql9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			allBinary(t, testdb.Open(t, name))
+		})
+	}
+}
+
+func allBinary(t *testing.T, db *bun.DB) {
+	t.Helper()
 	require.Empty(t, column1(t, db, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND (engine <> 'InnoDB' OR table_collation <> 'utf8mb4_bin')"))
 	require.Empty(t, column1(t, db, "SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns WHERE table_schema = DATABASE() AND collation_name IS NOT NULL AND collation_name <> 'utf8mb4_bin'"))
 	require.Empty(t, column1(t, db, "SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns WHERE table_schema = DATABASE() AND data_type IN ('datetime', 'timestamp') AND column_type <> 'datetime(6)'"))

@@ -180,7 +180,7 @@ func TestWhatIsBehindAFailureIsSetAsideTogether(t *testing.T) {
 // while the handler holds the only writer's lock.)
 func TestDrainEndsABatchThatRunsOneByOne(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))

@@ -39,7 +39,7 @@ func (*slowStatement) AfterQuery(context.Context, *bun.QueryEvent) {}
 // database takes for it. Until they are there, what is behind them waits as well.
 func TestClaimsDoNotWaitForDeliveriesThatDo(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} { // in SQLite it would hold the only writer
+	for _, dialect := range testdb.Servers() { // in SQLite it would hold the only writer
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))

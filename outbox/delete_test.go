@@ -111,9 +111,11 @@ func TestDeleteSentRetention(t *testing.T) {
 			f.save(orderPaid{OrderID: "3"})
 			f.once()
 			past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 8 DAY", "pg": "now() - interval '8 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-8 days') || '000')"}[db.Dialect().Name().String()]
+			later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[db.Dialect().Name().String()]
 			f.exec("UPDATE bc_event_consume_log SET created_at = " + past)
 			f.exec("UPDATE bc_outbox_event SET created_at = " + past)
 			a.Store(nil)
+			f.exec("UPDATE bc_event_consume_log SET next_retry_at = " + later + " WHERE status = 'FAILED'") // not in this test
 			f.save(orderPaid{OrderID: "4"})
 			f.once()
 			r, err := outbox.NewRetention(f.ob, outbox.RetentionConfig{Archive: archive, Batch: 3})

@@ -82,7 +82,7 @@ func TestHandlerTimesOut(t *testing.T) {
 // rolled back, and the lane goes on.
 func TestStuckHandlerIsAbandoned(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} { // in SQLite it would hold the only writer
+	for _, dialect := range testdb.Servers() { // in SQLite it would hold the only writer
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))

@@ -65,9 +65,9 @@ func TestHandWrittenInsertFromAnyTimeZoneIsDeliveredAtOnce(t *testing.T) {
 			f.run(outbox.PublisherConfig{Poll: 20 * time.Millisecond, Cron: "0 0 0 1 1 ?"})
 			conn, err := db.Conn(t.Context())
 			require.NoError(t, err)
-			_, err = conn.ExecContext(t.Context(), timeZone[dialect])
+			_, err = conn.ExecContext(t.Context(), timeZone[testdb.Dialect(dialect)])
 			require.NoError(t, err)
-			_, err = conn.ExecContext(t.Context(), seedInsert[dialect]) // autocommit
+			_, err = conn.ExecContext(t.Context(), seedInsert[testdb.Dialect(dialect)]) // autocommit
 			require.NoError(t, err)
 			// The pool must not get this session back: its time zone is not ours.
 			require.ErrorIs(t, conn.Raw(func(any) error { return sql.ErrConnDone }), sql.ErrConnDone)

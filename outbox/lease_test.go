@@ -137,7 +137,7 @@ func TestStoppedRetryIsToldWhy(t *testing.T) {
 // handler's transaction is the only writer, so there nobody can.)
 func TestLongHandlerKeepsItsLease(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, dialect)
@@ -169,7 +169,7 @@ func TestLongHandlerKeepsItsLease(t *testing.T) {
 // keeps no other from being renewed.
 func TestLongHandlerOfARetriedDeliveryHoldsUpNoRenewal(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))

@@ -55,7 +55,7 @@ func TestUnknownCommitIsReadBack(t *testing.T) {
 // must not take effect without its SUCCESS row.
 func TestSwallowedDeadlockNeverCommits(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))
@@ -162,12 +162,14 @@ func TestSwallowedLockWaitNeverCommits(t *testing.T) {
 // never runs twice at a time.
 func TestTwinsNeverRunAtOnce(t *testing.T) {
 	t.Parallel()
-	for dialect, waiting := range map[string]string{ // how many wait for a lock
+	queries := map[string]string{ // how many wait for a lock
 		"mysql":    "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'",
 		"postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-	} {
+	}
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
+			waiting := queries[testdb.Dialect(dialect)]
 			dsn := testdb.DSN(t, dialect)
 			one := newFixture(t, migrated(t, dsn))
 			two := one.another(dsn)

@@ -221,7 +221,7 @@ func upTo(n int) []int {
 // for other aggregates, and none is skipped (V29, E3: the state column is the only cursor).
 func TestLateCommitIsNeverSkipped(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} { // SQLite has one writer at a time
+	for _, dialect := range testdb.Servers() { // SQLite has one writer at a time
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))
@@ -273,7 +273,7 @@ func TestUnorderedConsumerDoesNotWait(t *testing.T) {
 // Promise 5: a consumer that hangs keeps no other consumer waiting.
 func TestSlowConsumerDelaysNobody(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} { // SQLite has one writer: a handler that hangs in its transaction stops all
+	for _, dialect := range testdb.Servers() { // SQLite has one writer: a handler that hangs in its transaction stops all
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))

@@ -30,7 +30,7 @@ func throughProxy(t *testing.T, dialect, dsn string) (*bun.DB, *chaos.Proxy) {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
-	way, err := chaos.Listen(dialect, u.Host)
+	way, err := chaos.Listen(testdb.Dialect(dialect), u.Host)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, way.Close()) })
 	u.Host = way.Addr()
@@ -70,7 +70,7 @@ func unconnected(t *testing.T, db *bun.DB) (*fixture, *lines) {
 // While the database is away Save returns the error to its caller, and Run says so once and keeps trying.
 func TestUnreachableDatabase(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, dialect)

@@ -96,7 +96,7 @@ func TestSaveIsOneInsert(t *testing.T) {
 // producer waiting (V21, E6). In REPEATABLE READ its gap locks would.
 func TestSaveNeverWaitsForAClaim(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			db := testdb.Open(t, dialect)

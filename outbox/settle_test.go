@@ -19,7 +19,7 @@ import (
 // as FAILED until a sweep sees it.
 func TestSettledAsWhatHasBecomeOfIt(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} { // in SQLite the slow handler holds the only writer
+	for _, dialect := range testdb.Servers() { // in SQLite the slow handler holds the only writer
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))

@@ -50,7 +50,7 @@ func (f *fixture) warmUp() (effects int) {
 // (SQLite has one writer: a handler in its transaction stops all. Handlers without one are tested on SQLite too.)
 func TestSlowEventHoldsUpNoOtherAggregate(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))

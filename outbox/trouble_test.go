@@ -24,12 +24,14 @@ import (
 // error, and it is no attempt all the same.
 func TestConnectionLostWhileReadingIsNoAttempt(t *testing.T) {
 	t.Parallel()
-	for dialect, sql := range map[string][3]string{
+	statements := map[string][3]string{
 		"mysql":    {"SELECT SLEEP(20)", "SELECT id FROM information_schema.processlist WHERE info = 'SELECT SLEEP(20)' AND db = DATABASE()", "KILL ?"},
 		"postgres": {"SELECT 1 FROM pg_sleep(20)", "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT 1 FROM pg_sleep(20)' AND state = 'active' AND datname = current_database()", "SELECT pg_terminate_backend(?)"},
-	} {
+	}
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
+			sql := statements[testdb.Dialect(dialect)]
 			f := newFixture(t, testdb.Open(t, dialect))
 			f.effects()
 			var runs atomic.Int64
@@ -64,7 +66,7 @@ func TestConnectionLostWhileReadingIsNoAttempt(t *testing.T) {
 // however often an instance is away for longer than its leases, nothing becomes DEAD of it.
 func TestLeaseLostBeforeTheHandlerIsNoAttempt(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, dialect)
@@ -104,7 +106,7 @@ func TestLeaseLostBeforeTheHandlerIsNoAttempt(t *testing.T) {
 // The attempt of a delivery that could not begin is taken back as soon as the database is there again.
 func TestOutageLongerThanALeaseIsNoAttempt(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, dialect)
@@ -166,7 +168,7 @@ func TestLeasesLeftByTrouble(t *testing.T) {
 		"claim of deliveries that is not stored": {after: "status = 'PROCESSING', attempts = attempts + 1", kind: chaos.CutBeforeCommit, waiting: true, says: "deliveries could not be claimed"},
 		"event that cannot be settled":           {before: "SET status = 'SENT'", kind: chaos.Reset, says: "events could not be settled"},
 	} {
-		for _, dialect := range []string{"mysql", "postgres"} {
+		for _, dialect := range testdb.Servers() {
 			t.Run(name+"/"+dialect, func(t *testing.T) {
 				t.Parallel()
 				hook := &breaking{before: trouble.before, after: trouble.after, fault: chaos.Fault{Kind: trouble.kind}}
@@ -215,7 +217,7 @@ func TestLeasesLeftByTheEnd(t *testing.T) {
 			return err
 		},
 	} {
-		for _, dialect := range []string{"mysql", "postgres"} {
+		for _, dialect := range testdb.Servers() {
 			t.Run(name+"/"+dialect, func(t *testing.T) {
 				t.Parallel()
 				hook := &breaking{after: "SET status = 'DISPATCHING'", fault: chaos.Fault{Kind: chaos.CutAfterCommit}}

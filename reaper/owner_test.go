@@ -202,7 +202,7 @@ func TestOnlyItsOwnConsumerHoldsALock(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		for consumer, want := range map[string]reaper.Report{"Seats": {Expired: 1, Held: 1}, "Mail": {Expired: 1, Released: 1}} {
-			h := newTheater(t, testdb.Open(t, kindOf(db)))
+			h := newTheater(t, testdb.Open(t, testdb.Server(t, db)))
 			h.order("1", 0)
 			require.NoError(t, h.pay("1"))
 			h.failing[consumer] = errors.New("not today")
@@ -219,7 +219,7 @@ func TestOnlyItsOwnDeadDeliveryHoldsALock(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		for consumer, want := range map[string]reaper.Report{"Seats": {Expired: 1, Dead: 1}, "Mail": {Expired: 1, Released: 1}} {
-			h := newTheater(t, testdb.Open(t, kindOf(db)))
+			h := newTheater(t, testdb.Open(t, testdb.Server(t, db)))
 			h.order("1", 0)
 			require.NoError(t, h.pay("1"))
 			h.failing[consumer] = bus.Permanent(errors.New("never"))
@@ -278,9 +278,4 @@ func TestLocksOfAnOwnerGoTogether(t *testing.T) {
 		require.Equal(t, reaper.Report{Expired: 1, Failed: 1}, report)
 		require.Equal(t, "FROZEN", l.status("late"), "nothing is released without its owner")
 	})
-}
-
-// kindOf names the dialect of db, for another fresh database of the same kind.
-func kindOf(db *bun.DB) string {
-	return map[string]string{"mysql": "mysql", "pg": "postgres", "sqlite": "sqlite"}[db.Dialect().Name().String()]
 }

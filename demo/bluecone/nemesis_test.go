@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -41,8 +42,8 @@ func (f fault) String() string {
 type nemesis struct {
 	do      func(w *world, f fault) (end func() error, err error)
 	oneNode bool
-	least   time.Duration // that makes sense
-	needs   func() bool   // of this machine
+	least   time.Duration              // that makes sense
+	needs   func(database string) bool // of this machine
 }
 
 // nemeses are all kinds of faults.
@@ -60,15 +61,15 @@ var nemeses = map[string]nemesis{
 	"connections used up":          {do: useUpConnections},
 	"deadlock storm":               {do: deadlockStorm},
 	"rows locked":                  {do: lockRows},
-	"database clock +90 s":         {do: moveClock(90 * time.Second), needs: dbserver.CanFakeTime, least: 1500 * time.Millisecond}, // it stays ahead
-	"database clock -2 h and back": {do: moveClock(-2 * time.Hour), needs: dbserver.CanFakeTime, least: 2500 * time.Millisecond},
-	"disk full":                    {do: fillDisk, needs: dbserver.CanMount, least: 1500 * time.Millisecond},
+	"database clock +90 s":         {do: moveClock(90 * time.Second), needs: canFakeTime, least: 1500 * time.Millisecond}, // it stays ahead
+	"database clock -2 h and back": {do: moveClock(-2 * time.Hour), needs: canFakeTime, least: 2500 * time.Millisecond},
+	"disk full":                    {do: fillDisk, needs: func(string) bool { return dbserver.CanMount() }, least: 1500 * time.Millisecond},
 }
 
-// kinds are those that this machine can do, in order.
-func kinds() (names []string) {
+// kinds are those that this machine can do to a database, in order.
+func kinds(database string) (names []string) {
 	for name, n := range nemeses {
-		if n.needs == nil || n.needs() {
+		if n.needs == nil || n.needs(database) {
 			names = append(names, name)
 		}
 	}
@@ -163,13 +164,13 @@ func moveClock(by time.Duration) func(*world, fault) (func() error, error) {
 // readOnly refuses writes, as a server does that has become a replica: at both ends it ends the sessions.
 func readOnly(w *world, _ fault) (func() error, error) {
 	set := func(on string) error {
-		statement := "ALTER DATABASE shop SET default_transaction_read_only = " + on
-		if w.dialect == "mysql" {
-			statement = "SET STATEMENT lock_wait_timeout = 1 FOR SET GLOBAL read_only = " + on // statements may wait for each other, and it for them
+		statements := []string{"ALTER DATABASE shop SET default_transaction_read_only = " + on}
+		if w.dialect == "mysql" { // statements may wait for each other, and it for them
+			statements = []string{"SET SESSION lock_wait_timeout = 1", "SET GLOBAL read_only = " + on, "SET SESSION lock_wait_timeout = DEFAULT"}
 		}
 		for try := 1; ; try++ {
 			w.endSessions(context.Background(), nil)
-			err := w.exec(statement)
+			err := w.inSession(statements...)
 			if err == nil || try == 60 {
 				w.endSessions(context.Background(), nil)
 				return err
@@ -177,6 +178,24 @@ func readOnly(w *world, _ fault) (func() error, error) {
 		}
 	}
 	return func() error { return set("OFF") }, set("ON")
+}
+
+// inSession runs statements on one connection, and closes it if one fails: its settings are not everybody's.
+func (w *world) inSession(statements ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := w.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, s := range statements {
+		if _, err := conn.ExecContext(ctx, s); err != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the way to close it
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
 }
 
 func (w *world) exec(statements ...string) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/internal/dbserver"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 const (
@@ -34,7 +35,7 @@ func TestInstancesOutliveTheirDatabase(t *testing.T) {
 		freeze, err = time.ParseDuration(text)
 		require.NoError(t, err, "BLUECONE_TEST_FREEZE must be a duration such as 1m")
 	}
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			s := newSoak(t, dialect, 1)

@@ -71,7 +71,7 @@ func (r *soakReport) note(dialect, kind string, recovered time.Duration, unknown
 	}
 }
 
-var serverNames = map[string]string{"mysql": "MariaDB", "postgres": "PostgreSQL"}
+var serverNames = map[string]string{"mysql": "MariaDB", "mysql9": "MySQL 9", "postgres": "PostgreSQL"}
 
 func (r *soakReport) longest() (d time.Duration, kind string) {
 	for k, f := range r.faults {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/invariant"
 )
 
@@ -147,7 +148,7 @@ func (s *soak) befall(f fault) {
 	require.NoError(s.t, s.answers(), f)
 	took, err := s.progress(over)
 	require.NoError(s.t, err, "%v: the instances do not recover", f)
-	s.report.note(s.dialect, f.kind, took, s.unknown.Load()-unknown, s.look(false))
+	s.report.note(s.name, f.kind, took, s.unknown.Load()-unknown, s.look(false))
 	s.t.Logf("%8v later: %v; recovered in %v", f.after.Round(time.Millisecond), f, took.Round(time.Millisecond))
 }
 
@@ -286,7 +287,7 @@ func (s *soak) leftOpen() []string {
 // runSoak befalls a deployment with the faults of a schedule.
 func runSoak(t *testing.T, dialect string, seed uint64, length, longest time.Duration) {
 	t.Helper()
-	faults := schedule(seed, kinds(), length, longest)
+	faults := schedule(seed, kinds(dialect), length, longest)
 	t.Logf("seed %d, %d faults; again: BLUECONE_TEST_SEED=%d BLUECONE_TEST_SOAK=%v BLUECONE_TEST_SOAK_DB=%s", seed, len(faults), seed, length, dialect)
 	s, began := newSoak(t, dialect, seed), time.Now()
 	stop := make(chan struct{})
@@ -324,7 +325,7 @@ func TestSoak_ThreeInstances(t *testing.T) {
 		require.NoError(t, err, "BLUECONE_TEST_SOAK must be a duration such as 5m")
 		longest = 8 * time.Second
 	}
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		if only := os.Getenv("BLUECONE_TEST_SOAK_DB"); only != "" && only != dialect {
 			continue
 		}

@@ -20,7 +20,7 @@ func TestOperationsGuideRuns(t *testing.T) {
 			t.Parallel()
 			db := testdb.Open(t, dialect)
 			for _, b := range blocks {
-				if b[1] != "" && dialect != "mysql" {
+				if b[1] != "" && testdb.Dialect(dialect) != "mysql" {
 					continue
 				}
 				_, err := db.ExecContext(t.Context(), strings.TrimSuffix(strings.TrimSpace(b[2]), ";"))

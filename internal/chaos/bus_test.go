@@ -36,7 +36,7 @@ func (p paid) IdempotencyKey() string       { return p.Order + ":" + strconv.Ito
 // outcomes are whole or not at all, and every effect happens once and in order.
 func TestUnknownOutcomesAreNeverGuessed(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		for _, fault := range []chaos.Fault{
 			{Kind: chaos.CutBeforeCommit, Every: 4},
 			{Kind: chaos.CutAfterCommit, Every: 4},
@@ -75,7 +75,7 @@ func newShop(t *testing.T, dialect string) *shop {
 	dsn := testdb.DSN(t, dialect)
 	s := &shop{t: t, direct: testdb.OpenDSN(t, dsn)}
 	require.NoError(t, migrations.Up(t.Context(), s.direct))
-	id := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "postgres": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"}[dialect]
+	id := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "postgres": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"}[testdb.Dialect(dialect)]
 	for _, table := range []string{
 		"effect (id " + id + ", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT NULL)",
 		"business (event_id VARCHAR(64) PRIMARY KEY)",
@@ -87,7 +87,7 @@ func newShop(t *testing.T, dialect string) *shop {
 	s.proxy, way = through(t, dialect, dsn)
 	sqldb := pool(t, dialect, way)
 	sqldb.SetMaxOpenConns(6)
-	if s.db = bun.NewDB(sqldb, pgdialect.New()); dialect == "mysql" {
+	if s.db = bun.NewDB(sqldb, pgdialect.New()); testdb.Dialect(dialect) == "mysql" {
 		s.db = bun.NewDB(sqldb, mysqldialect.New())
 	}
 	s.db.AddQueryHook(s) //nolint:staticcheck // the engine's own statements are to be seen

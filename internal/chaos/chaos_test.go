@@ -22,7 +22,7 @@ func through(t *testing.T, dialect, dsn string) (*chaos.Proxy, string) {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
-	p, err := chaos.Listen(dialect, u.Host)
+	p, err := chaos.Listen(testdb.Dialect(dialect), u.Host)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	u.Host = p.Addr()
@@ -38,7 +38,7 @@ func pool(t *testing.T, dialect, dsn string) *sql.DB {
 	q.Set("connect_timeout", "1") // database/sql waits for one new connection at a time
 	u.RawQuery = q.Encode()
 	driver, dsn := "pgx", u.String()
-	if dialect == "mysql" {
+	if testdb.Dialect(dialect) == "mysql" {
 		cfg := dbserver.MySQLConfig(u)
 		cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = silence, silence, silence
 		driver, dsn = "mysql", cfg.FormatDSN()
@@ -54,7 +54,7 @@ const silence = time.Second
 // Each kind does what it says, whatever way the COMMIT comes.
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, dialect)
@@ -78,7 +78,7 @@ func TestKinds(t *testing.T) {
 				{chaos.Fault{}, false, true},
 			} {
 				for _, prepared := range []bool{false, true} {
-					if prepared && (dialect == "mysql" || c.fault.Every > 1) {
+					if prepared && (testdb.Dialect(dialect) == "mysql" || c.fault.Every > 1) {
 						continue // MySQL's driver never prepares a COMMIT
 					}
 					id++

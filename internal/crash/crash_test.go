@@ -36,7 +36,7 @@ func TestEveryPointSurvives(t *testing.T) {
 	t.Parallel()
 	all := os.Getenv(envAll) == "all"
 	results := newMatrix()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			points := always(discover(t, dialect), discover(t, dialect))

@@ -45,13 +45,13 @@ func (m *matrix) publish(t *testing.T) {
 	}
 	slices.Sort(files)
 	table := report.Table{Head: []string{"where the process was"}}
-	for _, dialect := range []string{"MariaDB", "PostgreSQL"} {
+	for _, dialect := range []string{"MariaDB", "MySQL 9", "PostgreSQL"} {
 		for _, action := range actions() {
 			table.Head = append(table.Head, dialect+" "+action)
 		}
 	}
 	total := make([]cell, 0)
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range []string{"mysql", "mysql9", "postgres"} {
 		for _, action := range actions() {
 			total = append(total, cell{dialect, "", action})
 		}

@@ -136,7 +136,7 @@ func (s *Server) Restart() error {
 		}
 		if time.Now().After(deadline) {
 			s.Kill()
-			return fmt.Errorf("%s does not answer after %v: %w", filepath.Base(cmd.Path), startLimit, err)
+			return fmt.Errorf("%s does not answer after %v: %w: %s", filepath.Base(cmd.Path), startLimit, err, bytes.TrimSpace(s.log.Bytes()))
 		}
 	}
 }

@@ -1,10 +1,14 @@
 package dbserver
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"syscall"
 )
@@ -12,26 +16,105 @@ import (
 // mysqlSettings are the options that depend on the settings. Fast loses the last second of
 // commits if the server is killed.
 var mysqlSettings = map[Settings][]string{ //nolint:gochecknoglobals // a constant table
-	Fast:      {"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF"},
-	Crashable: {"--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF"},
-	Durable:   {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=2G", "--innodb-flush-method=O_DIRECT", "--performance-schema=OFF"},
+	Fast:      {"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"},
+	Crashable: {"--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M"},
+	Durable:   {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=2G", "--innodb-flush-method=O_DIRECT"},
+}
+
+// mysql9Settings are the further options of MySQL 9. What a server has written outlives its process
+// without being flushed to the disk: MySQL flushes so often that a slow disk would set the pace of every test.
+var mysql9Settings = map[Settings][]string{ //nolint:gochecknoglobals // a constant table
+	Fast:      {"--innodb-flush-method=nosync", "--innodb-doublewrite=OFF"},
+	Crashable: {"--innodb-flush-method=nosync", "--innodb-doublewrite=OFF"},
+	Durable:   nil,
 }
 
 // logFile is the size of the redo log, which must be known when the data directory is made.
 var logFile = map[Settings]string{Fast: "8M", Crashable: "8M", Durable: "1G"} //nolint:gochecknoglobals // a constant table
 
+// redoCapacity is the same for MySQL 9, which divides it into 32 files.
+var redoCapacity = map[Settings]string{Fast: "32M", Crashable: "32M", Durable: "128M"} //nolint:gochecknoglobals // a constant table
+
+// mysqlKind is how one product of the MySQL family is found, initialised and started.
+type mysqlKind struct {
+	name       string
+	daemon     string
+	basics     func(data string, settings Settings) []string // what the initialisation and the server must agree on
+	initialise func(daemon string, basics []string, data string) error
+	extra      []string
+}
+
 // startMySQL starts MariaDB, or MySQL where only that is installed.
 func startMySQL(settings Settings, o options) (*Server, error) {
-	daemon, err := find("mariadbd", "mysqld")
+	daemon, err := find("mariadbd")
+	if err != nil {
+		if kind, e := mysql9(); e == nil {
+			return kind.start(settings, o)
+		}
+		return nil, err
+	}
+	return mysqlKind{
+		name: "mysql", daemon: daemon,
+		basics: func(data string, settings Settings) []string {
+			// A server that was unpacked somewhere has its messages and its first tables there.
+			base := "--basedir=" + filepath.Dir(filepath.Dir(daemon))
+			return append(familyBasics(data), base, "--innodb-log-file-size="+logFile[settings])
+		},
+		initialise: initMariaDB,
+	}.start(settings, o)
+}
+
+// startMySQL9 starts MySQL 9 or later, never MariaDB.
+func startMySQL9(settings Settings, o options) (*Server, error) {
+	kind, err := mysql9()
 	if err != nil {
 		return nil, err
 	}
+	return kind.start(settings, o)
+}
+
+func mysql9() (mysqlKind, error) {
+	daemon, err := findMySQL9()
+	if err != nil {
+		return mysqlKind{}, err
+	}
+	return mysqlKind{
+		name: "mysql9", daemon: daemon, basics: mysql9Basics,
+		initialise: initMySQL9,
+		extra:      []string{"--mysqlx=OFF"}, // its second port
+	}, nil
+}
+
+func initMariaDB(_ string, basics []string, _ string) error {
+	installer, err := find("mariadb-install-db")
+	if err != nil {
+		return err
+	}
+	return output(exec.Command(installer, append(basics, "--auth-root-authentication-method=normal", "--skip-test-db")...))
+}
+
+// initMySQL9 lets root in from 127.0.0.1: a server that resolves no names does not take that for the localhost of the root
+// that MySQL makes.
+func initMySQL9(daemon string, basics []string, data string) error {
+	accounts := data + ".sql"
+	const statements = "CREATE USER root@'127.0.0.1';\nGRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;\n"
+	if err := os.WriteFile(accounts, []byte(statements), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(accounts)
+	return output(exec.Command(daemon, append(basics, "--initialize-insecure", "--init-file="+accounts)...))
+}
+
+func (k mysqlKind) start(settings Settings, o options) (*Server, error) {
 	return onFreePort(func(port string) (*Server, error) {
-		dir, err := newDataDir("mysql", daemon, logFile[settings], nil, o, func(data string) error { return initMySQL(daemon, data, settings) })
+		variant := fmt.Sprint(k.basics("", settings))
+		dir, err := newDataDir(k.name, k.daemon, variant, nil, o, func(data string) error {
+			return k.initialise(k.daemon, k.basics(data, settings), data)
+		})
 		if err != nil {
 			return nil, err
 		}
-		args := append(mysqlBasics(dir.data, settings),
+		args := append(k.basics(dir.data, settings),
 			"--bind-address=127.0.0.1",
 			"--port="+port,
 			"--socket="+filepath.Join(dir.root, "s.sock"),
@@ -42,13 +125,13 @@ func startMySQL(settings Settings, o options) (*Server, error) {
 			"--max-connect-errors=1000000",
 			"--skip-log-bin",
 			"--skip-name-resolve",
-			"--loose-mysqlx=OFF", // MySQL only: its second port
+			"--performance-schema=OFF",
 		)
-		args = append(args, mysqlSettings[settings]...)
+		args = append(append(args, mysqlSettings[settings]...), k.extra...)
 		u := &url.URL{Scheme: "mysql", User: url.User("root"), Host: "127.0.0.1:" + port, Path: "/"}
 		return launch(&Server{
 			URL: u, dir: dir, options: o, end: syscall.SIGKILL,
-			command: func() *exec.Cmd { return exec.Command(daemon, args...) },
+			command: func() *exec.Cmd { return exec.Command(k.daemon, args...) },
 			ready: func() error {
 				return answers("mysql", MySQLConfig(u).FormatDSN(), "SELECT @@datadir", dir.data)
 			},
@@ -56,18 +139,68 @@ func startMySQL(settings Settings, o options) (*Server, error) {
 	})
 }
 
-func initMySQL(daemon, data string, settings Settings) error {
-	if installer, err := find("mariadb-install-db"); err == nil {
-		return output(exec.Command(installer, append(mysqlBasics(data, settings), "--auth-root-authentication-method=normal", "--skip-test-db")...))
-	}
-	return output(exec.Command(daemon, append(mysqlBasics(data, settings), "--initialize-insecure")...))
+func mysql9Basics(data string, settings Settings) []string {
+	args := append(familyBasics(data),
+		"--innodb-redo-log-capacity="+redoCapacity[settings],
+		"--secure-file-priv=NULL", // no LOAD DATA and no INTO OUTFILE; the packaged default is a directory that may not exist
+		"--auto-generate-certs=OFF",
+		"--caching-sha2-password-auto-generate-rsa-keys=OFF",
+	)
+	return append(args, mysql9Settings[settings]...)
 }
 
-// mysqlBasics are the options that the installer and the server must agree on.
-func mysqlBasics(data string, settings Settings) []string {
-	args := []string{"--no-defaults", "--datadir=" + data, "--loose-innodb-log-file-size=" + logFile[settings]}
+func familyBasics(data string) []string {
+	args := []string{"--no-defaults", "--datadir=" + data}
 	if os.Getuid() == 0 {
 		args = append(args, "--user=root")
 	}
 	return args
+}
+
+// findMySQL9 looks for a mysqld that is MySQL's, of version 9 or later, in PATH, where systems keep servers,
+// and where scripts/newer-databases puts it.
+func findMySQL9() (string, error) {
+	var paths []string
+	if path, err := find("mysqld"); err == nil {
+		paths = append(paths, path)
+	}
+	for _, dir := range unpackedDirs() {
+		paths = append(paths, filepath.Join(dir, "mysql", "usr", "sbin", "mysqld"))
+	}
+	for _, path := range paths {
+		if isMySQL9(path) {
+			return path, nil
+		}
+	}
+	return "", errors.New("mysqld of MySQL 9 is not installed")
+}
+
+// unpackedDirs is where scripts/newer-databases unpacks servers.
+func unpackedDirs() []string {
+	if dir := os.Getenv("BLUECONE_DATABASES"); dir != "" {
+		return []string{dir}
+	}
+	var dirs []string
+	if cache, err := os.UserCacheDir(); err == nil {
+		dirs = append(dirs, filepath.Join(cache, "bluecone", "databases"))
+	}
+	return append(dirs, "/var/cache/bluecone/databases")
+}
+
+var mysqlVersion = regexp.MustCompile(`Ver (\d+)\.\d+\.\d+`)
+
+func isMySQL9(daemon string) bool {
+	if path, err := filepath.EvalSymlinks(daemon); err != nil || filepath.Base(path) == "mariadbd" {
+		return false
+	}
+	out, err := exec.CommandContext(context.Background(), daemon, "--version").Output()
+	if err != nil {
+		return false
+	}
+	found := mysqlVersion.FindSubmatch(out)
+	if found == nil || regexp.MustCompile(`(?i)mariadb`).Match(out) {
+		return false
+	}
+	major, err := strconv.Atoi(string(found[1]))
+	return err == nil && major >= 9
 }

@@ -50,7 +50,7 @@ func TestTwoInstancesThatSaveInTurnAndAreKilledKeepTheOrder(t *testing.T) {
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err, "BLUECONE_TEST_RESTARTS must be a duration such as 2m")
 	}
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		if only := os.Getenv("BLUECONE_TEST_SOAK_DB"); only != "" && only != dialect {
 			continue
 		}
@@ -84,7 +84,7 @@ func newDeployment(t *testing.T, dialect string) *deployment {
 	t.Helper()
 	srv, err := dbserver.Start(dialect, dbserver.Durable)
 	if err != nil {
-		t.Skip(err)
+		testdb.Unavailable(t, dialect, err)
 	}
 	t.Cleanup(srv.Stop)
 	u := *srv.URL
@@ -97,7 +97,7 @@ func newDeployment(t *testing.T, dialect string) *deployment {
 	d.exec("CREATE TABLE turn (id VARCHAR(64) PRIMARY KEY, step INT NOT NULL)")
 	d.exec("CREATE TABLE account (consumer VARCHAR(32), id INT, moves INT NOT NULL, PRIMARY KEY (consumer, id))")
 	d.exec("CREATE TABLE effect (consumer VARCHAR(32), id VARCHAR(64), step INT, missing INT NOT NULL, node VARCHAR(32) NOT NULL, pid INT NOT NULL, noted_at " +
-		map[string]string{"mysql": "DATETIME(6)", "postgres": "TIMESTAMPTZ"}[dialect] + " NOT NULL, PRIMARY KEY (consumer, id, step))")
+		map[string]string{"mysql": "DATETIME(6)", "postgres": "TIMESTAMPTZ"}[testdb.Dialect(dialect)] + " NOT NULL, PRIMARY KEY (consumer, id, step))")
 	var rows []string
 	for _, c := range consumers() {
 		for n := range accounts {

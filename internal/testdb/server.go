@@ -22,7 +22,7 @@ type instance struct {
 	once    sync.Once
 }
 
-var servers = map[string]*instance{"mysql": {}, "postgres": {}} //nolint:gochecknoglobals // one of each per process
+var servers = map[string]*instance{"mysql": {}, "mysql9": {}, "postgres": {}} //nolint:gochecknoglobals // one of each per process
 
 // url names another database of the same server.
 func (s *instance) url(database string) string {
@@ -59,10 +59,11 @@ func server(t testing.TB, dialect string) *instance {
 	s.once.Do(func() {
 		if dsn := os.Getenv("BLUECONE_TEST_" + strings.ToUpper(dialect) + "_DSN"); dsn != "" {
 			s.admin, s.err = adminURL(dialect, dsn)
-			return
-		}
-		if s.private, s.err = dbserver.Start(dialect, dbserver.Fast); s.err == nil {
+		} else if s.private, s.err = dbserver.Start(dialect, dbserver.Fast); s.err == nil {
 			s.admin = s.private.URL
+		}
+		if s.err == nil {
+			s.known(dialect)
 		}
 	})
 	if s.err != nil {
@@ -71,11 +72,38 @@ func server(t testing.TB, dialect string) *instance {
 	return s
 }
 
+// serverOf is the name of the server that a DSN leads to, by its address: mysql and mysql9 have the same scheme. A DSN that
+// leads there by a proxy belongs to the first server of its scheme.
+func serverOf(dsn string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return ""
+	}
+	hosts.Lock()
+	defer hosts.Unlock()
+	if name, ok := hosts.names[u.Scheme+u.Host]; ok {
+		return name
+	}
+	return u.Scheme
+}
+
+// hosts has the name of each server in use.
+var hosts = struct { //nolint:gochecknoglobals // as above
+	sync.Mutex
+	names map[string]string
+}{names: map[string]string{}}
+
+func (s *instance) known(name string) {
+	hosts.Lock()
+	defer hosts.Unlock()
+	hosts.names[s.admin.Scheme+s.admin.Host] = name
+}
+
 // adminURL checks the DSN of a server that somebody lends us. Its errors do not show the password.
 func adminURL(dialect, dsn string) (*url.URL, error) {
 	u, err := url.Parse(dsn)
-	if err != nil || u.Scheme != dialect || u.Host == "" {
-		return nil, fmt.Errorf("BLUECONE_TEST_%s_DSN must read %s://user:password@host:port/", strings.ToUpper(dialect), dialect)
+	if err != nil || u.Scheme != Dialect(dialect) || u.Host == "" {
+		return nil, fmt.Errorf("BLUECONE_TEST_%s_DSN must read %s://user:password@host:port/", strings.ToUpper(dialect), Dialect(dialect))
 	}
 	if dialect == "postgres" && strings.Trim(u.Path, "/") == "" {
 		u.Path = "/postgres"
@@ -83,22 +111,30 @@ func adminURL(dialect, dsn string) (*url.URL, error) {
 	return u, nil
 }
 
-// unavailable skips the test, or fails it if what is missing is required.
+// Unavailable skips the test, or fails it if BLUECONE_TEST_REQUIRE names what is missing: one of [Dialects], or pgbouncer.
+func Unavailable(t testing.TB, what string, err error) {
+	t.Helper()
+	unavailable(t, what, err)
+}
+
 func unavailable(t testing.TB, what string, err error) {
 	t.Helper()
-	debian := map[string]string{"mysql": "mariadb-server", "postgres": "postgresql", "pgbouncer": "pgbouncer"}[what]
+	install := map[string]string{
+		"mysql": "apt-get install mariadb-server", "mysql9": "scripts/newer-databases mysql",
+		"postgres": "apt-get install postgresql", "pgbouncer": "apt-get install pgbouncer",
+	}[what]
 	lend := ""
-	if slices.Contains(Dialects(), what) {
+	if _, ok := servers[what]; ok {
 		lend = "; or set BLUECONE_TEST_" + strings.ToUpper(what) + "_DSN"
 	}
-	msg := fmt.Sprintf("testdb: no %s here: %v (on Debian: apt-get install %s%s)", what, err, debian, lend)
-	if required(os.Getenv("BLUECONE_TEST_REQUIRE"), what) {
+	msg := fmt.Sprintf("testdb: no %s here: %v (on Debian: %s%s)", what, err, install, lend)
+	if listed(os.Getenv("BLUECONE_TEST_REQUIRE"), what) {
 		t.Fatal(msg)
 	}
 	t.Skip(msg)
 }
 
-// required reports whether a comma-separated list names what is asked for.
-func required(list, what string) bool {
+// listed reports whether a comma-separated list names what is asked for.
+func listed(list, what string) bool {
 	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == what })
 }

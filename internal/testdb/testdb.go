@@ -3,18 +3,21 @@
 //	func TestMain(m *testing.M) { testdb.Main(m) }
 //
 //	func TestX(t *testing.T) {
-//		testdb.Each(t, func(t *testing.T, db *bun.DB) { … }) // mysql, postgres, sqlite
+//		testdb.Each(t, func(t *testing.T, db *bun.DB) { … }) // mysql, mysql9, postgres, sqlite
 //	}
 //
-// MariaDB (or MySQL) and PostgreSQL are private servers, started from the machine's own
-// binaries when the first test of a process asks for one, and stopped by [Main]; they also end
-// when the process is killed. SQLite is a file. BLUECONE_TEST_MYSQL_DSN
-// (mysql://user:password@host:port/) and BLUECONE_TEST_POSTGRES_DSN (postgres://…) name a server
+// The name mysql is MariaDB (or MySQL, where only that is installed), mysql9 is MySQL 9 or later. The library's code knows
+// both as the dialect "mysql"; see [Dialect] and [Server].
+//
+// MariaDB, MySQL and PostgreSQL are private servers, started from the machine's own binaries when the first test of a process
+// asks for one, and stopped by [Main]; they also end when the process is killed. SQLite is a file. BLUECONE_TEST_MYSQL_DSN and
+// BLUECONE_TEST_MYSQL9_DSN (mysql://user:password@host:port/) and BLUECONE_TEST_POSTGRES_DSN (postgres://…) name a server
 // to use instead: each test gets a database that is created there, and dropped afterwards;
 // databases that exist already are never touched.
 //
-// A server that cannot be started skips its tests and says why, unless
-// BLUECONE_TEST_REQUIRE (a list such as mysql,postgres,sqlite) names it: then they fail.
+// A server that cannot be started skips its tests and says why, unless BLUECONE_TEST_REQUIRE (a list such as
+// mysql,mysql9,postgres,sqlite) names it: then they fail. BLUECONE_TEST_ONLY (such a list, too) runs the tests of every
+// database on these alone.
 package testdb
 
 import (
@@ -23,8 +26,10 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,8 +56,43 @@ const (
 	sqliteSettings = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)"
 )
 
-// Dialects lists all databases bluecone runs on.
-func Dialects() []string { return []string{"mysql", "postgres", "sqlite"} }
+// Dialects lists the names of all databases bluecone runs on, as [Open] and [DSN] take them.
+func Dialects() []string { return only("mysql", "mysql9", "postgres", "sqlite") }
+
+// Servers lists those of them that are servers, with many writers at a time.
+func Servers() []string { return only("mysql", "mysql9", "postgres") }
+
+// only leaves of names those that BLUECONE_TEST_ONLY asks for.
+func only(names ...string) []string {
+	list := os.Getenv("BLUECONE_TEST_ONLY")
+	if list == "" {
+		return names
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !listed(list, name) })
+}
+
+// Dialect is the dialect of a database's name: mysql, postgres or sqlite.
+func Dialect(name string) string {
+	if name == "mysql9" {
+		return "mysql"
+	}
+	return name
+}
+
+// Server is the name of the database that a pool of this package belongs to, for another database beside it:
+//
+//	other := testdb.Open(t, testdb.Server(t, db))
+func Server(t testing.TB, db *bun.DB) string {
+	t.Helper()
+	name, ok := pools.Load(db)
+	if !ok {
+		t.Fatal("testdb: the pool was not opened by Open or OpenDSN")
+	}
+	return name.(string) //nolint:forcetypeassert // nothing else is stored
+}
+
+// pools has the name of the database of each open pool.
+var pools sync.Map //nolint:gochecknoglobals // what Server looks up
 
 // Each runs fn as a parallel subtest on a fresh, migrated database of every dialect.
 func Each(t *testing.T, fn func(t *testing.T, db *bun.DB)) {
@@ -83,6 +123,9 @@ func Open(t testing.TB, dialect string, opts ...Option) *bun.DB {
 // the form that the demo takes: a process started by the test can be pointed at it.
 func DSN(t testing.TB, dialect string) string {
 	t.Helper()
+	if len(only(dialect)) == 0 {
+		t.Skip("testdb: BLUECONE_TEST_ONLY leaves out " + dialect)
+	}
 	if dialect == "sqlite" {
 		return "sqlite://" + filepath.Join(t.TempDir(), "test.db")
 	}
@@ -128,7 +171,11 @@ func PoolerDSN(t testing.TB, dsn string) string {
 func OpenDSN(t testing.TB, dsn string) *bun.DB {
 	t.Helper()
 	db := openURL(t, dsn)
-	t.Cleanup(func() { _ = db.Close() })
+	pools.Store(db, serverOf(dsn))
+	t.Cleanup(func() {
+		pools.Delete(db)
+		_ = db.Close()
+	})
 	return db
 }
 

@@ -13,14 +13,17 @@ import (
 	"github.com/uptrace/bun"
 )
 
-const childEnv = "BLUECONE_TEST_TESTDB_CHILD"
+const (
+	childEnv    = "BLUECONE_TEST_TESTDB_CHILD"
+	childServer = "BLUECONE_TEST_TESTDB_SERVER"
+)
 
 func TestMain(m *testing.M) { Main(m) }
 
 func TestEveryTestHasADatabaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	Each(t, func(t *testing.T, db *bun.DB) {
-		other := Open(t, map[string]string{"mysql": "mysql", "pg": "postgres", "sqlite": "sqlite"}[db.Dialect().Name().String()])
+		other := Open(t, Server(t, db))
 		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('x', '[]', '[]')")
 		require.NoError(t, err)
 		var n int
@@ -33,7 +36,7 @@ func TestEveryTestHasADatabaseOfItsOwn(t *testing.T) {
 func TestRequiredDialectsAreNotSkipped(t *testing.T) {
 	t.Parallel()
 	for list, want := range map[string]bool{"": false, "mysql": true, "postgres,sqlite": false, "postgres, mysql": true, "mysql8": false} {
-		require.Equal(t, want, required(list, "mysql"), list)
+		require.Equal(t, want, listed(list, "mysql"), list)
 	}
 	for _, c := range []struct{ require, says string }{{"", "--- SKIP"}, {"mysql", "--- FAIL"}} {
 		out := child(t, "TestChildUsesMySQL", "BLUECONE_TEST_MYSQL_DSN=mysql:///", "BLUECONE_TEST_REQUIRE="+c.require)
@@ -57,7 +60,7 @@ func TestDSNsOfLentServers(t *testing.T) {
 func child(t *testing.T, test string, env ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", "^"+test+"$")
-	cmd.Env = append(append(os.Environ(), childEnv+"=1"), env...)
+	cmd.Env = append(append(os.Environ(), childEnv+"=1", "BLUECONE_TEST_ONLY="), env...)
 	out, _ := cmd.CombinedOutput() // its exit status is what the output says
 	return string(out)
 }
@@ -68,7 +71,11 @@ func TestChildUsesMySQL(t *testing.T) {
 		t.Skip("it is run by other tests")
 	}
 	t.Parallel()
-	db := Open(t, "mysql")
+	name := os.Getenv(childServer)
+	if name == "" {
+		name = "mysql"
+	}
+	db := Open(t, name)
 	var pidFile string
 	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT @@pid_file").Scan(&pidFile))
 	pid, err := os.ReadFile(pidFile)
@@ -82,11 +89,22 @@ func TestChildUsesMySQL(t *testing.T) {
 // A test process that is killed takes its servers with it.
 func TestServersDieWithTheirProcess(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("BLUECONE_TEST_MYSQL_DSN") != "" || testing.Short() {
-		t.Skip("a lent server lives on")
+	for _, name := range []string{"mysql", "mysql9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if os.Getenv("BLUECONE_TEST_"+strings.ToUpper(name)+"_DSN") != "" {
+				t.Skip("a lent server lives on")
+			}
+			Open(t, name) // it can be had
+			diesWithItsProcess(t, name)
+		})
 	}
+}
+
+func diesWithItsProcess(t *testing.T, name string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", "^TestChildUsesMySQL$")
-	cmd.Env = append(os.Environ(), childEnv+"=hang")
+	cmd.Env = append(os.Environ(), childEnv+"=hang", childServer+"="+name)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
