@@ -2,7 +2,7 @@ package migrations_test
 
 import (
 	"context"
-	"crypto/md5" //nolint:gosec // see upWaits
+	"crypto/md5"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -116,7 +116,7 @@ func upWaits(t *testing.T, db *bun.DB) {
 	require.NoError(t, err)
 	var database string
 	require.NoError(t, holder.QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&database))
-	name := fmt.Sprintf("bluecone.migrate.%x", md5.Sum([]byte(database))) //nolint:gosec // older releases hold a lock of this name
+	name := fmt.Sprintf("bluecone.migrate.%x", md5.Sum([]byte(database))) // older releases hold a lock of this name
 	_, err = holder.ExecContext(t.Context(), "SELECT GET_LOCK(?, 1)", name)
 	require.NoError(t, err)
 	var id int

@@ -96,7 +96,7 @@ func TestParkedEventKeepsItsPlaceForWhoeverTakesIt(t *testing.T) {
 // A delayed event that falls due waits for an event of its aggregate that another instance has in hand (finding A16).
 func TestDelayedEventWaitsForWhatIsInHand(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} { // SQLite has one writer: nobody else works while a handler runs
+	for _, dialect := range testdb.Servers() { // SQLite has one writer: nobody else works while a handler runs
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, dialect)
@@ -129,7 +129,7 @@ func TestDelayedEventWaitsForWhatIsInHand(t *testing.T) {
 // It also waits for a delivery from the retry queue of its consumer that runs.
 func TestDelayedEventWaitsForARunningRetry(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{"mysql", "postgres"} {
+	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, dialect)

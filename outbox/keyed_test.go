@@ -23,7 +23,7 @@ import (
 // manyWriters runs fn on the databases on which transactions run side by side.
 func manyWriters(t *testing.T, fn func(t *testing.T, db *bun.DB)) {
 	t.Helper()
-	for _, name := range []string{"mysql", "postgres"} {
+	for _, name := range testdb.Servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fn(t, testdb.Open(t, name))
@@ -126,7 +126,7 @@ func (f *fixture) isWaiting() bool {
 // Neither does one that has gone back to a savepoint, before what it saved or repeated, while publishers claimed.
 func TestSavepointHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"mysql", "postgres"} {
+	for _, name := range testdb.Servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, name)

@@ -198,17 +198,6 @@ func (w *world) inSession(statements ...string) error {
 	return nil
 }
 
-func (w *world) exec(statements ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	for _, s := range statements {
-		if _, err := w.db.ExecContext(ctx, s); err != nil {
-			return fmt.Errorf("%s: %w", s, err)
-		}
-	}
-	return nil
-}
-
 // during runs work in the background until the fault ends, on a context that ends with it.
 func during(work ...func(ctx context.Context)) func() error {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -100,7 +100,7 @@ func (s *shop) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Conte
 
 // AfterQuery counts how often an outcome is read back by consumer and event.
 func (s *shop) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
-	if strings.HasPrefix(ev.Query, "SELECT COUNT(CASE WHEN status = 'SUCCESS'") && strings.Contains(ev.Query, "consumer_name = ") && strings.Contains(ev.Query, "event_id = ") {
+	if strings.HasPrefix(ev.Query, "SELECT COUNT(CASE WHEN status = 'SUCCESS'") && strings.Contains(ev.Query, "consumer_name = ") && strings.Contains(ev.Query, "event_id IN (") {
 		s.readBacks.Add(1)
 	}
 }
