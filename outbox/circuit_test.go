@@ -54,12 +54,14 @@ func TestRefusedAggregatesHoldUpNoHealthyOnes(t *testing.T) {
 					events = append(events, orderPaid{OrderID: id})
 				}
 				f.save(events...)
+				began := time.Now()
 				f.run(outbox.PublisherConfig{})
 				healthy := func(n int) {
 					t.Helper()
 					require.Eventually(t, func() bool { return f.count("SELECT COUNT(*) FROM effect") == n }, 30*time.Second, 10*time.Millisecond, "the healthy ones")
 				}
 				healthy(40)
+				t.Logf("40 healthy events were delivered after %v", time.Since(began).Round(10*time.Millisecond))
 				f.eventually(func() bool { return refused.Load() >= 25 }, "the others are refused again")
 				f.save(orderPaid{OrderID: "late"})
 				healthy(41)
