@@ -45,6 +45,25 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 	}
 }
 
+// The same when keyed events are repeated.
+func TestRepeatedKeysOnYoungPostgres(t *testing.T) {
+	t.Parallel()
+	onYoungPostgres(t, func(f *fixture) {
+		events := make([]bus.Event, 100)
+		for i := range events {
+			events[i] = keyedPaid{orderPaid{OrderID: fmt.Sprint(i)}}
+		}
+		f.save(events...)
+		f.exec("INSERT INTO bc_event_key (event_id) SELECT 'h-' || i FROM generate_series(1, 50000) AS g(i)")
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT 'A', 'h-' || i, 'order.paid', 1 FROM generate_series(1, 50000) AS g(i)")
+		sent := testplan.Record(f.db, "bc_event_key")
+		f.save(events[0])
+		f.save(events...)
+		sent.Require(t, f.db, scan, 0)
+		require.Equal(t, 100, f.count("SELECT COUNT(*) FROM bc_outbox_event"))
+	})
+}
+
 // PostgreSQL without statistics, as after a burst into young tables, takes a hundred events for half of the log.
 func TestNoStatisticsNoScan(t *testing.T) {
 	t.Parallel()
@@ -99,7 +118,7 @@ func TestStatisticsKeepUp(t *testing.T) {
 func onYoungPostgres(t *testing.T, test func(*fixture)) {
 	t.Helper()
 	f := newFixture(t, migrated(t, testdb.DSN(t, "postgres")))
-	for _, name := range []string{"bc_outbox_event", "bc_event_consume_log"} {
+	for _, name := range []string{"bc_outbox_event", "bc_event_consume_log", "bc_event_key"} {
 		f.exec("ALTER TABLE " + name + " SET (autovacuum_enabled = off)")
 	}
 	test(f)

@@ -104,13 +104,20 @@ func (k Keys) insertAndLook(ctx context.Context, tx bun.Tx, ids []string, absent
 // look tells of each id that has a key, or an event, or finished deliveries, whether the event is known to have been saved:
 // a key alone says so only when retention has marked it.
 func (k Keys) look(ctx context.Context, tx bun.Tx, ids []string) (map[string]bool, error) {
-	byKey, byID := "", ""
+	list := bun.List(ids)
+	return readKeys(tx.QueryContext(ctx, "SELECT l.event_id, CASE WHEN l.removed_at IS NULL THEN 0 ELSE 1 END FROM "+k.each(keyTable, "PRIMARY")+
+		" UNION ALL SELECT l.event_id, 1 FROM "+k.each("bc_outbox_event", "uk_event_id")+
+		" UNION ALL SELECT l.event_id, 1 FROM "+k.each("bc_event_consume_log", "uk_event_consumer")+
+		" GROUP BY l.event_id HAVING MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) = 1", list, list, list))
+}
+
+// each is a FROM of the rows l that have one of the ids `?`, looked up one by one. It is no prepared statement: while the
+// tables are young PostgreSQL would keep a plan that reads all of them.
+func (k Keys) each(table, index string) string {
 	if k.d.Name == "mysql" {
-		byKey, byID = " FORCE INDEX (PRIMARY)", " FORCE INDEX (uk_event_id)"
+		return table + " AS l FORCE INDEX (" + index + ") WHERE l.event_id IN (?)"
 	}
-	return readKeys(k.stmts.On(tx).QueryContext(ctx, "SELECT k.event_id, CASE WHEN k.removed_at IS NULL THEN 0 ELSE 1 END FROM "+keyTable+" k"+byKey+" WHERE k.event_id IN (?) "+
-		"UNION ALL SELECT e.event_id, 1 FROM bc_outbox_event e"+byID+" WHERE e.event_id IN (?) "+
-		"UNION ALL SELECT l.event_id, 1 FROM bc_event_consume_log l WHERE l.event_id IN (?) GROUP BY l.event_id HAVING MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) = 1", ids, ids, ids))
+	return k.d.Each(table, "event_id", "")
 }
 
 // Mark notes that the events of these ids, of which only keyed ones count, are going. It runs before they go, in a

@@ -120,7 +120,11 @@ func (s sabotage) overlay(dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if replace[original], err = e.apply(dir); err != nil {
+		from := original
+		if changed, ok := replace[original]; ok {
+			from = changed
+		}
+		if replace[original], err = e.apply(from, dir); err != nil {
 			return "", err
 		}
 	}
@@ -132,9 +136,9 @@ func (s sabotage) overlay(dir string) (string, error) {
 	return path, os.WriteFile(path, spec, 0o600)
 }
 
-// apply writes the changed file into dir.
-func (e edit) apply(dir string) (string, error) {
-	text, err := os.ReadFile(e.file)
+// apply writes the file, as it stands in from, changed into dir.
+func (e edit) apply(from, dir string) (string, error) {
+	text, err := os.ReadFile(from) //nolint:gosec // the names are in this program
 	if err != nil {
 		return "", err
 	}
