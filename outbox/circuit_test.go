@@ -89,7 +89,7 @@ func TestRetryAfterDoesNotHoldUpWhatItWaitsFor(t *testing.T) {
 			}
 			return nil
 		})
-		const n = 300
+		const n = 100
 		var refunds, payments []bus.Event
 		for i := range n {
 			refunds = append(refunds, orderRefunded{orderPaid{OrderID: fmt.Sprint("refund-", i), Seq: i}})

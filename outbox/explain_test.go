@@ -31,7 +31,7 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 			mine := newFixture(t, migrated(t, dsn)) // for what the test itself asks
 			testplan.Fill(t, mine.db, testplan.Enough(mine.db, 1_000_000), "1", "A")
 			mine.exec("INSERT INTO bc_event_key (event_id) SELECT event_id FROM bc_outbox_event LIMIT 20000")
-			if dialect != "mysql" {
+			if testdb.Dialect(dialect) != "mysql" {
 				mine.exec("ANALYZE")
 			}
 			f := mine.another(dsn)
