@@ -270,12 +270,24 @@ func (d Dialect) InHand(table, p, e string) string {
 	return table + " AS " + p + " WHERE " + d.sameAggregate(name, e) + " AND " + fmt.Sprintf(cond, name)
 }
 
-// AlongHand orders the events p of [Dialect.InHand] as its index does. PostgreSQL would walk along the primary key instead.
+// AlongHand orders the events p of [Dialect.InHand] as its index does. PostgreSQL would walk along the primary key instead,
+// and MySQL 9 would sort what it has found if the order did not name all columns.
 func (d Dialect) AlongHand(p string) string {
-	if d.Name == "postgres" {
+	switch d.Name {
+	case "postgres":
 		return p + ".id + 0"
+	case "mysql":
+		return p + ".in_hand, " + p + ".id"
 	}
 	return p + ".id"
+}
+
+// AlongOpen orders the deliveries l of [Dialect.Waiting] or [Dialect.Dead] to one consumer likewise.
+func (d Dialect) AlongOpen(l string) string {
+	if d.Name == "mysql" {
+		return l + ".open_aggregate, " + l + ".consumer_name, " + l + ".outbox_id"
+	}
+	return l + ".outbox_id"
 }
 
 // Waiting is a FROM and WHERE of the deliveries l of the same aggregate as the event e that are neither done nor DEAD, by an
