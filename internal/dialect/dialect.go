@@ -282,14 +282,6 @@ func (d Dialect) AlongHand(p string) string {
 	return p + ".id"
 }
 
-// AlongOpen orders the deliveries l of [Dialect.Waiting] or [Dialect.Dead] to one consumer likewise.
-func (d Dialect) AlongOpen(l string) string {
-	if d.Name == "mysql" {
-		return l + ".open_aggregate, " + l + ".consumer_name, " + l + ".outbox_id"
-	}
-	return l + ".outbox_id"
-}
-
 // Waiting is a FROM and WHERE of the deliveries l of the same aggregate as the event e that are neither done nor DEAD, by an
 // index in the order of their consumers and events.
 func (d Dialect) Waiting(table, l, e string) string {
