@@ -39,8 +39,8 @@ type Dialect struct {
 	ByIndex string
 
 	// PlainPlans, unless empty, is a statement that keeps the rest of a transaction's statements from being compiled.
-	// PostgreSQL does that for what it takes to be expensive; for a statement of many small looks at indexes it takes a
-	// hundred times as long as running it.
+	// PostgreSQL does that for what it takes to be expensive; for a statement of many small looks at indexes it takes far
+	// longer than running it.
 	PlainPlans string
 
 	// SelectsFreely says that INSERT ... SELECT locks nothing but the rows it inserts, and is the

@@ -80,7 +80,7 @@ func (o Order) Ask(ctx context.Context, idb bun.IDB, q Question, ids, heads []in
 	return found, rows.Err()
 }
 
-// plainPlans keeps PostgreSQL from compiling the question: that takes a hundred times as long as answering it.
+// plainPlans keeps PostgreSQL from compiling the question: that takes far longer than answering it.
 func (o Order) plainPlans(ctx context.Context, idb bun.IDB) error {
 	tx, ok := idb.(bun.Tx)
 	if o.d.PlainPlans == "" || !ok {
