@@ -225,7 +225,7 @@ func TestHugeAggregateBesideAPausedConsumerCostsNoMore(t *testing.T) {
 		slices.Sort(without)
 		slices.Sort(with)
 		t.Logf("median for %d events: %v with little open, %v with 20,000 open", each, without[runs/2], with[runs/2])
-		require.Less(t, with[runs/2], 3*without[runs/2])
+		require.Less(t, with[runs/2], 6*without[runs/2], "a walk along what is open takes ten times as long and more")
 		require.Equal(t, 2*each*runs, f.count("SELECT COUNT(*) FROM effect"))
 	})
 }
