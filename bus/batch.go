@@ -101,15 +101,23 @@ func (ln *lane) mostWorkers() int {
 	return ln.limit - ln.pace.eased
 }
 
-// probesInHand is how many waiting deliveries a half-open circuit has in hand: a crash would use up the attempts of all.
+// probesInHand is how many waiting deliveries a half-open circuit has in hand: it tries as many in a second.
 const probesInHand = 4
 
-// depth is how many waiting deliveries to have in hand. It needs ln.mu.
+// depth is how many waiting deliveries to have leased that have not started. It needs ln.mu.
 func (ln *lane) depth() int {
 	if ln.isHalfOpen() {
 		return min(probesInHand, ln.c.cfg.Queue)
 	}
-	return ln.c.cfg.Queue
+	idle := 0
+	if len(ln.queue) == 0 {
+		idle = max(ln.mostWorkers()-ln.workers.Running(), 0)
+	}
+	most := ln.ahead.Limit(max(ln.mostWorkers()-idle, 0), idle)
+	if rate := ln.c.cfg.Rate; rate > 0 {
+		most = min(most, max(int(rate), 1))
+	}
+	return min(most, ln.c.cfg.Queue)
 }
 
 // isWary tells whether a handler has refused an event lately.

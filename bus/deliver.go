@@ -30,6 +30,8 @@ func (ln *lane) run(ctx context.Context, batch []*delivery) {
 			ready = append(ready, d)
 		}
 	}
+	ready, over := ln.announce(ctx, ready)
+	defer over()
 	switch {
 	case len(ready) == 0:
 	case ln.external(ready[0]):
@@ -48,8 +50,8 @@ func (ln *lane) mayRun(ctx context.Context, d *delivery) bool {
 		ln.setAside(ctx, d, consumelog.Lost)
 	case ln.isHalted():
 		ln.setAside(ctx, d, consumelog.Blocked)
-	case d.lease != nil && d.attempt > ln.c.maxAttempts(d.env) && ln.c.cfg.SlowCadence == 0:
-		ln.fail(ctx, d, Permanent(fmt.Errorf("all %d attempts are used up, the last of them ended without an answer", ln.c.maxAttempts(d.env))))
+	case d.suspect() && d.attempt > ln.c.maxAttempts(d.env):
+		ln.fail(ctx, d, fmt.Errorf("all %d attempts are used up, the last of them ended without an answer: the process died, or lost its lease, while it ran alone", ln.c.maxAttempts(d.env)))
 	default:
 		if err := ln.c.decode(d); err != nil {
 			ln.fail(ctx, d, err)
@@ -246,7 +248,7 @@ func pairsOf(ds []*delivery) []dialect.Pair {
 
 // findRecorded sets aside what has a row already. Events that nobody ever claimed
 // before can have none, and the unique key guards them all the same.
-func (ln *lane) findRecorded(ctx context.Context, tx bun.Tx, ds []*delivery, aside map[*delivery]consumelog.Answer) error {
+func (ln *lane) findRecorded(ctx context.Context, tx bun.IDB, ds []*delivery, aside map[*delivery]consumelog.Answer) error {
 	ids := make([]string, 0, len(ds))
 	for _, d := range ds {
 		if !d.fresh {

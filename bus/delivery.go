@@ -25,6 +25,8 @@ type Claimed struct {
 	// MustAsk says that an earlier event of the aggregate may be unfinished for a consumer, so that an ordered one has to ask
 	// whether it may run.
 	MustAsk bool
+	// Expired says that a lease of the event has run out before: a process that had it may have died of it.
+	Expired bool
 }
 
 // Outcome is what a lane reports of one delivery.
@@ -51,6 +53,7 @@ type delivery struct {
 	held    *Lease             // of the event, for a direct delivery
 	fresh   bool               // no row can exist yet
 	mustAsk bool               // an earlier event of the aggregate may be unfinished
+	expired bool               // a process that had leased the event may have died of it
 	done    func(Outcome)      // reports a direct delivery
 	lease   *consumelog.Leased // for a delivery from the retry queue
 	own     *Lease             // whether that is still ours
@@ -73,6 +76,9 @@ func kindOf(lease consumelog.Leased) claim.Kind {
 
 // isFirstRun tells whether the delivery has never run.
 func (d *delivery) isFirstRun() bool { return d.lease == nil || d.lease.Before == consumelog.Pending }
+
+// suspect reports whether a process that has died may have started the delivery.
+func (d *delivery) suspect() bool { return d.lease != nil && d.lease.Suspect }
 
 func (d *delivery) replay() bool { return d.lease != nil && consumelog.IsReplay(d.lease.Consumer) }
 

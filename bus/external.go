@@ -79,24 +79,8 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answ
 	if a := answers[d.env.OutboxID]; a != consumelog.Open || !d.direct() {
 		return a, nil
 	}
-	var leased consumelog.Leased
-	var ok bool
-	err = ln.l.Write(ctx, func() (err error) {
-		leased, ok, err = log.Begin(ctx, d.row(ln.c), ln.l.host.Instance, ln.l.host.Lease)
-		return err
-	})
-	if err != nil || !ok {
+	if begun, err := ln.begin(ctx, []*delivery{d}); err != nil || len(begun) == 0 {
 		return recorded, err
 	}
-	d.lease = &leased
-	ln.hold(d)
 	return consumelog.Open, nil
-}
-
-// hold makes the lane renew the lease of a delivery that has just got one.
-func (ln *lane) hold(d *delivery) {
-	d.own = new(Lease)
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.inHand[d] = struct{}{}
 }

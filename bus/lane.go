@@ -44,6 +44,7 @@ type lane struct {
 	circuit  flow.Circuit
 	wary     int // how many events in a row have to succeed before several share a transaction again
 	pace     pace
+	ahead    flow.Ahead
 	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first
 	overhead time.Duration // moving average of the time a transaction takes beside its handlers
 	usual    time.Duration // the same as perEvent, but slow calls change it only when there are many
@@ -258,6 +259,7 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	defer ln.mu.Unlock()
 	took := time.Since(began)
 	ln.turn = (3*cmp.Or(ln.turn, took) + took) / 4
+	ln.ahead.Observe(len(batch), took)
 	ln.workers.End(began, time.Now())
 	for _, d := range batch {
 		delete(ln.busy, d.aggregate())
@@ -316,6 +318,7 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 	if err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, 0, *d.lease); err != nil {
 		ln.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
 	}
+	ln.reportWaiting(d)
 }
 
 // gate is the consumer's question to the consume log.

@@ -43,6 +43,8 @@ type Lanes struct {
 	stop   context.CancelCauseFunc
 	freed  chan struct{}
 	wg     sync.WaitGroup
+
+	suspects sync.RWMutex // see takeSuspect
 }
 
 var (
@@ -228,7 +230,7 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
 		ds[i] = &all[i]
-		all[i] = delivery{kind: ev.Kind, env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, mustAsk: ev.MustAsk, done: ev.Done}
+		all[i] = delivery{kind: ev.Kind, env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, mustAsk: ev.MustAsk, expired: ev.Expired, done: ev.Done}
 	}
 	return l.lanes[c.key].push(ds)
 }
@@ -277,6 +279,11 @@ func (l *Lanes) Renew(ctx context.Context) error {
 	}
 	l.Lose(gone...)
 	return err
+}
+
+// Expire ends, at once, the leases of waiting deliveries that an earlier run of this instance has left.
+func (l *Lanes) Expire(ctx context.Context, owner string) error {
+	return l.Write(ctx, func() error { return l.bus.log.Expire(ctx, l.keys(), owner) })
 }
 
 // Quiesce makes the lanes drop what has not started: it is reported as [Abandoned],

@@ -72,11 +72,20 @@ func (ln *lane) abandon(ctx context.Context, d *delivery) {
 	ln.report(ctx, Abandoned, d)
 }
 
+// putBack gives a lease back. It waits for a database that is away: what was started and is neither ended nor given
+// back looks as if it had killed its process.
 func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
-	err := ln.untried(ctx, d, delay)
+	err := ln.insist(ctx, func(ctx context.Context) error {
+		return ln.l.Write(ctx, func() error { return ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease) })
+	})
 	if err != nil && !errors.Is(err, consumelog.ErrLeaseLost) {
 		ln.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
 	}
+	ln.reportWaiting(d)
+}
+
+// reportWaiting tells the publisher of a direct delivery that has got a row of its own that it waits in the consume log.
+func (ln *lane) reportWaiting(d *delivery) {
 	if d.done != nil {
 		ln.unfinished([]*delivery{d})
 		d.done(Recorded)
@@ -92,24 +101,13 @@ func (ln *lane) putBackAll(ctx context.Context, ds []*delivery, delay time.Durat
 		leases[i] = *d.lease
 	}
 	err := ln.l.Write(limited, func() error { return ln.l.bus.log.PutBack(limited, ln.l.host.Instance, delay, leases...) })
-	if err != nil {
-		for _, d := range ds {
+	for _, d := range ds {
+		if err != nil {
 			ln.putBack(ctx, d, delay)
+		} else {
+			ln.reportWaiting(d)
 		}
 	}
-}
-
-// untried takes back the attempt that was counted when the delivery was claimed, with the lease if
-// that is still ours. It waits for a database that is away: outages that outlast leases would make
-// the delivery DEAD.
-func (ln *lane) untried(ctx context.Context, d *delivery, delay time.Duration) error {
-	return ln.insist(ctx, func(ctx context.Context) error {
-		err := ln.l.Write(ctx, func() error { return ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease) })
-		if errors.Is(err, consumelog.ErrLeaseLost) && d.started.IsZero() {
-			return ln.refund(ctx, d)
-		}
-		return err
-	})
 }
 
 // insist says something to the database until that is there to hear it, or the drain time is over.
@@ -128,18 +126,6 @@ func (ln *lane) insist(ctx context.Context, say func(context.Context) error) err
 
 // longPause makes for pauses of up to a second.
 const longPause = 50
-
-// refund tries for a while: who has taken the delivery over may be writing about it, or be running it.
-func (ln *lane) refund(ctx context.Context, d *delivery) (err error) {
-	for try := 1; try <= infraTries; try++ {
-		if err = ln.l.bus.log.Refund(ctx, ln.l.host.Instance, *d.lease); !errors.Is(err, consumelog.ErrBusy) {
-			return err
-		}
-		ln.pause(ctx, try)
-	}
-	ln.line(ctx, slog.LevelDebug, d, "an attempt that never began stays counted", telemetry.Err, err)
-	return nil
-}
 
 // deferDirect leaves direct deliveries to the retry queue of their consumer.
 func (ln *lane) deferDirect(ctx context.Context, delay time.Duration, ds ...*delivery) {

@@ -107,7 +107,7 @@ func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 	require.Equal(t, 1, ln.mostWorkers())
 	require.Equal(t, 1, ln.batchSize())
 	require.True(t, ln.behind, "what comes in waits in the consume log")
-	require.Less(t, ln.depth(), 100, "few have an attempt counted")
+	require.Less(t, ln.depth(), 100, "few are in hand")
 	ln.accepted(t.Context(), 1)
 	require.Equal(t, 4, ln.mostWorkers())
 }

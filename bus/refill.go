@@ -30,26 +30,35 @@ func (ln *lane) refillLocked() {
 	})
 }
 
-// One claim takes so many waiting deliveries: each counts as an attempt from then on.
+// One claim takes so many waiting deliveries.
 const (
 	mostWaiting = 200 // that have never run
 	mostRetried = 100 // that run again, and as many of those whose lease has run out
 )
 
+// leaseShare is how many deliveries of one kind to have leased that have not started: each kind has a third. It needs ln.mu.
+func (ln *lane) leaseShare() int { return (ln.depth() + 2) / 3 }
+
 // roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs ln.mu.
 func (ln *lane) roomInQueue() consumelog.Limits {
+	share := ln.leaseShare()
 	room := func(kind claim.Kind, most int) int {
-		return max(min(ln.depth()-ln.queued(kind), ln.c.cfg.Batch*2, most), 0)
+		return max(min(share-ln.queued(kind), ln.c.cfg.Batch*2, most), 0)
 	}
-	return consumelog.Limits{
+	limits := consumelog.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
 	}
+	if limits == (consumelog.Limits{}) { // nobody looks: there may be some of each
+		ln.more = claim.Of(claim.Deliveries) | claim.Of(claim.Retries) | claim.Of(claim.Orphans)
+	}
+	return limits
 }
 
 // isHungry tells whether the consume log may hold more of what the queue has few of. It needs ln.mu.
 func (ln *lane) isHungry() bool {
-	few := func(kind claim.Kind) bool { return ln.more.Has(kind) && ln.queued(kind) < ln.depth()/2 }
-	return (ln.behind && len(ln.queue) < ln.depth()/2) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
+	share := ln.leaseShare()
+	few := func(kind claim.Kind) bool { return ln.more.Has(kind) && 2*ln.queued(kind) <= share }
+	return (ln.behind && 2*len(ln.queue) <= ln.depth()) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
 }
 
 // claimDue claims once, and reports whether to go on.
@@ -98,8 +107,8 @@ func (ln *lane) noteMore(claimed []consumelog.Leased, room consumelog.Limits) bo
 	return again
 }
 
-// claim leases due deliveries. Each counts as an attempt from then on: if nobody knows whether that has
-// been stored, the database is asked what is leased.
+// claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
+// forgotten, they would wait for the end of their leases.
 func (ln *lane) claim(ctx context.Context, room consumelog.Limits) ([]consumelog.Leased, error) {
 	var claimed []consumelog.Leased
 	err := ln.l.Write(ctx, func() (err error) {

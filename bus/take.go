@@ -54,7 +54,7 @@ func (ln *lane) takeOf(kind claim.Kind, size int) []*delivery {
 		if behind && !d.direct() && d.env.OutboxID < first { // what stays could not run before it
 			behind = false
 		}
-		fits := len(batch) == 0 || (!ln.external(d) && !ln.external(batch[0]))
+		fits := len(batch) == 0 || (batch[0].expired == d.expired && !ln.runsAlone(d) && !ln.runsAlone(batch[0]))
 		if d.kind != kind || !fits || (!ln.c.cfg.Unordered && (busy || behind)) {
 			if first == 0 || d.env.OutboxID < first {
 				passed[key] = d.env.OutboxID

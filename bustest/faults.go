@@ -66,7 +66,7 @@ func (h *Harness) steal(eventID string) error {
 	if err != nil {
 		return err
 	}
-	_, err = h.db.ExecContext(ctx, "UPDATE bc_event_consume_log SET locked_by = 'thief', lock_version = lock_version + 1, attempts = attempts - 1 WHERE event_id = ? AND status = 'PROCESSING'", eventID)
+	_, err = h.db.ExecContext(ctx, "UPDATE bc_event_consume_log SET locked_by = 'thief', lock_version = lock_version + 1 WHERE event_id = ? AND status = 'PROCESSING'", eventID)
 	return err
 }
 

@@ -2,7 +2,6 @@ package consumelog
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -61,12 +60,12 @@ func (l *Log) trimHistory(ctx context.Context, tx bun.Tx, d Leased) error {
 	return nil
 }
 
-// recordUnanswered adds the attempts whose leases have expired to the history, before somebody else
-// takes them: who made them cannot do it any more.
+// recordUnanswered adds the counted runs whose leases have expired to the history, before somebody else
+// takes their deliveries: who made them cannot do it any more.
 func (l *Log) recordUnanswered(ctx context.Context, tx bun.Tx, ds []Leased) error {
 	var expired []dialect.Pair
 	for _, d := range ds {
-		if d.Before == Processing {
+		if d.counted {
 			expired = append(expired, dialect.Pair{ID: d.ID})
 		}
 	}
@@ -107,9 +106,9 @@ func (l *Log) Fail(ctx context.Context, d Delivery, v Verdict, a Attempt) (bool,
 
 // FailLeased ends a lease with a verdict, and records the attempt.
 func (l *Log) FailLeased(ctx context.Context, owner string, d Leased, v Verdict, a Attempt) error {
-	attempts, next, args := "attempts = attempts", "next_retry_at = NULL", []any{string(v.Status), nullText(text.Clean(v.Error, text.MaxError))}
-	if !v.Counts {
-		attempts = "attempts = attempts - 1"
+	attempts, next, args := "attempts = attempts - "+whetherCounted, "next_retry_at = NULL", []any{string(v.Status), nullText(text.Clean(v.Error, text.MaxError))}
+	if v.Counts {
+		attempts = "attempts = attempts + 1 - " + whetherCounted
 	}
 	if v.Status.Waiting() {
 		next = "next_retry_at = " + l.d.After
@@ -122,58 +121,10 @@ func (l *Log) FailLeased(ctx context.Context, owner string, d Leased, v Verdict,
 		if err := l.trimHistory(ctx, tx, d); err != nil {
 			return err
 		}
-		return l.end(ctx, tx, owner, d, "status = ?, error_message = ?, first_run_at = COALESCE(first_run_at, "+l.d.Now+"), "+attempts+", "+next, args...)
+		return l.end(ctx, tx, owner, d, "status = ?, error_message = ?, first_run_at = COALESCE(first_run_at, "+l.d.Now+"), "+attempts+", started = 0, "+next, args...)
 	})
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
 		return fmt.Errorf("consume log: record failure of event %s: %w", d.EventID, err)
 	}
 	return err
-}
-
-// ErrBusy means that somebody else is writing about the delivery at this moment.
-var ErrBusy = errors.New("somebody else is writing about the delivery")
-
-// Refund takes back the attempt of a lease that ran out before its delivery was tried, if whoever took
-// the delivery over has counted it: in the history it becomes a run that does not count. After the
-// delivery's end nothing changes. It never waits for a handler, but reports [ErrBusy].
-func (l *Log) Refund(ctx context.Context, owner string, d Leased) error {
-	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-		if waits, err := l.lockWaiting(ctx, tx, d.ID); err != nil || !waits {
-			return err
-		}
-		// One row at most: after other refunds a later lease may have been recorded under the same number.
-		var attempt int64
-		err := tx.QueryRowContext(ctx, "SELECT id FROM bc_delivery_attempt WHERE event_id = ? AND consumer_name = ? AND attempt = ? AND instance = ? AND outcome = 'PROCESSING' ORDER BY id LIMIT 1",
-			d.EventID, d.Consumer, d.Attempts, owner).Scan(&attempt)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE bc_delivery_attempt SET outcome = 'PENDING', error_message = 'the lease ran out before the attempt began' WHERE id = ?", attempt); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, "UPDATE "+table+" SET attempts = attempts - 1, updated_at = "+l.d.Now+" WHERE id = ?", d.ID)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("consume log: take back an attempt at event %s: %w", d.EventID, err)
-	}
-	return nil
-}
-
-// lockWaiting locks the row of a delivery, and reports false if the delivery has ended.
-func (l *Log) lockWaiting(ctx context.Context, tx bun.Tx, id int64) (bool, error) {
-	const waiting = " FROM " + table + " WHERE id = ? AND attempts > 0 AND status IN ('PENDING', 'FAILED', 'PROCESSING')"
-	var n int
-	err := tx.QueryRowContext(ctx, "SELECT 1"+waiting+l.d.SkipLocked, id).Scan(&n)
-	if !errors.Is(err, sql.ErrNoRows) {
-		return err == nil, err
-	}
-	err = tx.QueryRowContext(ctx, "SELECT COUNT(*)"+waiting, id).Scan(&n)
-	if err == nil && n > 0 {
-		err = ErrBusy
-	}
-	return false, err
 }

@@ -8,9 +8,11 @@
 // handler runs, so a concurrent twin waits for it and then finds it.
 //
 // Rows that wait (PENDING, FAILED) are the retry queue of their consumer. A row
-// is leased with [Log.Claim], which counts the attempt, and every later write
-// to it carries the owner and the lock version of that lease: a writer that
-// lost its lease changes nothing.
+// is leased with [Log.Claim], and every later write to it carries the owner and
+// the lock version of that lease: a writer that lost its lease changes nothing.
+// [Log.Start] notes that the handlers of leased deliveries are about to run. If
+// the process dies then, its successor knows which deliveries it may have
+// started, and runs each of them alone.
 //
 // All times are UTC by the database's clock.
 package consumelog

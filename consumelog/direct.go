@@ -220,8 +220,13 @@ func (l *Log) deferSome(ctx context.Context, idb bun.IDB, ds []Delivery, delay i
 	for i := range untried {
 		untried[i].Attempts = 0
 	}
-	_, err := idb.ExecContext(ctx, insert+l.valuesOf(untried, strings.Replace(pending, "?", strconv.FormatInt(delay, 10), 1))+ignore)
+	_, err := idb.ExecContext(ctx, insert+l.valuesOf(untried, ", 'PENDING', "+l.after(time.Duration(delay)*time.Microsecond))+ignore)
 	return err
+}
+
+// after is the instant that lies d after now, as text without an argument.
+func (l *Log) after(d time.Duration) string {
+	return strings.Replace(l.d.After, "?", strconv.FormatInt(dialect.Micro(d), 10), 1)
 }
 
 func outboxIDs(ds []Delivery) []int64 {
@@ -245,25 +250,4 @@ func (v Verdict) retry() *time.Duration {
 		return &v.Delay
 	}
 	return nil
-}
-
-// Begin inserts the PROCESSING row of a delivery that runs without a transaction
-// of ours. It reports false if the delivery has a row already.
-func (l *Log) Begin(ctx context.Context, d Delivery, owner string, lease time.Duration) (Leased, bool, error) {
-	query := fmt.Sprintf("INSERT INTO "+table+" (tenant_id, consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at, locked_by, lock_version, consumed_at, created_at, updated_at) "+
-		"VALUES (?, ?, ?, ?, 'PROCESSING', ?, ?, ?, ?, %s, ?, 1, %s, %s, %s)", l.d.After, l.d.Now, l.d.Now, l.d.Now)
-	_, err := l.db.ExecContext(ctx, query, nullInt(d.TenantID), d.Consumer, d.EventID, d.EventType, nullInt(d.OutboxID),
-		d.AggregateType, d.AggregateID, d.Attempts, dialect.Micro(lease), owner)
-	if dialect.Classify(err) == dialect.Duplicate {
-		return Leased{}, false, nil
-	}
-	if err != nil {
-		return Leased{}, false, fmt.Errorf("consume log: begin delivery of event %s: %w", d.EventID, err)
-	}
-	leased := Leased{Delivery: d, Version: 1, Before: Pending}
-	err = l.db.QueryRowContext(ctx, "SELECT id FROM "+table+" WHERE consumer_name = ? AND event_id = ?", d.Consumer, d.EventID).Scan(&leased.ID)
-	if err != nil {
-		return Leased{}, false, fmt.Errorf("consume log: begin delivery of event %s: %w", d.EventID, err)
-	}
-	return leased, true, nil
 }

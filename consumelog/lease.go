@@ -19,7 +19,7 @@ import (
 // wants to write about it no longer counts.
 var ErrLeaseLost = errors.New("the lease of the delivery has passed to somebody else")
 
-// Leased is a waiting delivery that an instance has claimed. Its Attempts count this claim.
+// Leased is a waiting delivery that an instance has claimed. Its Attempts are the number of the run to come.
 type Leased struct {
 	Delivery
 	ID      int64  // id of the consume log row
@@ -28,7 +28,23 @@ type Leased struct {
 	Age     time.Duration
 	// SinceFirstRun is how long ago the delivery ran for the first time, 0 if it never did.
 	SinceFirstRun time.Duration
+	// Suspect says that a process that has died may have started the delivery: it runs alone.
+	Suspect bool
+
+	counted bool // that run is counted
 }
+
+// What the column started of a leased delivery says; once the delivery has an outcome, or waits without suspicion, it
+// is notStarted.
+const (
+	notStarted = iota
+	started    // the handler may have started; the run is counted by its outcome
+	counted    // the same, and the run is counted already
+)
+
+// whetherCounted is 1 for a run that is counted already, and else 0. MySQL assigns from left to right: attempts has to
+// be set before started.
+const whetherCounted = "CASE WHEN started = 2 THEN 1 ELSE 0 END"
 
 func (d Leased) pair() dialect.Pair { return dialect.Pair{ID: d.ID, Version: d.Version} }
 
@@ -43,9 +59,8 @@ type ClaimQuery struct {
 // Limits is how many deliveries to lease, by the state they wait in: a backlog of one must not starve another.
 type Limits struct{ Failed, Pending, Processing int }
 
-// Claim leases due deliveries of one consumer, of the types it handles here, and
-// counts their attempt. Those that
-// an earlier event of their aggregate still blocks are put off instead, uncounted.
+// Claim leases due deliveries of one consumer, of the types it handles here. It counts no attempt: a delivery that is
+// leased has not started. Those that an earlier event of their aggregate still blocks are put off instead.
 // An error with deliveries means that it is unknown whether they are leased: [Log.Lost] tells.
 func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
 	var claimed []Leased
@@ -101,7 +116,7 @@ func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error
 }
 
 func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args ...any) ([]Leased, error) {
-	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, tenant_id, attempts, lock_version, status, "+
+	rows, err := l.stmts.On(idb).QueryContext(ctx, "SELECT id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, tenant_id, attempts, lock_version, status, started, "+
 		l.d.Micros(l.d.Now)+" - "+l.d.Micros("created_at")+", "+l.d.Micros(l.d.Now)+" - "+l.d.Micros("first_run_at")+" FROM "+l.d.DueDeliveries(table)+" WHERE "+where, args...)
 	if err != nil {
 		return nil, err
@@ -110,13 +125,14 @@ func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args 
 	var out []Leased
 	for rows.Next() {
 		var d Leased
-		var outboxID, tenantID, attempts, version, age, sinceFirst sql.NullInt64
+		var outboxID, tenantID, attempts, version, begun, age, sinceFirst sql.NullInt64
 		var aggType, aggID, status sql.NullString
-		if err := rows.Scan(&d.ID, &d.Consumer, &d.EventID, &d.EventType, &outboxID, &aggType, &aggID, &tenantID, &attempts, &version, &status, &age, &sinceFirst); err != nil {
+		if err := rows.Scan(&d.ID, &d.Consumer, &d.EventID, &d.EventType, &outboxID, &aggType, &aggID, &tenantID, &attempts, &version, &status, &begun, &age, &sinceFirst); err != nil {
 			return nil, err
 		}
 		d.OutboxID, d.TenantID, d.Attempts, d.Version = outboxID.Int64, tenantID.Int64, int(attempts.Int64), version.Int64
 		d.AggregateType, d.AggregateID, d.Before = aggType.String, aggID.String, Status(status.String)
+		d.Suspect, d.counted = begun.Int64 != notStarted, begun.Int64 == counted && d.Before == Processing
 		d.Age, d.SinceFirstRun = time.Duration(age.Int64)*time.Microsecond, time.Duration(sinceFirst.Int64)*time.Microsecond
 		out = append(out, d)
 	}
@@ -126,7 +142,7 @@ func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args 
 func (l *Log) take(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased) error {
 	sort.Slice(ds, func(i, j int) bool { return ds[i].ID < ds[j].ID })
 	_, err := tx.ExecContext(ctx, l.d.UpdateIDs(table, pairsOf(ds),
-		"status = 'PROCESSING', attempts = attempts + 1, locked_by = ?, lock_version = lock_version + 1, next_retry_at = "+l.d.After+", updated_at = "+l.d.Now,
+		"status = 'PROCESSING', started = CASE WHEN started = 0 THEN 0 ELSE 1 END, locked_by = ?, lock_version = lock_version + 1, next_retry_at = "+l.d.After+", updated_at = "+l.d.Now,
 		"1 = 1"), q.Gate.Owner, dialect.Micro(q.Lease))
 	if err != nil {
 		return err
@@ -157,7 +173,7 @@ func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased
 			open = append(open, d)
 			continue
 		}
-		how := wait{d.waits(), untilNextLook(d.Age)}
+		how := wait{d.waits(), untilNextLook(d.Age), d.Suspect}
 		blocked[how] = append(blocked[how], d.pair())
 	}
 	for how, pairs := range blocked {
@@ -171,8 +187,9 @@ func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased
 
 // wait is how deliveries wait again.
 type wait struct {
-	as    Status
-	delay time.Duration
+	as      Status
+	delay   time.Duration
+	suspect bool // still
 }
 
 // untilNextLook is when to look again at a delivery that somebody will wake: half its age, in powers of
@@ -187,7 +204,7 @@ func untilNextLook(age time.Duration) time.Duration {
 
 // waits is what the delivery becomes if it is not tried.
 func (d Leased) waits() Status {
-	if d.Before == Pending {
+	if d.Before == Pending || (d.Before == Processing && d.Attempts == 1) {
 		return Pending
 	}
 	return Failed
@@ -195,13 +212,13 @@ func (d Leased) waits() Status {
 
 const ended = ", locked_by = NULL, lock_version = lock_version + 1, updated_at = "
 
-// PutBack ends leases without a result and without counting the attempts: the deliveries
-// wait as before and are due after delay. It reports [ErrLeaseLost] if some have no lease to end; the
+// PutBack ends leases without a result and without counting their runs, whether those have started or not: the
+// deliveries wait as before and are due after delay. It reports [ErrLeaseLost] if some have no lease to end; the
 // others may have been put back.
 func (l *Log) PutBack(ctx context.Context, owner string, delay time.Duration, ds ...Leased) error {
 	waits := make(map[wait][]dialect.Pair)
 	for _, d := range ds {
-		how := wait{d.waits(), delay}
+		how := wait{d.waits(), delay, d.Suspect}
 		waits[how] = append(waits[how], d.pair())
 	}
 	for how, pairs := range waits {
@@ -213,11 +230,19 @@ func (l *Log) PutBack(ctx context.Context, owner string, delay time.Duration, ds
 }
 
 func (l *Log) putOff(ctx context.Context, idb bun.IDB, owner string, how wait, pairs []dialect.Pair) error {
-	res, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, pairs, "status = ?, attempts = attempts - 1, next_retry_at = "+l.d.After+ended+l.d.Now, heldBy), string(how.as), dialect.Micro(how.delay), owner)
+	res, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, pairs, "status = ?, attempts = attempts - "+whetherCounted+", started = ?, next_retry_at = "+l.d.After+ended+l.d.Now, heldBy),
+		string(how.as), startedIf(how.suspect), dialect.Micro(how.delay), owner)
 	if err != nil {
 		return fmt.Errorf("consume log: put deliveries back: %w", err)
 	}
 	return heldAll(res, len(pairs))
+}
+
+func startedIf(suspect bool) int {
+	if suspect {
+		return started
+	}
+	return notStarted
 }
 
 // heldAll reports [ErrLeaseLost] unless a statement has changed as many deliveries as were leased.
@@ -246,7 +271,7 @@ const heldBy = "e.status = 'PROCESSING' AND e.locked_by = ?"
 // Finish marks leased deliveries SUCCESS in the transaction of their handlers, before
 // those run. It locks the rows, and reports [ErrLeaseLost] unless all are still held.
 func (l *Log) Finish(ctx context.Context, idb bun.IDB, owner string, ds []Leased) error {
-	const set = "status = 'SUCCESS', next_retry_at = NULL, locked_by = NULL, error_message = NULL, lock_version = lock_version + 1, consumed_at = "
+	const set = "status = 'SUCCESS', attempts = attempts + 1 - " + whetherCounted + ", started = 0, next_retry_at = NULL, locked_by = NULL, error_message = NULL, lock_version = lock_version + 1, consumed_at = "
 	pairs := pairsOf(ds)
 	exec, query, args := idb.ExecContext, l.d.UpdateIDs(table, pairs, set+l.d.Now+", updated_at = "+l.d.Now, heldBy), []any{owner}
 	if ids, version := sameVersion(pairs); ids != nil {

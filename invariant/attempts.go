@@ -8,14 +8,14 @@ func (c *checker) attempts() []question {
 	retries := "SELECT l.id, MAX(u.created_at) AS perhaps_at, MAX(CASE WHEN u.details = l.consumer_name THEN u.created_at END) AS certain_at FROM bc_event_consume_log l " +
 		"JOIN bc_audit_log u ON u.action IN ('retry', 'replay') AND u.target = l.event_id AND (u.details = l.consumer_name OR COALESCE(u.details, '') = '' OR u.details LIKE '%,%' OR u.details LIKE '%:%') GROUP BY l.id"
 	// least and most: how many counted attempts that did not succeed are in the history.
-	counted := "SELECT l.id, l.event_id, l.consumer_name, l.status, l.attempts, " +
+	counted := "SELECT l.id, l.event_id, l.consumer_name, l.status, l.attempts, l.started, " +
 		"COUNT(CASE WHEN a.outcome <> 'PENDING' AND (r.perhaps_at IS NULL OR a.created_at > r.perhaps_at) THEN 1 END) AS least, " +
 		"COUNT(CASE WHEN a.outcome <> 'PENDING' AND (r.certain_at IS NULL OR a.created_at >= r.certain_at) THEN 1 END) AS most, COUNT(a.id) AS kept " +
 		"FROM bc_event_consume_log l LEFT JOIN bc_delivery_attempt a ON a.event_id = l.event_id AND a.consumer_name = l.consumer_name " +
-		"LEFT JOIN (" + retries + ") AS r ON r.id = l.id GROUP BY l.id, l.event_id, l.consumer_name, l.status, l.attempts"
-	// a run that is under way, or that has succeeded, is counted and not in the history; one that the
-	// handler skipped may be.
-	running := "CASE WHEN status IN ('SUCCESS', 'PROCESSING') THEN 1 ELSE 0 END"
+		"LEFT JOIN (" + retries + ") AS r ON r.id = l.id GROUP BY l.id, l.event_id, l.consumer_name, l.status, l.attempts, l.started"
+	// a run that has succeeded, or that was counted before it started, is counted and not in the history; one that is
+	// under way, or that the handler skipped, may be.
+	running := "CASE WHEN status = 'SUCCESS' OR (status = 'PROCESSING' AND started = 2) THEN 1 ELSE 0 END"
 	perhaps := "CASE WHEN status IN ('SUCCESS', 'PROCESSING', 'SKIPPED') THEN 1 ELSE 0 END"
 	return []question{
 		{

@@ -164,8 +164,8 @@ func TestAttemptsAddUp(t *testing.T) {
 		attempts("FAILED", 0) // put off
 		attempts("FAILED", 1)
 		attempts("FAILED", 2)
-		// A process dies with the delivery in its hands.
-		exec(t, db, "UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + 1, locked_by = 'dead', lock_version = lock_version + 1")
+		// A process dies of a delivery that it ran alone.
+		exec(t, db, "UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + 1, started = 2, locked_by = 'dead', lock_version = lock_version + 1")
 		attempts("DEAD", 4)
 		require.NoError(t, ob.Retry(t.Context(), outbox.Operation{Actor: "me", Reason: "it is well now"}, id))
 		attempts("FAILED", 1)

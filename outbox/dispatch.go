@@ -14,9 +14,6 @@ import (
 const (
 	// parkFor is how long an event that nobody consumes is left alone.
 	parkFor = 30 * time.Second
-	// maxExpired is after how many expired leases an event is no longer handed to all
-	// its consumers at once: one of them may be killing the process.
-	maxExpired = 3
 )
 
 // dispatch hands claimed events, in id order, to the lanes of their consumers. What a lane does
@@ -73,23 +70,20 @@ func (s *session) route(f *flight, all roster) {
 
 // offer hands the events that a consumer handles to its lane, all at once.
 func (s *session) offer(c *bus.Consumer, flights []*flight, kind due.Kind) {
-	var wanted, alone []*flight
+	var wanted []*flight
 	var events []bus.Claimed
 	for _, f := range flights {
-		switch {
-		case !c.Handles(f.row.Type):
-		case f.row.RetryCount >= maxExpired:
-			alone = append(alone, f)
-		default:
-			wanted = append(wanted, f)
-			events = append(events, bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, MustAsk: f.mustAsk})
+		if !c.Handles(f.row.Type) {
+			continue
 		}
+		wanted = append(wanted, f)
+		events = append(events, bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, MustAsk: f.mustAsk, Expired: f.row.RetryCount > 0})
 	}
 	taken := 0
 	if len(events) > 0 {
 		taken = s.lanes.Offer(c, events)
 	}
-	for _, f := range append(alone, wanted[taken:]...) {
+	for _, f := range wanted[taken:] {
 		f.wait(c.Key())
 		f.open.Add(-1) // never the last one: the dispatch itself is still open
 	}

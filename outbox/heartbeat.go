@@ -27,15 +27,15 @@ func (s *session) heartbeat(ctx context.Context) {
 	defer tick.Stop()
 	for ending, draining := ctx.Done(), 0; ; {
 		o := s.p.ob
-		s.beat("INSERT INTO bc_instance (name, host, version, in_flight, clock_offset_us, draining, circuits, seen_at) VALUES (?, ?, ?, ?, ? - "+o.d.Micros(o.d.Now)+", ?, ?, "+o.d.Now+")"+
-			o.d.Upsert("name", "host", "version", "in_flight", "clock_offset_us", "draining", "circuits", "seen_at"),
-			s.p.owner, host, version, len(s.inFlight()), time.Now().UnixMicro(), draining, orNullText(strings.Join(s.lanes.Broken(), ",")))
+		s.beat("INSERT INTO bc_instance (name, run_id, host, version, in_flight, clock_offset_us, draining, circuits, seen_at) VALUES (?, ?, ?, ?, ?, ? - "+o.d.Micros(o.d.Now)+", ?, ?, "+o.d.Now+")"+
+			o.d.Upsert("name", "run_id", "host", "version", "in_flight", "clock_offset_us", "draining", "circuits", "seen_at"),
+			s.p.name, s.p.owner, host, version, len(s.inFlight()), time.Now().UnixMicro(), draining, orNullText(strings.Join(s.lanes.Broken(), ",")))
 		select {
 		case <-tick.C:
 		case <-ending:
 			ending, draining = nil, 1
 		case <-s.stop:
-			s.beat("DELETE FROM bc_instance WHERE name = ?", s.p.owner)
+			s.beat("DELETE FROM bc_instance WHERE name = ? AND run_id = ?", s.p.name, s.p.owner)
 			return
 		}
 	}

@@ -153,7 +153,7 @@ func (o *Outbox) changeRows(ctx context.Context, tx bun.Tx, eventID string, name
 	if err != nil || len(changed) == 0 {
 		return nil, err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE bc_event_consume_log SET "+c.set+", locked_by = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now+
+	_, err = tx.ExecContext(ctx, "UPDATE bc_event_consume_log SET "+c.set+", started = 0, locked_by = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now+
 		" WHERE event_id = ? AND consumer_name IN (?)", append(slices.Clone(c.setArgs), eventID, bun.List(changed))...)
 	return changed, err
 }

@@ -212,8 +212,8 @@ func TestEventWhoseLeaseKeepsExpiringGoesToEachConsumerAlone(t *testing.T) {
 		f.save(orderPaid{OrderID: "1"})
 		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'dead', lock_version = 3, retry_count = 2")
 		f.hurry()
-		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, locked_by) " +
-			"SELECT 'A', event_id, event_type, 'PROCESSING', id, aggregate_type, aggregate_id, 2, 'dead' FROM bc_outbox_event")
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, started, locked_by) " +
+			"SELECT 'A', event_id, event_type, 'PROCESSING', id, aggregate_type, aggregate_id, 2, 2, 'dead' FROM bc_outbox_event")
 		f.hurry()
 		f.once()
 		f.once()

@@ -54,7 +54,8 @@ type Config struct {
 	// replay. An event without any consumer stays, as SENT. Set it alike on all instances.
 	// Default: false.
 	DeleteSent bool
-	// Instance names this process in leases and logs, at most 64 characters.
+	// Instance names this process in leases and logs, at most 64 characters. Give no two processes that run one name: the
+	// one that starts takes over from a run before it under its name, at once.
 	// Default: host name, process id and a random part.
 	Instance string
 	// Logger receives one line per outcome, never a payload. Default: slog.Default().

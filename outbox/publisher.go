@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/instance"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 )
 
@@ -83,7 +84,8 @@ type Publisher struct {
 	bus   *bus.Bus
 	cfg   PublisherConfig
 	cron  schedule.Spec
-	owner string // unique in the deployment
+	name  string // unique among those that run, with a number for every further publisher of this process
+	owner string // of leases: the name, and which run of it this is
 
 	sessions atomic.Int32 // open ones: Run and RunOnce may be at work at a time
 	handover *handover
@@ -104,12 +106,13 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 		return nil, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err)
 	}
 	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron, handover: newHandover()}
-	p.owner = ob.nextOwner()
+	p.name = ob.nextName()
+	p.owner = instance.Run(p.name)
 	return p, nil
 }
 
-// nextOwner is the instance name, with a number for every further publisher of this process.
-func (o *Outbox) nextOwner() string {
+// nextName is the instance name, with a number for every further publisher of this process.
+func (o *Outbox) nextName() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.publishers++
@@ -132,6 +135,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		return s.close() // ctx ended before the database came back
 	}
 	p.ob.logger.InfoContext(ctx, "publisher runs", "instance", p.owner, "consumers", describe(s.consumers))
+	s.succeedPredecessor(ctx)
 	s.background.Go(func() { s.keepAlive(ctx) })
 	s.background.Go(func() { s.heartbeat(ctx) })
 	defer s.gauge(context.WithoutCancel(ctx))()

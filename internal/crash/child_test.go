@@ -34,11 +34,14 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envDSN) == "" {
+	life := child
+	if os.Getenv(envLoop) != "" {
+		life = loop
+	} else if os.Getenv(envDSN) == "" {
 		testdb.Main(m)
 		return
 	}
-	if err := child(context.Background()); err != nil {
+	if err := life(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -30,7 +30,7 @@ func (m *machine) commands() map[string]func(*rapid.T) {
 			m.answers[m.consumer(rt)] = rapid.SampledFrom([]string{"", "fail", "permanent", "panic", "later"}).Draw(rt, "answer")
 		},
 		"time passes":   func(*rapid.T) { m.timePasses() },
-		"die":           func(rt *rapid.T) { m.die(rapid.Bool().Draw(rt, "with a delivery")) },
+		"die":           func(rt *rapid.T) { m.die(rt) },
 		"leases expire": func(*rapid.T) { m.leasesExpire() },
 		"retry":         func(rt *rapid.T) { m.operate(rt, "retry") },
 		"retry all":     func(rt *rapid.T) { m.operate(rt, "retry all") },
@@ -175,10 +175,11 @@ func (m *machine) timePasses() {
 }
 
 // die leaves what a process leaves that dies in the middle: events, or a delivery, in its hands.
-func (m *machine) die(withDelivery bool) {
+func (m *machine) die(rt *rapid.T) {
 	lease := "locked_by = 'dead', lock_version = lock_version + 1, next_retry_at = " + m.ago(-time.Hour)
-	if withDelivery {
-		m.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + 1, " + lease + " WHERE status = 'FAILED'")
+	if rapid.Bool().Draw(rt, "with a delivery") {
+		started := rapid.IntRange(0, 2).Draw(rt, "leased, started, or counted too")
+		m.exec(fmt.Sprintf("UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + %d, started = %d, %s WHERE status = 'FAILED'", started/2, started, lease))
 		return
 	}
 	m.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', " + lease + " WHERE status = 'NEW'")

@@ -21,7 +21,7 @@ const (
 )
 
 func sabotages() []sabotage {
-	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofUnknownCommits(), ofTheJobs(), ofKeys(), ofOperations())
+	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofUnknownCommits(), ofRecovery(), ofTheJobs(), ofKeys(), ofOperations())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
@@ -196,16 +196,6 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LongHandler", nil,
 		},
 		{
-			"an attempt that kills its process does not count", "consumelog/lease.go",
-			"status = 'PROCESSING', attempts = attempts + 1,", "status = 'PROCESSING',",
-			engine, "AttemptsEnd", nil,
-		},
-		{
-			"an event whose lease keeps expiring is never given to each consumer alone", "outbox/claim.go",
-			`count = "retry_count = retry_count + 1, "`, `count = ""`,
-			engine, "LostLease", nil,
-		},
-		{
 			"the sweep does nothing", "outbox/rollup.go",
 			"for chunk := range slices.Chunk(ids, rollUpBatch) {", "for chunk := range slices.Chunk(ids[:0], rollUpBatch) {",
 			engine, "SweepFinishes", nil,
@@ -275,36 +265,6 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\treturn aside, asInfra(fence, err)\n\t}\n\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n",
 			"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n\tif err == nil {\n\t\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\t\treturn aside, asInfra(fence, err)\n\t\t}\n\t}\n",
 			engine, "TwinsNeverRunAtOnce", nil,
-		},
-		{
-			"a lease lost before its handler was called uses up an attempt", "bus/outcome.go",
-			"if errors.Is(err, consumelog.ErrLeaseLost) && d.started.IsZero() {", "if errors.Is(err, consumelog.ErrLeaseLost) && false {",
-			engine, "IsNoAttempt", nil,
-		},
-		{
-			"an attempt is taken back more than once", "consumelog/attempt.go",
-			"AND outcome = 'PROCESSING' ORDER BY id LIMIT 1", "ORDER BY id LIMIT 1",
-			engine, "EachLostLease", nil,
-		},
-		{
-			"what is never counted never ends", "bus/consumer.go",
-			"limit > 0 && d.sinceFirstRun() >= limit {", "limit > 0 && d.sinceFirstRun() < 0 {",
-			engine, "MaxAge", nil,
-		},
-		{
-			"an operator's retry does not begin a new age", "outbox/intervene.go",
-			"attempts = 0, first_run_at = NULL,", "attempts = 0,",
-			engine, "MaxAgeDepends", nil,
-		},
-		{
-			"the history of a delivery has no end", "consumelog/attempt.go",
-			"if d.Version <= 2*keptAttempts {", "if d.Version >= 0 {",
-			engine, "HistoryKeeps", nil,
-		},
-		{
-			"an attempt that ended without an answer is not in the history", "consumelog/attempt.go",
-			"if len(expired) == 0 {", "if len(expired) >= 0 {",
-			engine, "EachLostLease", nil,
 		},
 	}
 }

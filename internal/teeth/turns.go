@@ -20,7 +20,7 @@ func ofTurns() []sabotage {
 		},
 		{
 			"a full queue takes nothing from the consume log", "bus/refill.go",
-			"ln.depth()-ln.queued(kind), ln.c", "ln.depth()-len(ln.queue), ln.c",
+			"share-ln.queued(kind), ln.c", "share-len(ln.queue), ln.c",
 			engine + " ./bus", "BacklogStarves|DueDeliveriesHaveRoom", nil,
 		},
 		{

@@ -1,0 +1,77 @@
+package main
+
+// ofRecovery are those of what a failing delivery, or a process that has died, leaves behind.
+func ofRecovery() []sabotage { //nolint:funlen // a list
+	return []sabotage{
+		{
+			"an attempt counts when the delivery is leased", "consumelog/lease.go",
+			"status = 'PROCESSING', started = CASE", "status = 'PROCESSING', attempts = attempts + 1, started = CASE",
+			engine, "LeasesOfDead", nil,
+		},
+		{
+			"a run that kills its process does not count", "consumelog/start.go",
+			"attempts = attempts + 1, started = 2,", "started = 2,",
+			engine, "MayHaveStarted", nil,
+		},
+		{
+			"what a dead process had started is forgotten", "consumelog/lease.go",
+			"d.Suspect, d.counted = begun.Int64 != notStarted,", "d.Suspect, d.counted = begun.Int64 < notStarted,",
+			engine, "MayHaveStarted", nil,
+		},
+		{
+			"whatever a dead process had leased runs alone", "consumelog/lease.go",
+			"d.Suspect, d.counted = begun.Int64 != notStarted,", "d.Suspect, d.counted = d.Before == Processing,",
+			engine, "LeasesOfDead", nil,
+		},
+		{
+			"nobody notes what starts", "consumelog/start.go",
+			`" SET started = 1 WHERE "`, `" SET started = 0 WHERE "`,
+			"./internal/crash", "OnlyWhatKills", []edit{{"consumelog/start.go", `pairs, "started = 1", heldBy)`, `pairs, "started = 0", heldBy)`}},
+		},
+		{
+			"suspects run side by side until their last attempt", "bus/start.go",
+			"if again {", "if again && false {",
+			"./internal/crash", "OnlyWhatKills", nil,
+		},
+		{
+			"events of a dead process run unannounced", "outbox/dispatch.go",
+			"Expired: f.row.RetryCount > 0", "Expired: f.row.RetryCount < 0",
+			engine, "IsAnnouncedBefore", nil,
+		},
+		{
+			"a run without an answer is not in the history", "consumelog/attempt.go",
+			"if len(expired) == 0 {", "if len(expired) >= 0 {",
+			engine, "WithoutAnAnswer", nil,
+		},
+		{
+			"a lane leases what is due", "bus/batch.go",
+			"return min(most, ln.c.cfg.Queue)", "return max(most, ln.c.cfg.Queue)",
+			engine, "NoMoreThanItStarts", nil,
+		},
+		{
+			"a restart under the same name waits for the leases of the run before", "outbox/predecessor.go",
+			"if err := s.expirePredecessor(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			engine, "TakesOverFrom", nil,
+		},
+		{
+			"a lease names the process, not its run", "internal/instance/instance.go",
+			`suffix := "#" + hex.EncodeToString(random[:])`, `suffix := "#dead"`,
+			engine, "TakesOverFrom", nil,
+		},
+		{
+			"what is never counted never ends", "bus/consumer.go",
+			"limit > 0 && d.sinceFirstRun() >= limit {", "limit > 0 && d.sinceFirstRun() < 0 {",
+			engine, "MaxAge", nil,
+		},
+		{
+			"an operator's retry does not begin a new age", "outbox/intervene.go",
+			"attempts = 0, first_run_at = NULL,", "attempts = 0,",
+			engine, "MaxAgeDepends", nil,
+		},
+		{
+			"the history of a delivery has no end", "consumelog/attempt.go",
+			"if d.Version <= 2*keptAttempts {", "if d.Version >= 0 {",
+			engine, "HistoryKeeps", nil,
+		},
+	}
+}
