@@ -41,7 +41,7 @@ func TestIdleInstanceAsksSeldom(t *testing.T) {
 		ob, err := outbox.New(db, outbox.Config{Logger: l.logger})
 		require.NoError(t, err)
 		b := bus.New(db, bus.Config{Logger: l.logger})
-		l.register(b)
+		l.register(b, false)
 		for i := range 20 {
 			bus.On(b.Consumer(fmt.Sprint("More", i), bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[happened]) error { return nil })
 		}

@@ -47,6 +47,11 @@ type keyed struct {
 
 func (k keyed) IdempotencyKey() string { return fmt.Sprint("key-", k.Key) }
 
+// more is an event of a type that only the newer release takes.
+type more struct{ happened }
+
+func (more) EventType() string { return "it.more" }
+
 // life is one run of a plan.
 type life struct {
 	t       *testing.T
@@ -113,7 +118,7 @@ func (l *life) start(place int, name string) {
 	in.ob, err = outbox.New(in.db, outbox.Config{Instance: name, Logger: l.logger, DeleteSent: l.plan.deletes})
 	l.must(err)
 	b := bus.New(in.db, bus.Config{Logger: l.logger})
-	l.register(b)
+	l.register(b, place > 0)
 	pub, err := outbox.NewPublisher(in.ob, b, outbox.PublisherConfig{Lease: l.plan.lease, DrainTimeout: 5 * time.Second, Poll: 2 * time.Second})
 	l.must(err)
 	runners := append(l.jobs(in), pub)
@@ -153,43 +158,72 @@ func (l *life) at(place int) *instance {
 	return l.instances[place]
 }
 
-// register registers the consumers: every effect goes through the transaction.
-func (l *life) register(b *bus.Bus) {
-	for name, cfg := range map[string]bus.ConsumerConfig{"Ordered": {}, "Unordered": {Unordered: true, Concurrency: 2}} {
-		bus.On(b.Consumer(name, cfg), func(ctx context.Context, tx bun.Tx, m bus.Message[happened]) error { return l.handle(ctx, tx, m) })
+// register registers the consumers: every effect goes through the transaction. In a life with two
+// releases the newer one has another name for the first consumer, and all take another type.
+func (l *life) register(b *bus.Bus, isNewer bool) {
+	takesMore := l.plan.releases && isNewer
+	first := "Ordered"
+	if takesMore {
+		first = renamed
+	}
+	for _, c := range []*bus.Consumer{b.Consumer(first, bus.ConsumerConfig{Key: "Ordered"}), b.Consumer("Unordered", bus.ConsumerConfig{Unordered: true, Concurrency: 2})} {
+		bus.On(c, l.handle)
+		if takesMore {
+			bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[more]) error { return l.handle(ctx, tx, plain(m)) })
+		}
 	}
 	passing := b.Consumer("Passing", bus.ConsumerConfig{OnDead: bus.Continue, Batch: 2, Queue: 3})
-	bus.OnBatch(passing, func(ctx context.Context, tx bun.Tx, ms []bus.Message[happened]) error {
-		for _, m := range ms {
-			if err := l.handle(ctx, tx, m); err != nil {
-				return err
+	bus.OnBatch(passing, l.handleAll)
+	outside := b.Consumer("Outside", bus.ConsumerConfig{})
+	bus.OnExternal(outside, l.tellOutside)
+	if takesMore {
+		bus.OnBatch(passing, func(ctx context.Context, tx bun.Tx, ms []bus.Message[more]) error {
+			same := make([]bus.Message[happened], len(ms))
+			for i, m := range ms {
+				same[i] = plain(m)
 			}
-		}
-		return nil
-	})
-	l.outsider(b)
+			return l.handleAll(ctx, tx, same)
+		})
+		bus.OnExternal(outside, func(ctx context.Context, m bus.Message[more]) error { return l.tellOutside(ctx, plain(m)) })
+	}
 }
 
-// outsider is the consumer without a transaction.
-func (l *life) outsider(b *bus.Bus) {
-	bus.OnExternal(b.Consumer("Outside", bus.ConsumerConfig{}), func(ctx context.Context, m bus.Message[happened]) error {
-		fails := l.fails(m.Consumer, m.Payload.N)
-		switch fails {
-		case "", "swallow":
-		case "slow":
-			wait(ctx, 2*l.plan.lease)
-		case "permanent":
-			return bus.Permanent(errors.New("planned"))
-		default:
-			return errors.New("planned")
+// renamed is what the newer release calls the consumer whose key is Ordered.
+const renamed = "Sorted"
+
+// plain is the same message, of the type that both releases take.
+func plain(m bus.Message[more]) bus.Message[happened] {
+	return bus.Message[happened]{Envelope: m.Envelope, Payload: m.Payload.happened, Consumer: m.Consumer, Attempt: m.Attempt}
+}
+
+// handleAll is the handler of the consumer that takes several events at once.
+func (l *life) handleAll(ctx context.Context, tx bun.Tx, ms []bus.Message[happened]) error {
+	for _, m := range ms {
+		if err := l.handle(ctx, tx, m); err != nil {
+			return err
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.outside[m.ID]++; l.outside[m.ID] == 1 {
-			l.sent = append(l.sent, m)
-		}
-		return ctx.Err()
-	})
+	}
+	return nil
+}
+
+// tellOutside is the handler of the consumer without a transaction.
+func (l *life) tellOutside(ctx context.Context, m bus.Message[happened]) error {
+	fails := l.fails(m.Consumer, m.Payload.N)
+	switch fails {
+	case "", "swallow":
+	case "slow":
+		wait(ctx, 2*l.plan.lease)
+	case "permanent":
+		return bus.Permanent(errors.New("planned"))
+	default:
+		return errors.New("planned")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.outside[m.ID]++; l.outside[m.ID] == 1 {
+		l.sent = append(l.sent, m)
+	}
+	return ctx.Err()
 }
 
 // fails takes the next failure of a delivery from the plan.
@@ -208,6 +242,9 @@ func (l *life) fails(consumer string, n int) string {
 
 // handle is the handler of all consumers.
 func (l *life) handle(ctx context.Context, tx bun.Tx, m bus.Message[happened]) error {
+	if m.Consumer == renamed {
+		m.Consumer = "Ordered"
+	}
 	fails := l.fails(m.Consumer, m.Payload.N)
 	if fails != "" {
 		l.note("%s fails at event %d (%s): %s", m.Consumer, m.Payload.N, m.ID, fails)

@@ -21,6 +21,7 @@ type plan struct {
 	skips     bool // whether the operator skips some of what is DEAD; otherwise all is retried
 	reaper    bool // whether there is one
 	retention bool // whether it lasts until retention has removed everything
+	releases  bool // whether the first instance is one of an older release
 }
 
 // save is one transaction of a producer.
@@ -98,6 +99,7 @@ func draw(seed uint64) plan {
 			p.troubles = append(p.troubles, tr)
 		}
 	}
+	p.releases = one(3)
 	return p
 }
 
