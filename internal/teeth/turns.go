@@ -6,22 +6,22 @@ func ofTurns() []sabotage {
 		{
 			"a backlog of NEW events is claimed to its end", "outbox/cycle.go",
 			"if !exhaustive && !time.Now().Before(until) {", "if !exhaustive && s.agenda.Due() != due.Of(due.New) && !time.Now().Before(until) {",
-			engine, "BacklogStarves", nil,
+			"./internal/simulation ./bus", "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
 			"the first kind of due work in the list goes first", "internal/engine/claim/turns.go",
 			"t.last[k] = t.n", "_ = k",
-			engine + " ./internal/engine/claim", "BacklogStarves|Starves|TurnsGoRound", nil,
+			"./internal/engine/claim", "Starves|TurnsGoRound", nil,
 		},
 		{
 			"a lane takes what has come first", "bus/take.go",
 			"ln.turns.Take(kind); kind == claim.New", "ln.turns = (claim.Turns{}); kind == claim.New",
-			engine, "BacklogStarves", nil,
+			"./internal/simulation ./bus", "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
 			"a full queue takes nothing from the consume log", "bus/refill.go",
 			"share-ln.queued(kind), ln.c", "share-len(ln.queue), ln.c",
-			engine + " ./bus", "BacklogStarves|DueDeliveriesHaveRoom", nil,
+			"./internal/simulation ./bus", "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
 			"RunOnce ends behind what is blocked", "outbox/cycle.go",
