@@ -179,12 +179,15 @@ func (s *session) claimPage(ctx context.Context, kind due.Kind, size int) (more 
 // goOn decides where claims go on after one that took so long, and whether they do.
 func (s *session) goOn(w *progress, c claim, took time.Duration) bool {
 	w.found = w.found || len(c.rows) > 0
+	s.passedOver = s.passedOver || c.blocked()
 	switch {
 	case c.kind == due.New && c.inTheWay() && !w.thorough:
 		s.lookout.rest(took, s.front)
 		return false
 	case len(c.rows) > 0 && c.full:
 		w.front = false
+		return true
+	case c.kind == due.Scheduled && c.full && c.last == (place{}): // delayed ones that have to wait, and are NEW now
 		return true
 	case c.full && w.at.isBefore(c.last) && (w.thorough || c.kind != due.New): // all must wait, but there may be others behind them
 		w.at = c.last

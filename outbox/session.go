@@ -42,6 +42,7 @@ type session struct {
 	saidUnroutable sync.Map
 	lastSweep      time.Time
 	agenda         due.Agenda
+	passedOver     bool                      // a claim has left events alone for the sake of others
 	walks          [due.Expired + 1]progress // by kind
 	lookout        lookout
 	registry       roster
@@ -247,21 +248,27 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// once does one full cycle and waits for its deliveries.
+// once does full cycles and waits for their deliveries, until one has claimed nothing or has left nothing alone: what had
+// to wait for events of this instance may be claimed when those are done.
 func (s *session) once(ctx context.Context) error {
 	if err := s.p.ob.register(ctx, s.consumers); err != nil {
 		return err
 	}
-	if err := s.patiently(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true, true) }); err != nil {
-		s.doubt.Store(true)
-		return err
-	}
-	for ctx.Err() == nil && (s.free() < s.most || !s.lanes.Idle()) {
-		select {
-		case <-s.settled:
-		case <-time.After(2 * time.Millisecond): // lanes have no signal of their own
-		case <-ctx.Done():
+	for again := true; again; {
+		before := s.claimed.Load()
+		s.passedOver = false
+		if err := s.patiently(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true, true) }); err != nil {
+			s.doubt.Store(true)
+			return err
 		}
+		for ctx.Err() == nil && (s.free() < s.most || !s.lanes.Idle()) {
+			select {
+			case <-s.settled:
+			case <-time.After(2 * time.Millisecond): // lanes have no signal of their own
+			case <-ctx.Done():
+			}
+		}
+		again = ctx.Err() == nil && s.passedOver && s.claimed.Load() > before
 	}
 	return ctx.Err()
 }

@@ -19,7 +19,8 @@ func TestRunOnceGetsPastWhatIsBlocked(t *testing.T) {
 		"due at one moment":         "UPDATE bc_outbox_event SET next_retry_at = '2020-01-01 00:00:00.000000'",
 		"without a time":            "UPDATE bc_outbox_event SET next_retry_at = NULL",
 		"the last without a time":   "UPDATE bc_outbox_event SET next_retry_at = NULL WHERE aggregate_id = 'free'",
-		"scheduled":                 "UPDATE bc_outbox_event SET status = 'SCHEDULED', lock_version = 1, next_retry_at = '2020-01-01 00:00:00.000000'",
+		"delayed":                   "UPDATE bc_outbox_event SET status = 'SCHEDULED', lock_version = 0, next_retry_at = '2020-01-01 00:00:00.000000'",
+		"parked":                    "UPDATE bc_outbox_event SET status = 'SCHEDULED', lock_version = 1, next_retry_at = '2020-01-01 00:00:00.000000'",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
