@@ -163,8 +163,9 @@ func (ln *lane) span(ctx context.Context, h *handler, ds []*delivery) (context.C
 	env := ds[0].env
 	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 	if len(ds) == 1 {
-		ctx = context.WithValue(telemetry.Extract(ctx, env.Metadata), metadataKey{}, env)
+		ctx = ofMessage(telemetry.Extract(ctx, env.Metadata), env, nil)
 	} else {
+		ctx = ofMany(ctx, ds)
 		for _, d := range ds {
 			if ctx := telemetry.Extract(context.Background(), d.env.Metadata); ctx != context.Background() {
 				opts = append(opts, trace.WithLinks(trace.LinkFromContext(ctx)))

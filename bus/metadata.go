@@ -3,31 +3,35 @@ package bus
 import (
 	"context"
 	"maps"
-)
 
-type metadataKey struct{}
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/internal/origin"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
 
 // WithMetadata adds metadata that every event saved with the returned context will
 // carry, such as requestId and userId. A handler's context carries its event's own,
-// so that what it saves stays connected to the request that caused it.
+// so that what it saves stays connected to the request that caused it; see [Message.Context].
 func WithMetadata(ctx context.Context, md Metadata) context.Context {
-	merged := maps.Clone(MetadataFrom(ctx))
-	if merged == nil {
-		merged = make(Metadata, len(md))
-	}
-	maps.Copy(merged, md)
-	return context.WithValue(ctx, metadataKey{}, merged)
+	o := origin.Of(ctx)
+	added := make(Metadata, len(o.Added)+len(md))
+	maps.Copy(added, o.Added)
+	maps.Copy(added, md)
+	o.Added = added
+	return origin.With(ctx, o)
 }
 
-// MetadataFrom returns what [WithMetadata] put into ctx. Do not change it.
+// MetadataFrom returns what events saved with ctx will carry: what [WithMetadata] put into ctx, and in a handler its
+// event's own. Do not change it.
 func MetadataFrom(ctx context.Context) Metadata {
-	switch v := ctx.Value(metadataKey{}).(type) {
-	case Metadata:
-		return v
-	case *Envelope: // of a handler; most never ask
-		return inherited(v.Metadata)
+	o := origin.Of(ctx)
+	if o.Metadata == nil {
+		return o.Added
 	}
-	return nil
+	out := inherited(o.Metadata)
+	maps.Copy(out, o.Added)
+	return out
 }
 
 // inherited is the part of an event's metadata that events saved by its handlers carry on.
@@ -37,4 +41,38 @@ func inherited(md Metadata) Metadata {
 		delete(out, k)
 	}
 	return out
+}
+
+// Context returns ctx for work on behalf of this message: events saved with it belong to the message's tenant and store
+// unless outbox.Tenant says otherwise, carry its metadata and continue its trace. A handler of one message has such a
+// context already. A handler of many ([OnBatch]) calls it for each:
+//
+//	for _, m := range ms {
+//		err := ob.Save(m.Context(ctx), tx, PointsGiven{…})
+//	}
+func (m Message[E]) Context(ctx context.Context) context.Context {
+	ctx = ofMessage(ctx, &m.Envelope, origin.Of(ctx).Added)
+	within := telemetry.Extract(ctx, m.Metadata)
+	if trace.SpanContextFromContext(within).TraceID() == trace.SpanContextFromContext(ctx).TraceID() {
+		return ctx // in a span of that trace
+	}
+	return within
+}
+
+// ofMessage returns ctx for a call about one message.
+func ofMessage(ctx context.Context, env *Envelope, added Metadata) context.Context {
+	md := env.Metadata
+	if md == nil {
+		md = Metadata{}
+	}
+	return origin.With(ctx, origin.Origin{Metadata: md, Added: added, TenantID: env.TenantID, StoreID: env.StoreID})
+}
+
+// ofMany returns ctx for a call about several messages: what it saves belongs to the tenant that they have in common.
+func ofMany(ctx context.Context, ds []*delivery) context.Context {
+	o := origin.Origin{TenantID: ds[0].env.TenantID, StoreID: ds[0].env.StoreID}
+	for _, d := range ds[1:] {
+		o.Mixed = o.Mixed || d.env.TenantID != o.TenantID || d.env.StoreID != o.StoreID
+	}
+	return origin.With(ctx, o)
 }

@@ -25,7 +25,9 @@ func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[
 
 // OnBatch registers a handler that receives many events in one call and one
 // transaction, in commit order. An error sends them back to be handled one by one,
-// so that only the failing one is retried. It panics as [On] does.
+// so that only the failing one is retried. What it saves belongs to the tenant and store that all of them have in common;
+// [Message.Context] says of which one it speaks, where they differ and for the sake of metadata and trace.
+// It panics as [On] does.
 func OnBatch[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, ms []Message[E]) error) {
 	mustHaveFunc(c, "OnBatch", fn == nil)
 	h := newHandler[E](c, "OnBatch", func(ctx context.Context, tx bun.Tx, ds []*delivery) error {

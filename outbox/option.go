@@ -1,9 +1,13 @@
 package outbox
 
 import (
+	"context"
+	"errors"
+	"maps"
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/origin"
 )
 
 // Option says about one event what its type cannot know.
@@ -14,6 +18,7 @@ func With(e bus.Event, opts ...Option) bus.Event {
 	c := configured{Event: e}
 	if inner, ok := e.(configured); ok {
 		c = inner
+		c.meta = maps.Clone(inner.meta)
 	}
 	for _, o := range opts {
 		o(&c)
@@ -26,9 +31,10 @@ func With(e bus.Event, opts ...Option) bus.Event {
 func DeliverAt(t time.Time) Option { return func(c *configured) { c.deliverAt = t } }
 
 // Tenant sets tenant_id and store_id; 0 stores NULL. The tenant is part of the
-// identity of a keyed event.
+// identity of a keyed event. Without it an event belongs to nobody, and one that a handler saves to the
+// tenant and store of the handler's message.
 func Tenant(tenantID, storeID int64) Option {
-	return func(c *configured) { c.tenantID, c.storeID = tenantID, storeID }
+	return func(c *configured) { c.tenantID, c.storeID, c.hasTenant = tenantID, storeID, true }
 }
 
 // Meta adds one metadata entry.
@@ -46,5 +52,20 @@ type configured struct {
 	bus.Event
 	deliverAt         time.Time
 	tenantID, storeID int64
+	hasTenant         bool // said by Tenant
 	meta              bus.Metadata
+}
+
+// inherit gives the event the tenant of the message on whose behalf it is saved.
+func (c *configured) inherit(ctx context.Context) error {
+	o := origin.Of(ctx)
+	switch {
+	case c.hasTenant:
+		return nil
+	case o.Mixed:
+		return errors.New("the handler's call is for messages of several tenants or stores, and the event would lose its own: " +
+			"save it with m.Context(ctx) of the message m that it follows from, or say outbox.With(e, outbox.Tenant(tenant, store))")
+	}
+	c.tenantID, c.storeID = o.TenantID, o.StoreID
+	return nil
 }

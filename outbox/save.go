@@ -152,6 +152,9 @@ func (o *Outbox) prepare(ctx context.Context, e bus.Event) (newRow, error) {
 	if isNil(c.Event) {
 		return newRow{}, errors.New("the event is nil")
 	}
+	if err := c.inherit(ctx); err != nil {
+		return newRow{}, err
+	}
 	r := newRow{configured: c, eventType: c.Event.EventType(), version: bus.VersionOf(c.Event)}
 	r.aggregateType, r.aggregateID = c.Event.Aggregate()
 	key := ""

@@ -1,0 +1,29 @@
+// Package origin carries in a context on behalf of which message code runs: what it saves inherits from that message.
+package origin
+
+import "context"
+
+// Origin is what events that are saved with a context inherit.
+type Origin struct {
+	// Metadata is that of the message, as it is stored; nil outside of handlers, and in a call for several messages.
+	Metadata map[string]string
+	// Added is what bus.WithMetadata has added.
+	Added map[string]string
+	// TenantID and StoreID are those of the message, or of all messages of the call; 0 for none.
+	TenantID, StoreID int64
+	// Mixed says that the call is for messages of several tenants or stores.
+	Mixed bool
+}
+
+type key struct{}
+
+// With returns ctx with another origin.
+func With(ctx context.Context, o Origin) context.Context { return context.WithValue(ctx, key{}, &o) }
+
+// Of is the origin that ctx carries, the zero value for none.
+func Of(ctx context.Context) Origin {
+	if o, ok := ctx.Value(key{}).(*Origin); ok {
+		return *o
+	}
+	return Origin{}
+}
