@@ -88,6 +88,7 @@ type Publisher struct {
 	owner string // of leases: the name, and which run of it this is
 
 	sessions atomic.Int32 // open ones: Run and RunOnce may be at work at a time
+	tables   atomic.Bool  // they were seen to be those of this release
 	handover *handover
 }
 
@@ -124,15 +125,20 @@ func (o *Outbox) nextName() string {
 }
 
 // Run publishes until ctx ends, then drains and returns nil. While the database cannot be
-// reached it says so once and keeps trying. It returns an error only if the drain time was
-// not enough for the handlers that ran.
+// reached it says so once and keeps trying. It returns an error if the tables are not those of
+// this release when it starts (run migrations.Up before), or if the drain time was not enough
+// for the handlers that ran.
 func (p *Publisher) Run(ctx context.Context) error {
 	s := p.open()
 	wake := make(chan struct{}, 1)
 	p.ob.subscribe(p, func() { signal(wake) })
 	defer p.ob.unsubscribe(p)
 	if err := s.enroll(ctx); err != nil {
-		return s.close() // ctx ended before the database came back
+		closed := s.close()
+		if ctx.Err() != nil {
+			return closed // it ended before the database came back
+		}
+		return errors.Join(err, closed)
 	}
 	p.ob.logger.InfoContext(ctx, "publisher runs", "instance", p.owner, "consumers", describe(s.consumers))
 	s.succeedPredecessor(ctx)
@@ -155,7 +161,10 @@ type Report struct {
 // wait for an event that another instance has in hand, and delivers everything else, however much that is.
 func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
 	s := p.open()
-	err := s.once(ctx)
+	err := s.checkTables(ctx)
+	if err == nil {
+		err = s.once(ctx)
+	}
 	closed := s.close()
 	return Report{Claimed: int(s.claimed.Load()), Retried: int(s.retried.Load())}, errors.Join(err, closed)
 }

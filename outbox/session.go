@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -155,10 +157,17 @@ func (s *session) renewLoop() {
 	}
 }
 
-// enroll registers the consumers, for as long as it takes the database to answer.
+// enroll registers the consumers, for as long as it takes the database to answer. Tables that are not those of this
+// release are not waited for: Run ends with a [store.TablesError].
 func (s *session) enroll(ctx context.Context) error {
 	for try := 1; ; try++ {
-		err := s.register(ctx)
+		err := s.checkTables(ctx)
+		if errors.As(err, new(*store.TablesError)) {
+			return err
+		}
+		if err == nil {
+			err = s.register(ctx)
+		}
 		if err == nil {
 			if err = s.patiently(ctx, s.refresh); err == nil {
 				s.outage.over(ctx)
@@ -169,6 +178,21 @@ func (s *session) enroll(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// checkTables looks whether the tables are those that this release works on, until they were seen to be. It does not wait
+// for a silent database.
+func (s *session) checkTables(ctx context.Context) error {
+	if s.p.tables.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
+	defer cancel()
+	if err := store.CheckTables(ctx, s.p.ob.db, s.p.ob.d); err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	s.p.tables.Store(true)
+	return nil
 }
 
 // register announces the consumers. It does not wait for a silent database.

@@ -1,0 +1,16 @@
+package main
+
+func ofUpgrades() []sabotage {
+	return []sabotage{
+		{
+			"a publisher does not look whether its tables are there", "outbox/session.go",
+			"if errors.As(err, new(*store.TablesError)) {", "if errors.Is(err, ctx.Err()) && false {",
+			engine, "PublisherNeedsItsTables", nil,
+		},
+		{
+			"a publisher does not look whether its tables are old", "internal/store/tables.go",
+			"case dialect.Classify(err) == dialect.Schema:", "case false:",
+			engine, "PublisherNeedsItsTables", nil,
+		},
+	}
+}
