@@ -34,7 +34,7 @@ func (ln *lane) succeed(ctx context.Context, ds []*delivery) {
 		telemetry.Observe(ctx, m.Latency, time.Since(d.env.CreatedAt), telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
 		ln.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.started))
 	}
-	ln.report(ctx, Succeeded, ds...)
+	ln.reportEnd(ctx, Succeeded, ds...)
 }
 
 // setAside ends deliveries that do not run now, without counting an attempt.
@@ -45,7 +45,7 @@ func (ln *lane) setAside(ctx context.Context, d *delivery, answer consumelog.Ans
 	case answer == recorded:
 		telemetry.Add(ctx, ln.l.bus.metrics.Idempotent, 1, telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
 		ln.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
-		ln.report(ctx, Recorded, d)
+		ln.reportEnd(ctx, Recorded, d)
 	case answer == consumelog.Lost && !d.lost():
 		// The process is going down, or the outbox lease is gone.
 		ln.abandon(ctx, d)
@@ -180,7 +180,11 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 	case mine:
 		ln.publishFailure(ctx, d, v, cause)
 	}
-	ln.report(ctx, Recorded, d)
+	if v.Status == consumelog.Failed { // it is in the way of those behind it still
+		ln.report(ctx, Recorded, d)
+	} else {
+		ln.reportEnd(ctx, Recorded, d)
+	}
 }
 
 // store writes the verdict and the attempt. It reports false if the delivery belongs to somebody else.
@@ -233,31 +237,45 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 	}
 }
 
-// report tells whoever waits for the deliveries how they ended: the publisher of a
-// direct one, the roll-up of their events and the queue behind them for retried ones.
+// report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their
+// events for retried ones.
 func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	var ids []string
-	var ended []consumelog.Delivery
 	if outcome != Succeeded {
 		ln.unfinished(ds)
 	}
 	for _, d := range ds {
 		if d.done != nil {
 			d.done(outcome)
-			continue
+		} else {
+			ids = append(ids, d.env.ID)
 		}
-		ids = append(ids, d.env.ID)
-		ended = append(ended, d.row(ln.c))
 	}
-	if len(ended) == 0 {
-		return
+	if len(ids) > 0 {
+		ln.l.host.Ended(context.WithoutCancel(ctx), ids)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-	defer cancel()
-	if err := ln.l.bus.log.WakeNext(ctx, ln.l.bus.db, []string{ln.c.key}, ended...); err != nil {
-		ln.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
+}
+
+// reportEnd is report for deliveries that have got out of the way: those behind retried ones are due, and claimed at once.
+func (ln *lane) reportEnd(ctx context.Context, outcome Outcome, ds ...*delivery) {
+	var ended []consumelog.Delivery
+	for _, d := range ds {
+		if d.done == nil {
+			ended = append(ended, d.row(ln.c))
+		}
 	}
-	ln.l.host.Ended(context.WithoutCancel(ctx), ids)
+	if len(ended) > 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+		defer cancel()
+		woken, err := ln.l.bus.log.WakeNext(ctx, ln.l.bus.db, []string{ln.c.key}, ended...)
+		if err != nil {
+			ln.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
+		}
+		if woken > 0 {
+			ln.refill()
+		}
+	}
+	ln.report(ctx, outcome, ds...)
 }
 
 func (ln *lane) warn(ctx context.Context, d *delivery, msg string, err error) {

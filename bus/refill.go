@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
-// refill claims due deliveries into the queue, in the background, until nothing
-// more is due or the queue is full. A call while it works makes it look once more.
+// refill claims due deliveries into the queue, in the background, until it has seen all that is due
+// or the queue is full. A call while it works makes it begin once more.
 func (ln *lane) refill() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -19,15 +20,29 @@ func (ln *lane) refill() {
 }
 
 func (ln *lane) refillLocked() {
-	if ln.closed || ln.claiming {
-		ln.again = ln.claiming
+	if ln.closed {
+		return
+	}
+	ln.again = true
+	if ln.claiming {
 		return
 	}
 	ln.claiming = true
 	ln.l.wg.Go(func() {
-		for ln.claimDue(ln.l.work) {
+		for ln.begins() {
+			began := time.Now() // what is blocked is put off, and must not be met again
+			for ln.claimDue(ln.l.work, time.Since(began)) {
+			}
 		}
 	})
+}
+
+// begins tells whether refill has to begin, because of the first call or another since then.
+func (ln *lane) begins() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.claiming, ln.again = ln.again, false
+	return ln.claiming
 }
 
 // One claim takes so many waiting deliveries.
@@ -61,47 +76,38 @@ func (ln *lane) isHungry() bool {
 	return (ln.behind && 2*len(ln.queue) <= ln.depth()) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
 }
 
-// claimDue claims once, and reports whether to go on.
-func (ln *lane) claimDue(ctx context.Context) bool {
+// claimDue claims once what has been due for so long, and reports whether there may be more of it.
+func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
 	ln.mu.Lock()
-	ln.again = false
 	room := ln.roomInQueue()
 	closed := ln.closed
 	ln.mu.Unlock()
-	more := false
-	if room != (consumelog.Limits{}) && !closed && !ln.isHalted() {
-		claimed, err := ln.claim(ctx, room)
-		ln.admit(ctx, claimed)
-		more = ln.noteMore(claimed, room)
-		if err == nil && len(claimed) == 0 {
-			ln.catchUp()
-		}
+	if room == (consumelog.Limits{}) || closed || ln.isHalted() {
+		return false
 	}
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if more || ln.again {
-		return true
+	claimed, err := ln.claim(ctx, room, dueFor)
+	ln.admit(ctx, claimed.Deliveries)
+	if err == nil && claimed.Found == (consumelog.Limits{}) {
+		ln.catchUp()
 	}
-	ln.claiming = false
-	return false
+	return ln.noteMore(claimed.Found, room)
 }
 
 // noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any.
-func (ln *lane) noteMore(claimed []consumelog.Leased, room consumelog.Limits) bool {
-	taken := make(map[claim.Kind]int)
-	for _, d := range claimed {
-		taken[kindOf(d)]++
-	}
+func (ln *lane) noteMore(found, room consumelog.Limits) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.more = 0
 	again := false
-	for kind, limit := range map[claim.Kind]int{claim.Deliveries: room.Pending, claim.Retries: room.Failed, claim.Orphans: room.Processing} {
-		if taken[kind] == limit { // none, if there was no room
-			ln.more |= claim.Of(kind)
-			again = again || limit > 0
+	for _, of := range []struct {
+		kind        claim.Kind
+		found, room int
+	}{{claim.Deliveries, found.Pending, room.Pending}, {claim.Retries, found.Failed, room.Failed}, {claim.Orphans, found.Processing, room.Processing}} {
+		if of.found == of.room { // none, if there was no room
+			ln.more |= claim.Of(of.kind)
+			again = again || of.room > 0
 		}
 	}
 	return again
@@ -109,28 +115,28 @@ func (ln *lane) noteMore(claimed []consumelog.Leased, room consumelog.Limits) bo
 
 // claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
 // forgotten, they would wait for the end of their leases.
-func (ln *lane) claim(ctx context.Context, room consumelog.Limits) ([]consumelog.Leased, error) {
-	var claimed []consumelog.Leased
-	err := ln.l.Write(ctx, func() (err error) {
-		claimed, err = ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room})
+func (ln *lane) claim(ctx context.Context, room consumelog.Limits, dueFor time.Duration) (claimed consumelog.Claimed, err error) {
+	err = ln.l.Write(ctx, func() (err error) {
+		claimed, err = ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room, DueFor: dueFor})
 		return err
 	})
 	if err == nil {
 		return claimed, nil
 	}
 	ln.l.bus.logger.Log(ctx, ln.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, ln.c.name, telemetry.Err, err)
-	if len(claimed) == 0 {
-		return nil, err
+	if len(claimed.Deliveries) == 0 {
+		return consumelog.Claimed{}, err
 	}
 	var lost []int64
 	err = ln.insist(ctx, func(ctx context.Context) (err error) {
-		lost, err = ln.l.bus.log.Lost(ctx, ln.l.host.Instance, claimed)
+		lost, err = ln.l.bus.log.Lost(ctx, ln.l.host.Instance, claimed.Deliveries)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return consumelog.Claimed{}, err
 	}
-	return slices.DeleteFunc(claimed, func(d consumelog.Leased) bool { return slices.Contains(lost, d.ID) }), nil
+	claimed.Deliveries = slices.DeleteFunc(claimed.Deliveries, func(d consumelog.Leased) bool { return slices.Contains(lost, d.ID) })
+	return claimed, nil
 }
 
 // catchUp ends a time behind: nothing waits in the consume log any more that is due.

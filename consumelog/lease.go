@@ -54,34 +54,41 @@ type ClaimQuery struct {
 	Types  []string      // the event types that can be run here
 	Lease  time.Duration // how long the lease lasts unless it is renewed
 	Limits Limits        // at most so many
+	DueFor time.Duration // only what has been due for so long
 }
 
 // Limits is how many deliveries to lease, by the state they wait in: a backlog of one must not starve another.
 type Limits struct{ Failed, Pending, Processing int }
 
+// Claimed is what a claim has leased.
+type Claimed struct {
+	Deliveries []Leased
+	Found      Limits // how many were due; those that it has not leased are put off
+}
+
 // Claim leases due deliveries of one consumer, of the types it handles here. It counts no attempt: a delivery that is
 // leased has not started. Those that an earlier event of their aggregate still blocks are put off instead.
 // An error with deliveries means that it is unknown whether they are leased: [Log.Lost] tells.
-func (l *Log) Claim(ctx context.Context, q ClaimQuery) ([]Leased, error) {
-	var claimed []Leased
-	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-		claimed = nil
+func (l *Log) Claim(ctx context.Context, q ClaimQuery) (claimed Claimed, err error) {
+	err = l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
+		claimed = Claimed{}
 		if l.d.ByIndex != "" {
 			if _, err := tx.ExecContext(ctx, l.d.ByIndex); err != nil {
 				return err
 			}
 		}
-		candidates, err := l.due(ctx, tx, q)
+		candidates, found, err := l.due(ctx, tx, q)
 		if err != nil || len(candidates) == 0 {
 			return err
 		}
+		claimed.Found = found
 		if err := l.recordUnanswered(ctx, tx, candidates); err != nil {
 			return err
 		}
 		if err := l.take(ctx, tx, q, candidates); err != nil {
 			return err
 		}
-		claimed, err = l.keepOpen(ctx, tx, q, candidates)
+		claimed.Deliveries, err = l.keepOpen(ctx, tx, q, candidates)
 		return err
 	})
 	if err != nil {
@@ -96,23 +103,24 @@ const inDueIndex = " AND status <> 'SUCCESS'"
 
 // due selects and locks candidates, one status a statement, so that
 // each is a walk along idx_consumer_due that needs no sorting.
-func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) ([]Leased, error) {
-	var out []Leased
+func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) (all []Leased, found Limits, err error) {
 	for _, of := range []struct {
 		status Status
 		limit  int
-	}{{Failed, q.Limits.Failed}, {Pending, q.Limits.Pending}, {Processing, q.Limits.Processing}} {
+		found  *int
+	}{{Failed, q.Limits.Failed, &found.Failed}, {Pending, q.Limits.Pending, &found.Pending}, {Processing, q.Limits.Processing, &found.Processing}} {
 		if of.limit <= 0 {
 			continue
 		}
-		found, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.Now+
-			" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked, q.Gate.Consumer, string(of.status), q.Types, of.limit)
+		rows, err := l.selectLeased(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.After+
+			" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked, q.Gate.Consumer, string(of.status), -dialect.Micro(q.DueFor), q.Types, of.limit)
 		if err != nil {
-			return nil, err
+			return nil, Limits{}, err
 		}
-		out = append(out, found...)
+		*of.found = len(rows)
+		all = append(all, rows...)
 	}
-	return out, nil
+	return all, found, nil
 }
 
 func (l *Log) selectLeased(ctx context.Context, idb bun.IDB, where string, args ...any) ([]Leased, error) {

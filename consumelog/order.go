@@ -127,8 +127,8 @@ func (g Gate) answer(a Asked, s store.Standing, ahead store.Ahead) Answer {
 const wakeMost = 100
 
 // WakeNext makes the next waiting deliveries of the same aggregates due at once, after the given ones have got out of
-// their way.
-func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, consumers []string, ended ...Delivery) error {
+// their way. It tells how many it has woken.
+func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, consumers []string, ended ...Delivery) (woken int, err error) {
 	last := make(map[store.Aggregate]int64, len(ended))
 	for _, d := range ended {
 		last[d.Aggregate()] = max(last[d.Aggregate()], d.OutboxID)
@@ -136,21 +136,23 @@ func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, consumers []string, end
 	heads := slices.Sorted(maps.Values(last))
 	for _, consumer := range consumers {
 		for chunk := range slices.Chunk(heads, dialect.MostIDs) {
-			if err := l.wake(ctx, idb, consumer, chunk); err != nil {
-				return fmt.Errorf("consume log: wake deliveries of %s: %w", consumer, err)
+			n, err := l.wake(ctx, idb, consumer, chunk)
+			if err != nil {
+				return woken, fmt.Errorf("consume log: wake deliveries of %s: %w", consumer, err)
 			}
+			woken += n
 		}
 	}
-	return nil
+	return woken, nil
 }
 
-func (l *Log) wake(ctx context.Context, idb bun.IDB, consumer string, heads []int64) error {
+func (l *Log) wake(ctx context.Context, idb bun.IDB, consumer string, heads []int64) (woken int, err error) {
 	waiting, err := l.order.Sleeping(ctx, idb, consumer, heads, wakeMost)
 	if err != nil || len(waiting) == 0 {
-		return err
+		return 0, err
 	}
 	_, err = idb.ExecContext(ctx, l.d.UpdateIDs(table, dialect.Pairs(waiting), "next_retry_at = "+l.d.Now, "e.status = 'PENDING'"))
-	return err
+	return len(waiting), err
 }
 
 func (l *Log) column(ctx context.Context, idb bun.IDB, query string, args ...any) ([]string, error) {

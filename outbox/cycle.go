@@ -187,7 +187,7 @@ func (s *session) goOn(w *progress, c claim, took time.Duration) bool {
 	case len(c.rows) > 0 && c.full:
 		w.front = false
 		return true
-	case c.kind == due.Scheduled && c.full && c.last == (place{}): // delayed ones that have to wait, and are NEW now
+	case c.full && c.last == (place{}): // delayed ones that have to wait: they are NEW now, and not in the way of others
 		return true
 	case c.full && w.at.isBefore(c.last) && (w.thorough || c.kind != due.New): // all must wait, but there may be others behind them
 		w.at = c.last

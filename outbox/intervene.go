@@ -129,7 +129,7 @@ func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Inte
 		return ErrNotFound
 	}
 	if c.pass && len(events) > 0 && len(changed) > 0 { // before the roll-up, which may delete the event
-		if err := o.log.WakeNext(ctx, tx, changed, consumelog.Delivery{OutboxID: events[0].outboxID}); err != nil {
+		if _, err := o.log.WakeNext(ctx, tx, changed, consumelog.Delivery{OutboxID: events[0].outboxID}); err != nil {
 			return err
 		}
 	}

@@ -158,7 +158,8 @@ type Report struct {
 }
 
 // RunOnce publishes what is due now, retries included, waits for its deliveries, and returns. It leaves alone what must
-// wait for an event that another instance has in hand, and delivers everything else, however much that is.
+// wait for an event that another instance has in hand, or for one that has failed, and delivers everything else, however
+// much that is: also what is saved meanwhile, and what had to wait for its own deliveries.
 func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
 	s := p.open()
 	err := s.checkTables(ctx)

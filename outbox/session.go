@@ -272,14 +272,14 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 	}
 }
 
-// once does full cycles and waits for their deliveries, until one has claimed nothing or has left nothing alone: what had
-// to wait for events of this instance may be claimed when those are done.
+// once does a full cycle and waits for its deliveries. It does another one if it has left events alone that had to wait
+// for those, and so on until a cycle claims nothing.
 func (s *session) once(ctx context.Context) error {
 	if err := s.p.ob.register(ctx, s.consumers); err != nil {
 		return err
 	}
-	for again := true; again; {
-		before := s.claimed.Load()
+	for before := int64(-1); s.claimed.Load() > before; {
+		before = s.claimed.Load()
 		s.passedOver = false
 		if err := s.patiently(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true, true) }); err != nil {
 			s.doubt.Store(true)
@@ -292,7 +292,9 @@ func (s *session) once(ctx context.Context) error {
 			case <-ctx.Done():
 			}
 		}
-		again = ctx.Err() == nil && s.passedOver && s.claimed.Load() > before
+		if ctx.Err() != nil || !s.passedOver {
+			break
+		}
 	}
 	return ctx.Err()
 }

@@ -33,7 +33,7 @@ func TestMeasureDueWork(t *testing.T) { //nolint:paralleltest // it measures
 		overload, err = time.ParseDuration(v)
 		require.NoError(t, err)
 	}
-	for _, dialect := range testdb.Dialects() {
+	for _, dialect := range testdb.Dialects() { //nolint:paralleltest // it measures
 		t.Run(dialect+"/backlog", func(t *testing.T) { measureDueWork(t, testdb.Open(t, dialect), backlog, 0) })
 		t.Run(dialect+"/overload", func(t *testing.T) { measureDueWork(t, testdb.Open(t, dialect), 5000, overload) })
 	}

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,67 @@ func TestRunOnceGetsPastWhatIsBlocked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// It gets past deliveries that must wait in the consume log as well: another instance runs the first one of their aggregate.
+func TestRunOnceGetsPastDeliveriesThatWait(t *testing.T) {
+	t.Parallel()
+	for kind, k := range workKinds {
+		if k.delivery == "" {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			testdb.Each(t, func(t *testing.T, db *bun.DB) {
+				f := newFixture(t, db)
+				f.registered("A")
+				const blocked, free = 1000, 250 // a claim takes 200 at most
+				f.save(numbered("busy", 0, blocked)...)
+				for i := range free {
+					f.save(numbered(fmt.Sprintf("free-%d", i%5), i, 1)...)
+				}
+				f.turnInto(kind, "%")
+				require.NoError(t, f.fallDue(t.Context(), db, "%"))
+				f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', next_retry_at = '" + someday + "' WHERE outbox_id = (SELECT MIN(id) FROM bc_outbox_event)")
+				f.once()
+				require.Equal(t, free, f.count("SELECT COUNT(*) FROM effect"))
+				require.Zero(t, f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'busy'"))
+			})
+		})
+	}
+}
+
+// What sleeps behind a retry is due when that has succeeded, and RunOnce delivers it too.
+func TestRunOnceDeliversWhatSleptBehindARetry(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.registered("A")
+		const events = 250 // one that ends wakes 100
+		f.save(numbered("one", 0, events)...)
+		f.turnInto(3, "%") // they wait
+		f.exec("UPDATE bc_event_consume_log SET status = 'FAILED', attempts = 1, next_retry_at = '2020-01-01 00:00:00.000000' WHERE outbox_id = (SELECT MIN(id) FROM bc_outbox_event)")
+		f.once()
+		require.Equal(t, events, f.count("SELECT COUNT(*) FROM effect"))
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect x WHERE EXISTS (SELECT 1 FROM effect y WHERE y.id < x.id AND y.seq > x.seq)"), "in their order")
+	})
+}
+
+// What has to wait for events that RunOnce itself has in hand is delivered by the same RunOnce: delayed events of one
+// aggregate are not claimed beside each other.
+func TestRunOnceComesBackForWhatWaitedForItself(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.registered("A")
+		const events = 350 // a claim takes 100
+		f.save(numbered("one", 0, events)...)
+		f.turnInto(1, "%")
+		require.NoError(t, f.fallDue(t.Context(), db, "%"))
+		f.once()
+		require.Equal(t, events, f.count("SELECT COUNT(*) FROM effect"))
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect x WHERE EXISTS (SELECT 1 FROM effect y WHERE y.id < x.id AND y.seq > x.seq)"), "in their order")
+	})
 }
 
 // numbered are n events of one aggregate, from first on.

@@ -34,7 +34,7 @@ func ofTheOrder() []sabotage {
 		},
 		{
 			"the order question walks along all that is open", "internal/store/question.go",
-			`" ORDER BY l.outbox_id LIMIT 1"`, `" ORDER BY l.outbox_id + 0 LIMIT 1"`,
+			`first := " AND " + o.d.Receiver("l") + " = ?%s"`, `first := " AND COALESCE(" + o.d.Receiver("l") + ", '') = ?%s"`,
 			engine, "HugeAggregate", nil,
 		},
 		{

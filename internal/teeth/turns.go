@@ -29,6 +29,26 @@ func ofTurns() []sabotage {
 			engine, "RunOnceGetsPast", nil,
 		},
 		{
+			"RunOnce does not come back for what waited for its own events", "outbox/session.go",
+			"if ctx.Err() != nil || !s.passedOver {", "if ctx.Err() != nil || s.passedOver || !s.passedOver {",
+			engine, "RunOnceComesBack", nil,
+		},
+		{
+			"delayed events that must wait hide those behind them", "outbox/cycle.go",
+			"case c.full && c.last == (place{}):", "case c.full && c.last == (place{}) && false:",
+			engine, "RunOnceGetsPastWhatIsBlocked", nil,
+		},
+		{
+			"deliveries that must wait hide those behind them", "bus/refill.go",
+			"return ln.noteMore(claimed.Found, room)", "return ln.noteMore(claimed.Found, room) && len(claimed.Deliveries) > 0",
+			engine, "RunOnceGetsPastDeliveries", nil,
+		},
+		{
+			"what sleeps behind a retry waits for the next look", "bus/outcome.go",
+			"if woken > 0 {", "if woken < 0 {",
+			engine, "RunOnceDelivers", nil,
+		},
+		{
 			"a claim goes on at the moment where the last one has ended, not behind the event", "outbox/lookout.go",
 			"l.low = c.last // however", "l.low = place{due: c.last.due} // however",
 			engine, "PlaceOfTheNextClaim", nil,
