@@ -54,9 +54,13 @@ func (c *Console) actions() []action {
 // doForm does what a form asks for, and shows the page it was on.
 func (c *Console) doForm(a action) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := r.ParseForm(); err != nil {
-			return invalid(fmt.Errorf("the form cannot be read: %w", err))
+		if err := sent(r, "application/x-www-form-urlencoded"); err != nil {
+			return err
 		}
+		if err := r.ParseForm(); err != nil {
+			return unread("the form", err)
+		}
+		hasBody(w)
 		in := &reader{Values: r.PostForm}
 		if a.show != nil {
 			return a.show(w, r, in, operation(r, in))
@@ -84,13 +88,14 @@ func (c *Console) doForm(a action) func(w http.ResponseWriter, r *http.Request) 
 // doAPI does what a JSON body asks for.
 func (c *Console) doAPI(a action) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-			return &refusal{http.StatusUnsupportedMediaType, "error.invalid", errors.New("send Content-Type: application/json")}
+		if err := sent(r, "application/json"); err != nil {
+			return err
 		}
 		values, err := decode(r.Body)
 		if err != nil {
 			return err
 		}
+		hasBody(w)
 		in := &reader{Values: values}
 		if a.show != nil {
 			return a.show(w, r, in, operation(r, in))
@@ -103,6 +108,14 @@ func (c *Console) doAPI(a action) func(w http.ResponseWriter, r *http.Request) e
 	}
 }
 
+// sent refuses a body of any other type than the one that is read: a form with files above all.
+func sent(r *http.Request, contentType string) error {
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != contentType {
+		return &refusal{http.StatusUnsupportedMediaType, "error.invalid", errors.New("send Content-Type: " + contentType)}
+	}
+	return nil
+}
+
 // act does it once, however often the same operation is sent.
 func (c *Console) act(a action, r *http.Request, in *reader) (outcome, error) {
 	op := operation(r, in)
@@ -110,8 +123,8 @@ func (c *Console) act(a action, r *http.Request, in *reader) (outcome, error) {
 		return outcome{}, invalid(errors.New("reason is missing: say why, it is kept in the audit log"))
 	}
 	id := in.Get("op")
-	if len(id) > 64 {
-		return outcome{}, invalid(errors.New("op is longer than 64 bytes"))
+	if len(id) > maxOperationID {
+		return outcome{}, invalid(fmt.Errorf("op is longer than %d bytes", maxOperationID))
 	}
 	if id == "" {
 		return a.do(r, in, op)
@@ -129,7 +142,7 @@ func decode(body io.Reader) (url.Values, error) {
 	dec.UseNumber()
 	var fields map[string]any
 	if err := dec.Decode(&fields); err != nil {
-		return nil, invalid(fmt.Errorf("the body must be a JSON object: %w", err))
+		return nil, unread("the body, which must be a JSON object,", err)
 	}
 	values := url.Values{}
 	for name, v := range fields {
@@ -180,9 +193,6 @@ func afterwards(to, action string, out outcome, lang string) string {
 	}
 	return path + "?" + q.Encode()
 }
-
-// maxSelected is how many events one request may name; for more there are bulk operations.
-const maxSelected = 500
 
 func (c *Console) retry(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	return each(in, func(id string) error { return c.ops.Retry(r.Context(), op, id, in.Values["consumer"]...) })

@@ -104,6 +104,8 @@ type Console struct {
 	views  map[locale]func() map[string]*template.Template // per language, per page
 	texts  map[string]catalog
 	once   *once
+
+	bodyTime time.Duration // a body may take to arrive
 }
 
 // New returns the console of a deployment. Mount it anywhere:
@@ -117,7 +119,7 @@ func New(o *ops.Ops, cfg Config) *Console {
 }
 
 func newConsole(o deployment, cfg Config) *Console {
-	c := &Console{ops: o, cfg: cfg.withDefaults(), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), assets: loadAssets(), texts: loadCatalogs(), once: newOnce()}
+	c := &Console{ops: o, cfg: cfg.withDefaults(), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), assets: loadAssets(), texts: loadCatalogs(), once: newOnce(), bodyTime: bodyTime}
 	c.views = c.parse()
 	c.routes()
 	if cfg.Authorize == nil {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"time"
 )
 
 // policy lets a page load nothing but the console's own files, and be framed by nobody.
@@ -31,6 +32,7 @@ func principalOf(r *http.Request) Principal {
 // ServeHTTP lets in who may come in.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
+	r = c.bounded(w, r)
 	p, err := c.who(r)
 	if err != nil || !p.Can(View) {
 		http.NotFound(w, r)
@@ -58,8 +60,24 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r2, c.noRoute(w, r2))
 		return
 	}
-	r2.Body = http.MaxBytesReader(w, r2.Body, maxBody)
 	c.mux.ServeHTTP(w, r2)
+}
+
+// bounded limits how much of a body is read, and for how long, before anybody reads any of it: an [Authorizer], too.
+func (c *Console) bounded(w http.ResponseWriter, r *http.Request) *http.Request {
+	if r.Body == nil || r.Body == http.NoBody {
+		return r
+	}
+	r = r.WithContext(r.Context())
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	// Where a deadline cannot be set, as under HTTP/2 or in a test, the server's own timeouts have to do.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(c.bodyTime))
+	return r
+}
+
+// hasBody says that the body has arrived: what is done with it may take its time.
+func hasBody(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
 // noRoute says why nothing answers: no such page, or not in this way.
@@ -74,9 +92,6 @@ func (c *Console) noRoute(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	return &refusal{http.StatusNotFound, "error.nopage", errors.New("there is no such page")}
 }
-
-// maxBody is the largest request that is read, in bytes: more than the largest payload.
-const maxBody = 1 << 20
 
 func (c *Console) who(r *http.Request) (Principal, error) {
 	if c.cfg.Authorize == nil {

@@ -54,8 +54,11 @@ func (c catalog) text(key string, namesAndValues ...string) string {
 
 // localeOf chooses the language: the address, else the first that the browser knows and we do too.
 func (c *Console) localeOf(r *http.Request) locale {
-	if lang := r.FormValue("lang"); slices.Contains(languages(), lang) {
-		return locale{lang, true}
+	// A form says it too, if it has been read by now. It is not read for this: most of those who get an error may not send one.
+	for _, lang := range []string{r.PostForm.Get("lang"), r.URL.Query().Get("lang")} {
+		if slices.Contains(languages(), lang) {
+			return locale{lang, true}
+		}
 	}
 	for part := range strings.SplitSeq(r.Header.Get("Accept-Language"), ",") {
 		tag, _, _ := strings.Cut(part, ";")

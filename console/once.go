@@ -19,9 +19,6 @@ type answer struct {
 	err     error
 }
 
-// remembered is how many operations are kept in mind.
-const remembered = 1000
-
 func newOnce() *once { return &once{done: make(map[string]*answer)} }
 
 // do runs f for the first request of that key, and answers the same to the others. What failed may be tried again.

@@ -44,9 +44,6 @@ func (c *Console) pages() []page {
 	}
 }
 
-// pageSize is how many rows a page shows.
-const pageSize = 50
-
 // showPage answers a page as HTML.
 func (c *Console) showPage(p page) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/bluecone-go/bluecone/ops"
@@ -27,17 +29,26 @@ func (r *refusal) Unwrap() error { return r.err }
 // invalid is a request that cannot be understood.
 func invalid(err error) error { return &refusal{http.StatusBadRequest, "error.invalid", err} }
 
+// unread is a body that could not be read.
+func unread(what string, err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return &refusal{http.StatusRequestEntityTooLarge, "error.invalid", fmt.Errorf("%s is longer than %d bytes", what, maxBody)}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &refusal{http.StatusRequestTimeout, "error.invalid", fmt.Errorf("%s took longer than %v to arrive", what, bodyTime)}
+	}
+	return invalid(fmt.Errorf("%s cannot be read: %w", what, err))
+}
+
 // refused turns an error into an answer.
 func refused(r *http.Request, err error) *refusal {
 	var known *refusal
-	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, ops.ErrInvalid):
 		return &refusal{http.StatusBadRequest, "error.invalid", err}
-	case errors.As(err, &tooLarge):
-		return &refusal{http.StatusRequestEntityTooLarge, "error.invalid", err}
 	case errors.Is(err, ops.ErrNotFound) && r.Method == http.MethodPost:
 		return &refusal{http.StatusConflict, "error.state", err}
 	case errors.Is(err, ops.ErrNotReplayable):
