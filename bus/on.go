@@ -9,6 +9,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/personal"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -92,6 +93,7 @@ func newHandler[E Event](c *Consumer, verb string, run func(context.Context, bun
 	if immutable(t) {
 		h.shared = t
 	}
+	personal.Learn(name, t)
 	return h
 }
 

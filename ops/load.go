@@ -41,7 +41,8 @@ func (o *Ops) scanEvent(rows *sql.Rows) (Event, error) {
 		e.NextRetryAt = time.Time{} // of no meaning
 	}
 	if md, mdErr := eventrow.Metadata([]byte(metadata)); mdErr == nil {
-		e.RequestID, e.UserID, e.Source, e.Instance = md[bus.MetaRequestID], md[bus.MetaUserID], md["source"], md["instance"]
+		shown := func(name string) string { return o.redactor.entry(e.EventType, name, md[name]) }
+		e.RequestID, e.UserID, e.Source, e.Instance = shown(bus.MetaRequestID), shown(bus.MetaUserID), shown("source"), shown("instance")
 		if e.TraceID == "" {
 			e.TraceID = md[bus.MetaTraceID]
 		}

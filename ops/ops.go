@@ -69,9 +69,10 @@ type Config struct {
 	Sections []Section
 	// Checks say which event a business key lacks, for the diagnosis. Default: none.
 	Checks Checks
-	// Personal are JSON paths that hold personal data, such as "user.phone" or "items.name" (a
-	// path goes through arrays). They are hidden in every payload and every consume result,
-	// as are the fields of the Publishable types with the struct tag `bus:"pii"`. Default: none.
+	// Personal are fields that hold personal data: names, such as "phone", which are hidden at any depth, and JSON paths,
+	// such as "user.phone" or "items.name" (a path goes through arrays), whatever the case of their letters. They are
+	// hidden in every payload, consume result and metadata. So are the fields with the struct tag `bus:"pii"` of every
+	// type that has a handler in this process or is Publishable. Default: none.
 	Personal []string
 	// TraceURL makes the link to a trace in your tracing system. Default: none, no links.
 	TraceURL func(traceID string) string

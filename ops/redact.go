@@ -3,98 +3,74 @@ package ops
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
+
+	"github.com/bluecone-go/bluecone/internal/personal"
 )
 
-// hidden stands for a value that is personal.
-const hidden = `"(hidden)"`
+// What stands for a value that is personal: in JSON, and elsewhere.
+const (
+	hiddenText = "(hidden)"
+	hidden     = `"` + hiddenText + `"`
+)
 
 // redactor hides personal data in JSON, and leaves everything else as it is written: the digits of
 // numbers, the order of fields, even the white space.
 type redactor struct {
-	always map[string]bool            // paths in every document
-	byType map[string]map[string]bool // paths in the payloads of an event type
+	names map[string]bool // fields at any depth of every document
+	paths map[string]bool // with dots, in every document
 }
 
 func newRedactor(cfg Config) *redactor {
-	r := &redactor{always: make(map[string]bool), byType: make(map[string]map[string]bool)}
+	r := &redactor{names: make(map[string]bool), paths: make(map[string]bool)}
 	for _, p := range cfg.Personal {
-		r.always[p] = true
+		if p = personal.Fold(p); strings.Contains(p, ".") {
+			r.paths[p] = true
+		} else {
+			r.names[p] = true
+		}
 	}
 	for _, e := range cfg.Publishable {
-		paths := make(map[string]bool)
-		personal(reflect.TypeOf(e), "", paths, 0)
-		r.byType[e.EventType()] = paths
+		personal.Learn(e.EventType(), reflect.TypeOf(e))
 	}
 	return r
 }
 
-// personal collects the paths of the fields that are tagged `bus:"pii"`.
-func personal(t reflect.Type, prefix string, paths map[string]bool, depth int) {
-	const deepest = 20 // a type may contain itself
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
-		t = t.Elem()
-	}
-	if t.Kind() == reflect.Map { // its keys are not known: all of it is hidden if any of it is personal
-		inside := make(map[string]bool)
-		if personal(t.Elem(), "", inside, depth+1); len(inside) > 0 {
-			paths[prefix] = true
-		}
-		return
-	}
-	if t.Kind() != reflect.Struct || depth > deepest {
-		return
-	}
-	for f := range t.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" || (!f.IsExported() && !f.Anonymous) {
-			continue
-		}
-		path := prefix
-		if name == "" && !f.Anonymous {
-			name = f.Name
-		}
-		if name != "" {
-			path = join(prefix, name)
-		}
-		if f.Tag.Get("bus") == "pii" {
-			paths[path] = true
-			continue
-		}
-		personal(f.Type, path, paths, depth+1)
-	}
-}
-
-func join(prefix, name string) string {
-	if prefix == "" {
-		return name
-	}
-	return prefix + "." + name
-}
-
-// payload hides what is personal in an event's payload.
+// payload hides what is personal in an event's payload: the paths that its type says, and the names
+// and paths of the configuration.
 func (r *redactor) payload(eventType, doc string) (string, bool) {
-	return r.hide(doc, r.byType[eventType])
+	of := personal.Of(eventType)
+	return r.hide(doc, len(of.Paths) > 0, func(path, name string) bool { return of.Paths[path] || r.says(path, name) })
 }
 
-// result hides what is personal in what a consumer recorded, or in metadata.
+// result hides what is personal in what a consumer recorded of an event, or in its metadata. Such a document has
+// a form of its own, so the personal fields of the type are known there by their names.
 func (r *redactor) result(eventType, doc string) (string, bool) {
-	return r.hide(doc, r.byType[eventType])
+	of := personal.Of(eventType)
+	return r.hide(doc, len(of.Names) > 0, func(path, name string) bool { return of.Names[name] || r.says(path, name) })
 }
 
-// hide replaces the values at the paths. A document that is not JSON is hidden as a whole, if there
-// is anything to hide in it.
-func (r *redactor) hide(doc string, more map[string]bool) (string, bool) {
-	if doc == "" || (len(r.always) == 0 && len(more) == 0) {
+// entry hides an entry of an event's metadata that is shown by itself.
+func (r *redactor) entry(eventType, name, value string) string {
+	if name = personal.Fold(name); value != "" && (personal.Of(eventType).Names[name] || r.says(name, name)) {
+		return hiddenText
+	}
+	return value
+}
+
+func (r *redactor) says(path, name string) bool { return r.names[name] || r.paths[path] }
+
+// hide replaces the values of secret fields. A document that is not JSON, or nested too deep, is hidden as a whole, if
+// there may be anything to hide in it.
+func (r *redactor) hide(doc string, more bool, secret func(path, name string) bool) (string, bool) {
+	if doc == "" || (len(r.names) == 0 && len(r.paths) == 0 && !more) {
 		return doc, false
 	}
-	w := walker{doc: doc, dec: json.NewDecoder(strings.NewReader(doc)), secret: func(path string) bool { return r.always[path] || more[path] }}
-	if err := w.value(""); err != nil {
-		return hidden, true
-	}
-	if _, err := w.dec.Token(); !errors.Is(err, io.EOF) {
+	w := walker{doc: doc, dec: json.NewDecoder(strings.NewReader(doc)), secret: secret}
+	if err := w.walk(); err != nil {
 		return hidden, true
 	}
 	w.out.WriteString(doc[w.copied:])
@@ -105,42 +81,79 @@ func (r *redactor) hide(doc string, more map[string]bool) (string, bool) {
 type walker struct {
 	doc    string
 	dec    *json.Decoder
-	secret func(path string) bool
+	secret func(path, name string) bool
 	out    strings.Builder
 	copied int // how much of doc is in out
 	hidden bool
+	open   []level // the arrays and objects that the walker is in
 }
 
-// value walks one value.
+// level is an array or an object.
+type level struct {
+	path   string
+	object bool
+}
+
+// walk goes through the document. It does not call itself: anybody may have written a row, as deep as they like.
+func (w *walker) walk() error {
+	if err := w.value(""); err != nil {
+		return err
+	}
+	for len(w.open) > 0 {
+		in := w.open[len(w.open)-1]
+		switch {
+		case !w.dec.More():
+			if _, err := w.dec.Token(); err != nil { // the end of it
+				return err
+			}
+			w.open = w.open[:len(w.open)-1]
+		case in.object:
+			if err := w.field(in.path); err != nil {
+				return err
+			}
+		default:
+			if err := w.value(in.path); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := w.dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more than one document")
+	}
+	return nil
+}
+
+// field reads a field of an object, and its value, or the beginning of it.
+func (w *walker) field(prefix string) error {
+	token, err := w.dec.Token()
+	if err != nil {
+		return err
+	}
+	key, ok := token.(string)
+	if !ok {
+		return fmt.Errorf("a field is called %v", token)
+	}
+	name := personal.Fold(key)
+	path := personal.Join(prefix, name)
+	if w.secret(path, name) {
+		return w.hideValue()
+	}
+	return w.value(path)
+}
+
+// value reads a value, or the beginning of an array or object.
 func (w *walker) value(path string) error {
 	token, err := w.dec.Token()
 	if err != nil {
 		return err
 	}
-	open, ok := token.(json.Delim)
-	if !ok {
-		return nil
+	if open, ok := token.(json.Delim); ok {
+		w.open = append(w.open, level{path, open == '{'})
 	}
-	for w.dec.More() {
-		inside := path
-		if open == '{' {
-			name, err := w.dec.Token()
-			if err != nil {
-				return err
-			}
-			if inside = join(path, name.(string)); w.secret(inside) {
-				if err := w.hideValue(); err != nil {
-					return err
-				}
-				continue
-			}
-		}
-		if err := w.value(inside); err != nil {
-			return err
-		}
+	if len(w.open) > maxDepth {
+		return fmt.Errorf("it is nested more than %d deep", maxDepth)
 	}
-	_, err = w.dec.Token() // the end of it
-	return err
+	return nil
 }
 
 // hideValue leaves the next value out.

@@ -101,7 +101,7 @@ func (o *Ops) Payload(ctx context.Context, op Operation, eventID string) (Payloa
 			}
 			var inPayload, inMetadata bool
 			p.Payload, inPayload = o.redactor.payload(eventType, p.Payload)
-			p.Metadata, inMetadata = o.redactor.hide(p.Metadata, nil)
+			p.Metadata, inMetadata = o.redactor.result(eventType, p.Metadata)
 			p.Redacted = inPayload || inMetadata
 			return nil
 		}
