@@ -35,6 +35,7 @@ type outcome struct {
 func (c *Console) actions() []action {
 	return []action{
 		{name: "retry", needs: Retry, do: c.retry},
+		{name: "reopen", needs: Skip, do: c.reopen},
 		{name: "skip", needs: Skip, do: c.skip},
 		{name: "discard", needs: Discard, do: c.discard},
 		{name: "replay", needs: Replay, do: c.replay},
@@ -129,7 +130,7 @@ func (c *Console) act(a action, r *http.Request, in *reader) (outcome, error) {
 	if id == "" {
 		return a.do(r, in, op)
 	}
-	return c.once.do(op.Actor+"\x00"+a.name+"\x00"+id, func() (outcome, error) { return a.do(r, in, op) })
+	return c.once.do(op.Actor+"\x00"+id, a.name+"\x00"+contentOf(in.Values), func() (outcome, error) { return a.do(r, in, op) })
 }
 
 func operation(r *http.Request, in *reader) ops.Operation {
@@ -196,6 +197,14 @@ func afterwards(to, action string, out outcome, lang string) string {
 
 func (c *Console) retry(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	return each(in, func(id string) error { return c.ops.Retry(r.Context(), op, id, in.Values["consumer"]...) })
+}
+
+// reopen undoes a skip or a discard, so it needs the permissions for both.
+func (c *Console) reopen(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+	if !principalOf(r).Can(Discard) {
+		return outcome{}, forbidden(Discard)
+	}
+	return each(in, func(id string) error { return c.ops.Reopen(r.Context(), op, id, in.Get("consumer")) })
 }
 
 func (c *Console) skip(r *http.Request, in *reader, op ops.Operation) (outcome, error) {

@@ -1,9 +1,14 @@
 package console
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -46,12 +51,46 @@ func TestAFailedOperationMayBeRepeated(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, post(c, "/retry", form).Code)
 }
 
+// The id of an operation belongs to what it does: nobody gets an answer to something else.
+func TestAnOperationIDIsBoundToItsContent(t *testing.T) {
+	t.Parallel()
+	f := &fake{text: "x"}
+	c := consoleOf(f, everything())
+	form := func(id string) url.Values { return url.Values{"id": {id}, "reason": {"r"}, "op": {"1"}} }
+	require.Equal(t, http.StatusSeeOther, post(c, "/retry", form("e1")).Code)
+	require.Equal(t, http.StatusConflict, post(c, "/retry", form("e2")).Code)
+	require.Equal(t, http.StatusConflict, postJSON(c, "/api/v1/resume", `{"consumer":"c","reason":"r","op":"1"}`).Code)
+	same := form("e1")
+	same.Set("lang", "zh")
+	require.Equal(t, http.StatusSeeOther, post(c, "/retry", same).Code)
+	require.Len(t, f.done(), 1)
+}
+
+// What a database or a driver says is for the log. Who looks gets a reference to it.
+func TestErrorsOfTheDatabaseGoToTheLog(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{errors.New(canary + ": Error 1045 (28000): access denied for user 'shop'@'10.0.0.7'"), fmt.Errorf(canary+" %w", context.DeadlineExceeded)} {
+		var log bytes.Buffer
+		c := newConsole(&fake{text: "x", fails: cause}, Config{Authorize: Anyone(everything()), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for _, path := range []string{"/events", "/api/v1/events", "/", "/api/v1/overview", "/jobs"} {
+			log.Reset()
+			w := get(c, path)
+			require.GreaterOrEqual(t, w.Code, http.StatusInternalServerError)
+			require.NotContains(t, w.Body.String(), canary)
+			reference := regexp.MustCompile(`reference ([0-9a-f]{8})`).FindStringSubmatch(w.Body.String())
+			require.NotNil(t, reference, w.Body.String())
+			require.Contains(t, log.String(), canary)
+			require.Contains(t, log.String(), reference[1])
+		}
+	}
+}
+
 func TestOnceForgetsTheOldest(t *testing.T) {
 	t.Parallel()
 	o := newOnce()
 	n := 0
 	for i := range 2 * remembered {
-		_, err := o.do(fmt.Sprint(i), func() (outcome, error) { n++; return outcome{}, nil })
+		_, err := o.do(fmt.Sprint(i), "", func() (outcome, error) { n++; return outcome{}, nil })
 		require.NoError(t, err)
 	}
 	require.Len(t, o.done, remembered)

@@ -25,8 +25,8 @@ func (c *Console) startBulk(r *http.Request, in *reader, op ops.Operation) (outc
 	if err := errors.Join(err, in.err()); err != nil {
 		return outcome{}, err
 	}
-	if !principalOf(r).Can(permissionFor(p.Action)) {
-		return outcome{}, &refusal{http.StatusForbidden, "error.forbidden", fmt.Errorf("this needs the permission %s as well", permissionFor(p.Action))}
+	if err := mayDo(r, p.Action); err != nil {
+		return outcome{}, err
 	}
 	counted := strings.TrimSpace(in.Get("counted"))
 	if counted != "" && counted != strconv.FormatInt(confirm, 10) || in.Get("confirm") == "" || p.Count.Count > confirm {
@@ -37,9 +37,20 @@ func (c *Console) startBulk(r *http.Request, in *reader, op ops.Operation) (outc
 	return outcome{Changed: int(p.Count.Count), Result: b, go2: "bulk?id=" + url.QueryEscape(b.ID)}, err
 }
 
-// permissionFor is what the action of a bulk operation needs besides [Bulk].
-func permissionFor(a ops.Action) Permission {
-	return map[ops.Action]Permission{ops.ActionRetry: Retry, ops.ActionSkip: Skip, ops.ActionDiscard: Discard, ops.ActionReplay: Replay}[a]
+// mayDo refuses the action of a bulk operation to those who lack what it needs besides [Bulk].
+func mayDo(r *http.Request, a ops.Action) error {
+	needs := map[ops.Action][]Permission{
+		ops.ActionRetry: {Retry}, ops.ActionReopen: {Skip, Discard}, ops.ActionSkip: {Skip}, ops.ActionDiscard: {Discard}, ops.ActionReplay: {Replay},
+	}[a]
+	for _, p := range needs {
+		if !principalOf(r).Can(p) {
+			return forbidden(p)
+		}
+	}
+	if len(needs) == 0 {
+		return invalid(fmt.Errorf("action %q: nobody may do it here", a))
+	}
+	return nil
 }
 
 func (c *Console) cancelBulk(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
@@ -51,8 +62,8 @@ func (c *Console) resumeBulk(r *http.Request, in *reader, op ops.Operation) (out
 	if err != nil {
 		return outcome{}, err
 	}
-	if !principalOf(r).Can(permissionFor(b.Action)) {
-		return outcome{}, &refusal{http.StatusForbidden, "error.forbidden", fmt.Errorf("this needs the permission %s as well", permissionFor(b.Action))}
+	if err := mayDo(r, b.Action); err != nil {
+		return outcome{}, err
 	}
 	return outcome{Changed: 1}, c.ops.ResumeBulk(r.Context(), op, b.ID)
 }

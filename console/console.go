@@ -81,6 +81,7 @@ type deployment interface {
 	CheckManual(ctx context.Context, m ops.Manual) (ops.Published, error)
 
 	Retry(ctx context.Context, op ops.Operation, eventID string, consumers ...string) error
+	Reopen(ctx context.Context, op ops.Operation, eventID, consumer string) error
 	Skip(ctx context.Context, op ops.Operation, eventID, consumer string) error
 	Discard(ctx context.Context, op ops.Operation, eventID string) error
 	Replay(ctx context.Context, op ops.Operation, eventID, consumer string) error

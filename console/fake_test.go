@@ -157,6 +157,10 @@ func (f *fake) Retry(_ context.Context, op ops.Operation, id string, consumers .
 	return f.did("retry %s %s %s %v", op.Actor, op.Reason, id, consumers)
 }
 
+func (f *fake) Reopen(_ context.Context, op ops.Operation, id, consumer string) error {
+	return f.did("reopen %s %s %s", op.Actor, id, consumer)
+}
+
 func (f *fake) Skip(_ context.Context, op ops.Operation, id, consumer string) error {
 	return f.did("skip %s %s %s", op.Actor, id, consumer)
 }

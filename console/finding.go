@@ -71,7 +71,11 @@ func (w words) prescribed(f doctor.Finding) string {
 // remedy is what to do about a finding.
 func (w words) remedy(f ops.Finding) string {
 	if s, ok := w.sentenceOf(f.Rule, f.Args); ok && f.Remedy != "" {
-		return w.fill(s.Remedy, f.Args)
+		quoted := make(map[string]string, len(f.Args))
+		for name, value := range f.Args {
+			quoted[name] = ops.Shell(value) // for those who paste the commands in it
+		}
+		return w.fill(s.Remedy, quoted)
 	}
 	return f.Remedy
 }

@@ -16,7 +16,10 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", "same-origin") // not no-referrer: then browsers send "Origin: null" with the console's own forms
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()")
 	h.Set("Cache-Control", "no-store") // assets say otherwise
 	h.Set("X-Robots-Tag", "noindex")
 }
@@ -142,7 +145,7 @@ func originalPath(r *http.Request) string {
 func (c *Console) handle(pattern string, needs Permission, h func(w http.ResponseWriter, r *http.Request) error) {
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if !principalOf(r).Can(needs) {
-			c.fail(w, r, &refusal{http.StatusForbidden, "error.forbidden", errors.New("this needs the permission " + string(needs))})
+			c.fail(w, r, forbidden(needs))
 			return
 		}
 		if err := h(w, r); err != nil {

@@ -21,7 +21,7 @@ func everyMutation() map[string]url.Values {
 		return v
 	}
 	return map[string]url.Values{
-		"retry": one(), "skip": one("confirm", "1"), "discard": one("confirm", "1"), "replay": one("confirm", "1"), "pause": one("minutes", "5"), "resume": one(), "retire": one(), "run-job": one("code", "j"),
+		"retry": one(), "reopen": one(), "skip": one("confirm", "1"), "discard": one("confirm", "1"), "replay": one("confirm", "1"), "pause": one("minutes", "5"), "resume": one(), "retire": one(), "run-job": one("code", "j"),
 		"publish": one("eventType", "t", "payload", "{}"), "publish-check": one("eventType", "t", "payload", "{}"), "payload": one(),
 		"bulk": one("action", "retry", "confirm", "3"), "bulk-cancel": one(), "bulk-resume": one(),
 	}
@@ -150,7 +150,10 @@ func TestHeaders(t *testing.T) {
 		h := get(c, "/"+path).Header()
 		require.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'", h.Get("Content-Security-Policy"), path)
 		require.Equal(t, "nosniff", h.Get("X-Content-Type-Options"))
-		require.Equal(t, "no-referrer", h.Get("Referrer-Policy"))
+		require.Equal(t, "same-origin", h.Get("Referrer-Policy"))
+		require.Equal(t, "same-origin", h.Get("Cross-Origin-Opener-Policy"))
+		require.Equal(t, "same-origin", h.Get("Cross-Origin-Resource-Policy"))
+		require.Contains(t, h.Get("Permissions-Policy"), "camera=()")
 		require.Equal(t, "no-store", h.Get("Cache-Control"))
 		require.Equal(t, "noindex", h.Get("X-Robots-Tag"))
 		require.Empty(t, h.Values("Set-Cookie"))

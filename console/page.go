@@ -252,14 +252,14 @@ func (in *reader) bulk() ops.NewBulk {
 	q := in.query()
 	q.Cursor, q.Limit = "", 0
 	b := ops.NewBulk{
-		ID: in.Get("op"), Action: ops.Action(in.oneOf("action", string(ops.ActionRetry), string(ops.ActionSkip), string(ops.ActionDiscard), string(ops.ActionReplay))), Query: q,
+		ID: in.Get("op"), Action: ops.Action(in.oneOf("action", string(ops.ActionRetry), string(ops.ActionReopen), string(ops.ActionSkip), string(ops.ActionDiscard), string(ops.ActionReplay))), Query: q,
 		Consumer: strings.TrimSpace(in.Get("forConsumer")), Rate: float64(in.number("rate", 1, 10_000)), Spread: time.Duration(in.number("spreadSeconds", 0, 86_400)) * time.Second,
 	}
-	if (b.Action == ops.ActionSkip || b.Action == ops.ActionReplay) && b.Consumer == "" && q.Consumer == "" {
+	if (b.Action == ops.ActionSkip || b.Action == ops.ActionReplay || b.Action == ops.ActionReopen) && b.Consumer == "" && q.Consumer == "" {
 		in.errs = append(in.errs, errors.New("consumer is missing: say whose deliveries"))
 	}
 	if b.Action == "" {
-		in.errs = append(in.errs, errors.New("action is missing: retry, skip, discard or replay"))
+		in.errs = append(in.errs, errors.New("action is missing: retry, reopen, skip, discard or replay"))
 	}
 	return b
 }

@@ -29,6 +29,11 @@ func (r *refusal) Unwrap() error { return r.err }
 // invalid is a request that cannot be understood.
 func invalid(err error) error { return &refusal{http.StatusBadRequest, "error.invalid", err} }
 
+// forbidden is what somebody may not do.
+func forbidden(needs Permission) error {
+	return &refusal{http.StatusForbidden, "error.forbidden", errors.New("this needs the permission " + string(needs))}
+}
+
 // unread is a body that could not be read.
 func unread(what string, err error) error {
 	var tooLarge *http.MaxBytesError
@@ -73,7 +78,9 @@ type problem struct {
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	no := refused(r, err)
 	if no.status >= http.StatusInternalServerError {
-		c.cfg.Logger.ErrorContext(r.Context(), "console: a request failed", "path", r.URL.Path, "error", err)
+		reference := newID()[:8]
+		c.cfg.Logger.ErrorContext(r.Context(), "console: a request failed", "reference", reference, "path", r.URL.Path, "error", err)
+		no = &refusal{no.status, no.key, errors.New("the log of the service says why, under the reference " + reference)}
 	}
 	if isAPI(r) {
 		answerJSON(w, no.status, "application/problem+json", problem{"about:blank", http.StatusText(no.status), no.status, no.Error()})

@@ -101,7 +101,7 @@ func (r Report) Worst() Level {
 	return worst
 }
 
-// Print writes one line per finding.
+// Print writes one line per finding. What could steer a terminal is written as escapes.
 func (r Report) Print(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range r {
@@ -109,7 +109,7 @@ func (r Report) Print(w io.Writer) error {
 		if f.Remedy != "" {
 			line += " — " + f.Remedy
 		}
-		if _, err := fmt.Fprintf(tw, "%s\t%s\t%s\n", f.Level, f.Check, line); err != nil {
+		if _, err := fmt.Fprintf(tw, "%s\t%s\t%s\n", f.Level, f.Check, text.Visible(line)); err != nil {
 			return err
 		}
 	}

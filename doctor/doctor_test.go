@@ -182,3 +182,11 @@ func TestDoctorNamesMistakes(t *testing.T) {
 	_, err = doctor.Examine(t.Context(), db, doctor.Config{ClockOffset: time.Hour})
 	require.ErrorContains(t, err, "does not answer")
 }
+
+// What a row of anybody's says does not steer the terminal of whoever examines it.
+func TestAPrintedReportSteersNoTerminal(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	require.NoError(t, doctor.Report{{Check: "absent consumers", Level: doctor.Warn, Says: "no instance has \x1b[2J\x1b]0;x\x07\u202e\u009b2J", Remedy: "\r\x00"}}.Print(&b))
+	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f\x{80}-\x{9f}\x{202e}]`, b.String())
+}

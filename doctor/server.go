@@ -2,10 +2,13 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // serverChecks look at the server, its settings, and the connections to it.
@@ -13,6 +16,7 @@ func serverChecks() []check {
 	return []check{
 		{name: "version", fine: "new enough", look: version},
 		{name: "strict mode", dialects: "mysql", fine: "what does not fit is refused", look: strictMode},
+		{name: "quoting", dialects: "mysql postgres", fine: "texts stay texts", look: quoting},
 		{name: "read only", fine: "the database takes writes", look: readOnly},
 		{name: "durability", fine: "what is committed stays", look: durability},
 		{name: "packet size", dialects: "mysql", fine: "payloads fit", look: packetSize},
@@ -69,6 +73,18 @@ func lacking(dialect, version string) string {
 		return "SQLite 3.35"
 	}
 	return ""
+}
+
+// quoting is about what the engine itself refuses to work with.
+func quoting(ctx context.Context, x *exam) ([]Finding, error) {
+	err := x.d.CheckQuoting(ctx, x.db)
+	if !errors.Is(err, dialect.ErrQuoting) {
+		return nil, err
+	}
+	if x.d.Name == "mysql" {
+		return fail("backslash_escapes", "sql_mode has NO_BACKSLASH_ESCAPES: each backslash of a text would be stored twice", "take NO_BACKSLASH_ESCAPES out of sql_mode", nil), nil
+	}
+	return fail("conforming_strings", "standard_conforming_strings is off: a text with a backslash could run as SQL", "ALTER DATABASE or ALTER ROLE … SET standard_conforming_strings = on, then reconnect", nil), nil
 }
 
 func strictMode(ctx context.Context, x *exam) ([]Finding, error) {

@@ -104,6 +104,9 @@ func (o *Ops) rows(ctx context.Context, scan func(rows *sql.Rows) error, query s
 			err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 		}
 	}()
+	if err := o.checkQuoting(ctx); err != nil {
+		return err
+	}
 	rows, err := o.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -115,6 +118,16 @@ func (o *Ops) rows(ctx context.Context, scan func(rows *sql.Rows) error, query s
 		}
 	}
 	return rows.Err()
+}
+
+// checkQuoting looks once whether the database reads texts as bun writes them: a search is somebody else's text.
+func (o *Ops) checkQuoting(ctx context.Context) error {
+	if o.quotes.Load() {
+		return nil
+	}
+	err := o.d.CheckQuoting(ctx, o.db)
+	o.quotes.Store(err == nil)
+	return err
 }
 
 // row is rows for a statement that answers exactly one.

@@ -9,6 +9,8 @@ type Action string
 const (
 	// ActionRetry makes DEAD and FAILED deliveries due.
 	ActionRetry Action = "retry"
+	// ActionReopen makes deliveries of one consumer due that were skipped or discarded.
+	ActionReopen Action = "reopen"
 	// ActionSkip closes the deliveries of one consumer without an effect.
 	ActionSkip Action = "skip"
 	// ActionDiscard closes all deliveries that are not done without an effect.
@@ -56,7 +58,7 @@ type NewBulk struct {
 	ID       string        `json:"id,omitempty"` // chosen by the caller, so that a repeated request starts nothing twice. Default: a new one
 	Action   Action        `json:"action"`
 	Query    Query         `json:"query"`
-	Consumer string        `json:"consumer,omitempty"` // needed for skip and replay; for retry: only its deliveries. Default: Query.Consumer
+	Consumer string        `json:"consumer,omitempty"` // needed for skip, replay and reopen; for retry: only its deliveries. Default: Query.Consumer
 	Rate     float64       `json:"rate,omitempty"`     // events per second. Default: 100
 	Spread   time.Duration `json:"spreadNs,omitempty"` // retries fall due over this time, evenly. Default: 0, at once
 }

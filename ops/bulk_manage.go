@@ -48,11 +48,11 @@ func (b NewBulk) normal() (NewBulk, error) {
 		if q.Consumer == "" && q.Fingerprint == "" && q.AggregateID == "" && q.TraceID == "" && !q.direct() && (q.Status == "" || q.Status == outbox.StatusSent) {
 			errs = append(errs, fmt.Errorf("bulk operation: %s of events in any state: name a status other than SENT, a consumer, a fingerprint, an aggregate or a trace", b.Action))
 		}
-	case ActionReplay:
+	case ActionReplay, ActionReopen:
 	default:
-		errs = append(errs, fmt.Errorf("bulk operation: there is no action %q: the actions are retry, skip, discard and replay", b.Action))
+		errs = append(errs, fmt.Errorf("bulk operation: there is no action %q: the actions are retry, reopen, skip, discard and replay", b.Action))
 	}
-	if b.Consumer == "" && (b.Action == ActionSkip || b.Action == ActionReplay) {
+	if b.Consumer == "" && (b.Action == ActionSkip || b.Action == ActionReplay || b.Action == ActionReopen) {
 		errs = append(errs, fmt.Errorf("bulk operation: %s needs a consumer", b.Action))
 	}
 	if _, err := b.Query.withDefaults(); err != nil {

@@ -187,7 +187,10 @@ func (w *bulkWork) batch(ctx context.Context, size int) (n int, err error) {
 func (w *bulkWork) operation() Operation { return Operation{Actor: w.b.Actor, Reason: w.b.Reason} }
 
 func (w *bulkWork) intervention(eventID string, delay time.Duration) outbox.Intervention {
-	iv := outbox.Intervention{Action: string(w.b.Action), EventID: eventID, Delay: delay, Note: bulkNote(w.b.ID)}
+	iv := outbox.Intervention{Action: string(w.b.Action), EventID: eventID, Delay: delay, Note: bulkNote(w.b.ID), KeepSkipped: true}
+	if w.b.Action == ActionReopen {
+		iv.Action, iv.KeepSkipped = outbox.ActionRetry, false
+	}
 	if w.b.Consumer != "" && w.b.Action != ActionDiscard {
 		iv.Consumers = []string{w.b.Consumer}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -44,7 +45,19 @@ func fired(rule string, level Level, e Event, consumer, says, remedy string, arg
 	if consumer != "" {
 		args["consumer"] = consumer
 	}
-	return Finding{Rule: rule, Level: level, Says: fill(says, args), Remedy: fill(remedy, args), EventID: e.EventID, Consumer: consumer, Args: args}
+	return Finding{Rule: rule, Level: level, Says: fill(says, args), Remedy: fill(remedy, inShell(args)), EventID: e.EventID, Consumer: consumer, Args: args}
+}
+
+// Shell writes a value of [Finding.Args] as a remedy does: so that a command with it can be pasted into a shell,
+// whatever somebody has written into the row that it comes from.
+func Shell(value string) string { return text.Shell(value) }
+
+func inShell(args map[string]string) map[string]string {
+	quoted := make(map[string]string, len(args))
+	for name, value := range args {
+		quoted[name] = Shell(value)
+	}
+	return quoted
 }
 
 // fill replaces {name} by the value of that name. Times, which Args hold as RFC 3339, are written

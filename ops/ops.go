@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -141,6 +142,7 @@ type Ops struct {
 	redactor *redactor
 	ring     ring
 	wake     chan struct{} // a bulk operation has been started here
+	quotes   atomic.Bool   // the database reads texts as they are written
 }
 
 // New returns the operations of the deployment that works on ob, in db. All mistakes are reported at once.

@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/audit"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -161,9 +162,10 @@ func (t *tracer) sections(ctx context.Context, keys []string) (further []string,
 				return nil, ctx.Err()
 			}
 			if err != nil {
+				t.o.cfg.Logger.WarnContext(ctx, "a section of a story failed", "section", i+1, "key", key, telemetry.Err, text.Error(err))
 				t.find(Finding{
-					Rule: "section", Level: Warn, Says: fmt.Sprintf("A section of the host (number %d) could not say what it knows of %s: %s.", i+1, key, text.Error(err)),
-					Remedy: "Mend what it reads from; the rest of this story is complete.", Args: map[string]string{"section": fmt.Sprint(i + 1), "key": key, "error": text.Error(err)},
+					Rule: RuleSection, Level: Warn, Says: fmt.Sprintf("A section of the host (number %d) could not say what it knows of %s; the log of the service says why.", i+1, key),
+					Remedy: "Fix what it reads from; the rest of this story is complete.", Args: map[string]string{"section": fmt.Sprint(i + 1), "key": key},
 				})
 				break
 			}

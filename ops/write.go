@@ -11,16 +11,24 @@ import (
 
 	"github.com/bluecone-go/bluecone/doctor"
 	"github.com/bluecone-go/bluecone/internal/text"
+	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // Retry makes deliveries of the event due at once, with all their attempts before them: those of
-// the named consumers, or every DEAD or FAILED one.
+// the named consumers, or every DEAD or FAILED one. What somebody has skipped or discarded stays so: see [Ops.Reopen].
 func (o *Ops) Retry(ctx context.Context, op Operation, eventID string, consumers ...string) error {
 	typed := []field{{"event id", eventID}}
 	for _, c := range consumers {
 		typed = append(typed, field{"consumer", c})
 	}
-	return o.change(op, typed, func() error { return o.ob.Retry(ctx, op, eventID, consumers...) })
+	iv := outbox.Intervention{Action: outbox.ActionRetry, EventID: eventID, Consumers: consumers, KeepSkipped: true}
+	return o.change(op, typed, func() error { return o.ob.Intervene(ctx, op, iv) })
+}
+
+// Reopen makes a delivery due at once although it was skipped or discarded. Whoever may do this undoes a skip and a
+// discard, so ask for the permissions for both.
+func (o *Ops) Reopen(ctx context.Context, op Operation, eventID, consumer string) error {
+	return o.change(op, []field{{"event id", eventID}, {"consumer", consumer}}, func() error { return o.ob.Retry(ctx, op, eventID, consumer) })
 }
 
 // Skip closes a delivery without an effect. Later events of its aggregate may then pass.

@@ -29,7 +29,9 @@ type Intervention struct {
 	EventID   string
 	Consumers []string      // whose deliveries; empty means all, which skip, replay and mark dead do not take
 	Delay     time.Duration // until what is retried or replayed is due
-	Note      string        // goes into the details of the audit row
+	// KeepSkipped leaves deliveries closed that somebody has skipped or discarded, even if a retry names their consumer.
+	KeepSkipped bool
+	Note        string // goes into the details of the audit row
 }
 
 // ErrNotReplayable means that no instance has the consumer as bus.ConsumerConfig.Replayable.
@@ -60,7 +62,10 @@ func (o *Outbox) changeOf(op Operation, iv Intervention) (change, error) {
 	case ActionRetry:
 		due.from = []consumelog.Status{consumelog.Dead, consumelog.Failed}
 		if len(iv.Consumers) > 0 {
-			due.from = append(due.from, consumelog.Pending, consumelog.Skipped)
+			due.from = append(due.from, consumelog.Pending)
+			if !iv.KeepSkipped {
+				due.from = append(due.from, consumelog.Skipped)
+			}
 		}
 		return due, nil
 	case ActionReplay:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/metric"
@@ -110,7 +111,8 @@ type Outbox struct {
 	order  store.Order
 	logger *slog.Logger
 
-	saidRotten sync.Map // keys of registry rows that were reported
+	saidRotten sync.Map    // keys of registry rows that were reported
+	quotes     atomic.Bool // the database reads texts as they are written
 	tracer     trace.Tracer
 	metrics    *telemetry.Metrics
 	hook       *commitHook

@@ -66,6 +66,9 @@ func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err 
 	}
 	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].eventID), telemetry.String(telemetry.EventType, rows[0].eventType),
 		telemetry.String(telemetry.AggregateType, rows[0].aggregateType), telemetry.String(telemetry.AggregateID, rows[0].aggregateID))
+	if err := o.checkQuoting(ctx, tx); err != nil {
+		return err
+	}
 	stored, err := o.store(ctx, tx, rows)
 	if err != nil {
 		return fmt.Errorf("outbox: save %s: %w", typeOf(events[0]), err)

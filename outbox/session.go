@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -162,7 +163,7 @@ func (s *session) renewLoop() {
 func (s *session) enroll(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := s.checkTables(ctx)
-		if errors.As(err, new(*store.TablesError)) {
+		if errors.As(err, new(*store.TablesError)) || errors.Is(err, dialect.ErrQuoting) {
 			return err
 		}
 		if err == nil {
@@ -180,7 +181,8 @@ func (s *session) enroll(ctx context.Context) error {
 	}
 }
 
-// checkTables looks whether the tables are those that this release works on, until they were seen to be. It does not wait
+// checkTables looks whether the database reads texts as they are written, and has the tables that this release works on,
+// until it was seen to. It does not wait
 // for a silent database.
 func (s *session) checkTables(ctx context.Context) error {
 	if s.p.tables.Load() {
@@ -188,6 +190,9 @@ func (s *session) checkTables(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
 	defer cancel()
+	if err := s.p.ob.checkQuoting(ctx, s.p.ob.db); err != nil {
+		return err
+	}
 	if err := store.CheckTables(ctx, s.p.ob.db, s.p.ob.d); err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}

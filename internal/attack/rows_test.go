@@ -1,8 +1,10 @@
 package attack_test
 
 import (
+	"html"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -61,4 +63,82 @@ func TestPersonalFieldsAreHiddenEverywhere(t *testing.T) {
 			require.NotContains(t, page, "u-77")
 		}
 	})
+}
+
+// What an admin has skipped or discarded, only somebody who may do both makes due again: not by a retry, not in bulk.
+func TestARetryUndoesNoSkip(t *testing.T) {
+	each(t, setup{}, func(t *testing.T, db *bun.DB, v *victim) {
+		execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', '1', 'order.bought', 'e1', '{}', 'FAILED')")
+		execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id) SELECT 'Shop', event_id, event_type, 'DEAD', id, aggregate_type, aggregate_id FROM bc_outbox_event")
+		status := func() (s string) {
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT status FROM bc_event_consume_log WHERE consumer_name = 'Shop'").Scan(&s))
+			return s
+		}
+		form := url.Values{"id": {"e1"}, "consumer": {"Shop"}, "reason": {"r"}, "confirm": {"1"}}
+		code, _ := v.do("anna/admin", http.MethodPost, "/skip", form)
+		require.Equal(t, http.StatusSeeOther, code)
+		code, _ = v.do("olaf/operator", http.MethodPost, "/retry", form)
+		require.Equal(t, http.StatusConflict, code)
+		code, _ = v.do("olaf/operator", http.MethodPost, "/reopen", form)
+		require.Equal(t, http.StatusForbidden, code)
+		bulk := url.Values{"action": {"reopen"}, "consumer": {"Shop"}, "deliveryStatus": {"SKIPPED"}, "reason": {"r"}, "confirm": {"1"}}
+		code, _ = v.do("olaf/operator", http.MethodPost, "/bulk", bulk)
+		require.Equal(t, http.StatusForbidden, code)
+		require.Equal(t, "SKIPPED", status())
+		code, _ = v.do("anna/admin", http.MethodPost, "/reopen", form)
+		require.Equal(t, http.StatusSeeOther, code)
+		require.Equal(t, "PENDING", status())
+	})
+}
+
+// What a page says to paste into a shell stays what it says, whatever the ids are.
+func TestRemediesCanBePasted(t *testing.T) {
+	each(t, setup{}, func(t *testing.T, db *bun.DB, v *victim) {
+		for i, id := range []string{"$(touch pwned)", "x; touch pwned", "--dsn=sqlite:///pwned"} {
+			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', ?, 'order.bought', ?, '{}', 'DEAD')", id, id)
+			execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, error_message, outbox_id) VALUES ('Shop', ?, 'order.bought', 'DEAD', 'no', ?)", id, i+1)
+			for _, lang := range []string{"en", "zh"} {
+				for _, path := range []string{"/api/v1/forensics?lang=", "/forensics?lang="} {
+					code, body := v.get("rita/viewer", path+lang+"&key="+url.QueryEscape(id))
+					require.Equal(t, http.StatusOK, code)
+					body = html.UnescapeString(strings.ReplaceAll(body, `\u0026`, "&"))
+					command := regexp.MustCompile(`bluecone events retry (.*?) --consumer (\S+) --reason`).FindStringSubmatch(body)
+					require.NotNil(t, command, body)
+					if strings.HasPrefix(id, "-") {
+						require.NotContains(t, command[1], "dsn")
+						continue
+					}
+					require.Equal(t, "'"+id+"'", command[1], path)
+				}
+			}
+		}
+	})
+}
+
+// A search is somebody else's text. Where the database would run a part of it, nobody searches.
+func TestASearchIsNeverSQL(t *testing.T) {
+	if len(testdb.Dialects()) < 4 {
+		t.Skip("this is about PostgreSQL")
+	}
+	address := testdb.DSN(t, "postgres")
+	db := testdb.OpenDSN(t, address)
+	require.NoError(t, migrate(t, db))
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, status) VALUES ('ORDER', '1', 'order.bought', 'e1', '{\"order\":\"secret-1\"}', '{}', 'SENT')")
+	// pgx looks at the setting itself, but only where it writes arguments into statements.
+	query := u.Query()
+	query.Set("default_query_exec_mode", "exec")
+	u.RawQuery = query.Encode()
+	address = u.String()
+	search := "/api/v1/events?aggregateType=ORDER&aggregateId=" + url.QueryEscape(`\') UNION SELECT 1, 1, (SELECT event_payload::text FROM bc_outbox_event LIMIT 1), '', 1, '' -- `)
+	v := start(t, setup{DSN: address})
+	code, _ := v.get("rita/viewer", search)
+	require.Equal(t, http.StatusOK, code, "a text like any other")
+	execSQL(t, db, "ALTER DATABASE "+strings.TrimPrefix(u.Path, "/")+" SET standard_conforming_strings = off")
+	v = start(t, setup{DSN: address})
+	code, body := v.get("rita/viewer", search)
+	require.Equal(t, http.StatusInternalServerError, code)
+	require.NotContains(t, body, "secret-1")
+	require.Contains(t, body, "reference", "the console itself refused, not the database")
 }

@@ -4,12 +4,15 @@ package dsn
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +26,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 var (
@@ -55,7 +59,7 @@ func open(ctx context.Context, dsn, mode string) (*bun.DB, error) {
 			err = missing
 		}
 		_ = db.Close() // the first error is the one to tell
-		return nil, fmt.Errorf("%w %s: %s", ErrUnreachable, u.Redacted(), oneLine(err))
+		return nil, fmt.Errorf("%w %s: %s", ErrUnreachable, address(u), oneLine(err))
 	}
 	return db, nil
 }
@@ -96,11 +100,21 @@ func ping(ctx context.Context, db *bun.DB) error {
 	}
 }
 
+// address is what an error shows of a DSN: no password, and no parameters, which may hold one.
+func address(u *url.URL) string {
+	shown := *u
+	shown.RawQuery, shown.Fragment, shown.RawFragment, shown.ForceQuery = "", "", "", false
+	return shown.Redacted()
+}
+
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 func openSQLite(u *url.URL, mode string) (*bun.DB, error) {
 	if u.Host != "" || !filepath.IsAbs(u.Path) || strings.HasSuffix(u.Path, "/") {
 		return nil, fmt.Errorf("%w: sqlite wants an absolute path, as in sqlite:///tmp/demo.db", ErrDSN)
+	}
+	if u.RawQuery != "" || u.ForceQuery {
+		return nil, fmt.Errorf("%w: sqlite takes no options after ?", ErrDSN)
 	}
 	pool, err := sql.Open("sqlite", "file:"+(&url.URL{Path: u.Path}).EscapedPath()+
 		"?mode="+mode+"&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)")
@@ -125,12 +139,57 @@ func openMySQL(u *url.URL) (*bun.DB, error) {
 	cfg.ParseTime, cfg.InterpolateParams, cfg.Loc = true, true, time.UTC
 	cfg.Logger = &mysql.NopLogger{} // a lost connection is an error of whoever uses it, or none
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = 5*time.Second, 30*time.Second, 30*time.Second
+	if err := mysqlOptions(cfg, u); err != nil {
+		return nil, err
+	}
 	cfg.Params = map[string]string{"wait_timeout": strconv.Itoa(int(silence / time.Second))}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrDSN, oneLine(err))
 	}
 	return bun.NewDB(bounded(sql.OpenDB(connector)), mysqldialect.New()), nil
+}
+
+// mysqlOptions takes what the address asks for beside the database. What it does not know, it refuses: to ignore
+// tls=true would send a password in the clear.
+func mysqlOptions(cfg *mysql.Config, u *url.URL) error {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return fmt.Errorf("%w: the options after ? cannot be read", ErrDSN)
+	}
+	for name, values := range query {
+		value := values[len(values)-1]
+		switch name {
+		case "tls":
+			if !slices.Contains([]string{"true", "false", "skip-verify", "preferred"}, value) {
+				return fmt.Errorf("%w: the option tls must be true, false, skip-verify or preferred", ErrDSN)
+			}
+			cfg.TLSConfig = value
+		case "tls-ca":
+			if cfg.TLS, err = trusting(value, u.Hostname()); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%w: mysql does not know the option %s; it takes tls and tls-ca", ErrDSN, text.Quote(name))
+		}
+	}
+	if cfg.TLS != nil && query.Has("tls") && cfg.TLSConfig != "true" {
+		return fmt.Errorf("%w: the option tls-ca goes with tls=true only", ErrDSN)
+	}
+	return nil
+}
+
+// trusting is TLS to a server whose certificate an authority in a file has signed.
+func trusting(file, host string) (*tls.Config, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: tls-ca: %s", ErrDSN, oneLine(err))
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%w: tls-ca: the file holds no certificate in PEM", ErrDSN)
+	}
+	return &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12}, nil
 }
 
 func openPostgres(u *url.URL) (*bun.DB, error) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -281,7 +282,7 @@ deliveries of the named consumers, also if they are PENDING or SKIPPED. For many
 		named: []consumelog.Status{consumelog.Pending, consumelog.Skipped},
 	}
 	return a.intervene(cmd, iv, &consumers, func(ctx context.Context, c *call, op ops.Operation) error {
-		return c.Ops.Retry(ctx, op, c.args[0], consumers...)
+		return c.retry(ctx, op, c.args[0], consumers)
 	})
 }
 
@@ -315,6 +316,19 @@ func (a *app) eventsDiscard() *cobra.Command {
 	return a.intervene(cmd, iv, &[]string{}, func(ctx context.Context, c *call, op ops.Operation) error {
 		return c.Ops.Discard(ctx, op, c.args[0])
 	})
+}
+
+// retry makes deliveries due. One that was skipped is due again if its consumer is named: who runs this has the database.
+func (c *call) retry(ctx context.Context, op ops.Operation, eventID string, consumers []string) error {
+	err := c.Ops.Retry(ctx, op, eventID, consumers...)
+	for _, consumer := range consumers {
+		if again := c.Ops.Reopen(ctx, op, eventID, consumer); again == nil {
+			err = nil
+		} else if !errors.Is(again, ops.ErrNotFound) {
+			return errors.Join(err, again)
+		}
+	}
+	return err
 }
 
 func (a *app) intervene(cmd *cobra.Command, iv intervention, consumers *[]string, do func(ctx context.Context, c *call, op ops.Operation) error) *cobra.Command {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -151,12 +152,18 @@ func exact(v any) string {
 		return strconv.FormatInt(v.Count, 10)
 	case string, []string, fmt.Stringer:
 		s := clean(plain(v))
-		if s != "" && strings.ContainsRune("=+-@", rune(s[0])) {
+		if isFormula(s) {
 			s = "'" + s
 		}
 		return s
 	}
 	return clean(plain(v))
+}
+
+// isFormula reports whether a spreadsheet would take a text for a formula: some do so with characters of full width, too.
+func isFormula(s string) bool {
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s, unicode.IsSpace))
+	return strings.ContainsRune("=+-@＝＋－＠﹦﹢﹣﹫", first)
 }
 
 func plain(v any) string {

@@ -127,3 +127,12 @@ func TestClosestName(t *testing.T) {
 	require.Equal(t, ": did you mean WalletConsumer?", closeTo("wallet", known, ""))
 	require.Empty(t, closeTo("else", known, ""))
 }
+
+// A spreadsheet takes more for a formula than what begins with "=".
+func TestCSVHoldsNoFormulas(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"=1+1", "+1", "-1", "@x", " =1", "＝1+1", "＋1", "－1", "＠x", "\u3000＝1", "﹦1", "﹣1"} {
+		require.Equal(t, "'"+clean(text), exact(text))
+	}
+	require.Equal(t, "order.paid", exact("order.paid"))
+}

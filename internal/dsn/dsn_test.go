@@ -1,0 +1,40 @@
+package dsn_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/internal/dsn"
+)
+
+// An option is heeded, or refused by its name: a password must not go in the clear because tls=true was ignored.
+func TestUnknownOptionsAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	for address, says := range map[string]string{
+		"mysql://u:secret@127.0.0.1:1/n?useSSL=true":         `"useSSL"`,
+		"mysql://u:secret@127.0.0.1:1/n?tls=yes":             "tls must be true",
+		"mysql://u:secret@127.0.0.1:1/n?tls-ca=/no/such":     "tls-ca",
+		"mysql://u@127.0.0.1:1/n?password=secret":            `"password"`,
+		"sqlite:///tmp/x.db?mode=ro":                         "no options",
+		"mysql://u:secret@127.0.0.1:1/n?tls=false&tls-ca=/x": "tls-ca",
+	} {
+		_, err := dsn.Open(t.Context(), address)
+		require.ErrorIs(t, err, dsn.ErrDSN, address)
+		require.ErrorContains(t, err, says)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+// A password is never printed, wherever in the address it stands.
+func TestErrorsDoNotShowPasswords(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{
+		"postgres://u@127.0.0.1:1/n?password=hunter2&sslmode=disable", "postgres://u:hunter2@127.0.0.1:1/n?sslpassword=hunter2",
+		"postgres://u@127.0.0.1:1/n?passfile=/x&password=hunter2#hunter2", "mysql://u:hunter2@127.0.0.1:1/n?tls=true",
+	} {
+		_, err := dsn.Open(t.Context(), address)
+		require.ErrorIs(t, err, dsn.ErrUnreachable, address)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
