@@ -3,6 +3,7 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -43,8 +44,14 @@ func Unavailable(err error) error {
 }
 
 // Skip ends the delivery as SKIPPED with a reason: the consumer has decided
-// that this event does not concern it. What the handler wrote is rolled back.
-func Skip(reason string) error { return &skipError{reason} }
+// that this event does not concern it. What the handler wrote is rolled back. Without a reason nobody could tell later
+// why the event had no effect: the delivery becomes DEAD instead.
+func Skip(reason string) error {
+	if strings.TrimSpace(reason) == "" {
+		return Permanent(errors.New(`bus.Skip needs a reason, such as bus.Skip("a test order"): nothing was skipped`))
+	}
+	return &skipError{reason}
+}
 
 type permanentError struct{ err error }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sort"
@@ -45,7 +46,8 @@ type DeadLetter struct {
 }
 
 // Bus holds the consumers of one process and runs their deliveries.
-// Register everything before the first publisher runs.
+// Register everything before the first publisher runs. Nothing panics: outbox.NewPublisher returns what was registered
+// wrongly, all at once ([Bus.Err]).
 type Bus struct {
 	db      *bun.DB
 	log     *consumelog.Log
@@ -60,60 +62,75 @@ type Bus struct {
 	upcasters  map[string]map[int]Upcaster
 	open       bool
 	faults     inject.Faults
+	mistakes   []error // of the wiring
 }
 
-// New returns a bus whose consumers work in db. It panics if db's dialect is not
-// MySQL, PostgreSQL or SQLite, or if db is nil.
+// New returns a bus whose consumers work in db: that of the outbox. Mistakes in what is registered with it, and a db that is
+// nil or not MySQL, MariaDB, PostgreSQL or SQLite, are returned by outbox.NewPublisher, all at once.
 func New(db *bun.DB, cfg Config) *Bus {
-	if db == nil {
-		panic("bus.New: db is nil")
-	}
-	log, err := consumelog.New(db)
-	if err != nil {
-		panic("bus.New: " + err.Error())
-	}
-	metrics, err := telemetry.NewMetrics(cfg.MeterProvider)
-	if err != nil {
-		panic("bus.New: " + err.Error())
-	}
-	logger := cfg.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	return &Bus{
-		db: db, log: log, logger: logger, metrics: metrics, onDead: cfg.OnDead,
+	b := &Bus{
+		db: db, logger: cfg.Logger, onDead: cfg.OnDead,
 		tracer:     telemetry.Tracer(cfg.TracerProvider),
 		unconsumed: make(map[string]struct{}),
 		upcasters:  make(map[string]map[int]Upcaster),
 	}
+	if b.logger == nil {
+		b.logger = slog.Default()
+	}
+	if db == nil {
+		b.refuse(errors.New("bus.New: db is nil: give it the database of the outbox, bus.New(db, bus.Config{})"))
+		return b
+	}
+	var err error
+	if b.log, err = consumelog.New(db); err != nil {
+		b.refuse(fmt.Errorf("bus.New: %w", err))
+	}
+	if b.metrics, err = telemetry.NewMetrics(cfg.MeterProvider); err != nil {
+		b.refuse(fmt.Errorf("bus.New: %w", err))
+	}
+	return b
 }
 
 // Consumer registers a consumer. Its name is what people read; its identity in the database is
-// [ConsumerConfig.Key], which is the name unless cfg says otherwise. It panics if the name or the key
-// is not valid or is that of another consumer (also but for case), or if cfg has a mistake.
+// [ConsumerConfig.Key], which is the name unless cfg says otherwise. A name or key that is not valid or is that of
+// another consumer (also but for case), mistakes in cfg, and a consumer that is given no handler are mistakes
+// that outbox.NewPublisher returns.
 func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
-	if err := text.ConsumerName("bus.Consumer: name", name); err != nil {
-		panic(err.Error())
-	}
-	if err := cfg.validate(); err != nil {
-		panic(fmt.Sprintf("bus.Consumer %q: %v", name, err))
-	}
 	c := &Consumer{bus: b, name: name, key: cmp.Or(cfg.Key, name), cfg: cfg.withDefaults(), handlers: make(map[string]*handler)}
-	if cfg.Replayable {
-		if err := text.Key("bus.Consumer: key of a replayable consumer", consumelog.ReplayName(c.key), 128); err != nil {
-			panic(err.Error())
-		}
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mustBeClosed("Consumer " + name)
-	for _, other := range b.consumers {
-		if err := c.collides(other); err != nil {
-			panic(err.Error())
+	if b.isLate("bus.Consumer " + text.Quote(name)) {
+		return c
+	}
+	if mistakes := c.mistakes(cfg); len(mistakes) > 0 {
+		for _, err := range mistakes {
+			b.refuse(err)
 		}
+		return c
 	}
 	b.consumers = append(b.consumers, c)
 	return c
+}
+
+// mistakes are those of a consumer that is about to be registered. It needs the bus's mu.
+func (c *Consumer) mistakes(cfg ConsumerConfig) (mistakes []error) {
+	if err := text.ConsumerName("bus.Consumer: name", c.name); err != nil {
+		return []error{err}
+	}
+	if err := cfg.validate(); err != nil {
+		return []error{fmt.Errorf("bus.Consumer %q: %w", c.name, err)}
+	}
+	if cfg.Replayable {
+		if err := text.Key("bus.Consumer: key of a replayable consumer", consumelog.ReplayName(c.key), 128); err != nil {
+			return []error{err}
+		}
+	}
+	for _, other := range c.bus.consumers {
+		if err := c.collides(other); err != nil {
+			mistakes = append(mistakes, err)
+		}
+	}
+	return mistakes
 }
 
 // collides says which of its two names the consumer shares with another: an operator could not tell
@@ -135,10 +152,13 @@ func (c *Consumer) collides(other *Consumer) error {
 func (b *Bus) Unconsumed(eventTypes ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mustBeClosed("Unconsumed")
+	if b.isLate(fmt.Sprintf("bus.Unconsumed %q", eventTypes)) {
+		return
+	}
 	for _, t := range eventTypes {
 		if err := text.EventType("bus.Unconsumed: event type", t); err != nil {
-			panic(err.Error())
+			b.refuse(err)
+			continue
 		}
 		b.unconsumed[t] = struct{}{}
 	}
@@ -148,24 +168,38 @@ func (b *Bus) Unconsumed(eventTypes ...string) {
 type Upcaster func(payload json.RawMessage) (json.RawMessage, error)
 
 // Upcast registers the step from version `from` of an event type to `from`+1. Steps are
-// chained before the payload is decoded. It panics on a second step for the same version.
+// chained before the payload is decoded. A second step for the same version, and one that no handler
+// needs, are mistakes that outbox.NewPublisher returns.
 func (b *Bus) Upcast(eventType string, from int, up Upcaster) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mustBeClosed("Upcast")
-	if err := text.EventType("bus.Upcast: event type", eventType); err != nil {
-		panic(err.Error())
+	if b.isLate("bus.Upcast " + text.Quote(eventType)) {
+		return
 	}
-	if from < 1 || up == nil {
-		panic(fmt.Sprintf("bus.Upcast %s: from is %d (must be at least 1) and the function must not be nil", eventType, from))
+	if err := checkUpcast(eventType, from, up); err != nil {
+		b.refuse(err)
+		return
 	}
 	if b.upcasters[eventType] == nil {
 		b.upcasters[eventType] = make(map[int]Upcaster)
 	}
 	if b.upcasters[eventType][from] != nil {
-		panic(fmt.Sprintf("bus.Upcast %s: version %d has an upcaster already", eventType, from))
+		b.refuse(fmt.Errorf("bus.Upcast %q from version %d: there is such a step already", eventType, from))
+		return
 	}
 	b.upcasters[eventType][from] = up
+}
+
+func checkUpcast(eventType string, from int, up Upcaster) error {
+	switch err := text.EventType("bus.Upcast: event type", eventType); {
+	case err != nil:
+		return err
+	case from < 1:
+		return fmt.Errorf("bus.Upcast %q: from is %d: it must be at least 1, the first version", eventType, from)
+	case up == nil:
+		return fmt.Errorf("bus.Upcast %q from version %d: the function is nil: it turns a payload of version %d into one of version %d", eventType, from, from, from+1)
+	}
+	return nil
 }
 
 // Inject makes deliveries fail at chosen points. Only package bustest can make the argument.
@@ -187,10 +221,4 @@ func (b *Bus) Log() *consumelog.Log { return b.log }
 func (b *Bus) Ignores(eventType string) bool {
 	_, ok := b.unconsumed[eventType]
 	return ok
-}
-
-func (b *Bus) mustBeClosed(what string) {
-	if b.open {
-		panic("bus: " + what + " registered while a publisher runs; register everything first")
-	}
 }

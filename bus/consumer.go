@@ -124,6 +124,7 @@ type Consumer struct {
 	key      string // what the database holds
 	cfg      ConsumerConfig
 	handlers map[string]*handler
+	refused  bool      // a handler was registered wrongly
 	replays  *Consumer // the consumer of which this one runs the replays; nil for an ordinary one
 }
 

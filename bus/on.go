@@ -14,43 +14,35 @@ import (
 )
 
 // On registers a handler that works in the transaction it is handed: its effect
-// happens exactly once. E is inferred from fn. It panics if E is not a struct by
-// value, if its event type is not valid or handled already by this consumer, or if
-// it cannot be encoded as JSON.
+// happens exactly once. E is inferred from fn. E must be a type by value that can be encoded as JSON, with a valid
+// event type that this consumer does not handle yet: whatever is wrong is returned by outbox.NewPublisher.
+// c is what [Bus.Consumer] returned.
 func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[E]) error) {
-	mustHaveFunc(c, "On", fn == nil)
-	c.add(newHandler[E](c, "On", func(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+	register[E](c, "On", fn == nil, &handler{run: func(ctx context.Context, tx bun.Tx, ds []*delivery) error {
 		return fn(ctx, tx, messageOf[E](c, ds[0]))
-	}))
+	}})
 }
 
 // OnBatch registers a handler that receives many events in one call and one
 // transaction, in commit order. An error sends them back to be handled one by one,
 // so that only the failing one is retried. What it saves belongs to the tenant and store that all of them have in common;
 // [Message.Context] says of which one it speaks, where they differ and for the sake of metadata and trace.
-// It panics as [On] does.
 func OnBatch[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, ms []Message[E]) error) {
-	mustHaveFunc(c, "OnBatch", fn == nil)
-	h := newHandler[E](c, "OnBatch", func(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+	register[E](c, "OnBatch", fn == nil, &handler{batch: true, run: func(ctx context.Context, tx bun.Tx, ds []*delivery) error {
 		ms := make([]Message[E], len(ds))
 		for i, d := range ds {
 			ms[i] = messageOf[E](c, d)
 		}
 		return fn(ctx, tx, ms)
-	})
-	h.batch = true
-	c.add(h)
+	}})
 }
 
 // OnExternal registers a handler whose effect lies outside the database. It runs at
-// least once; hand [Message.Key] to whatever it calls. It panics as [On] does.
+// least once; hand [Message.Key] to whatever it calls.
 func OnExternal[E Event](c *Consumer, fn func(ctx context.Context, m Message[E]) error) {
-	mustHaveFunc(c, "OnExternal", fn == nil)
-	h := newHandler[E](c, "OnExternal", func(ctx context.Context, _ bun.Tx, ds []*delivery) error {
+	register[E](c, "OnExternal", fn == nil, &handler{external: true, run: func(ctx context.Context, _ bun.Tx, ds []*delivery) error {
 		return fn(ctx, messageOf[E](c, ds[0]))
-	})
-	h.external = true
-	c.add(h)
+	}})
 }
 
 // handler is the part of a registration that does not know its event's Go type.
@@ -66,35 +58,67 @@ type handler struct {
 	run       func(ctx context.Context, tx bun.Tx, ds []*delivery) error
 }
 
-func newHandler[E Event](c *Consumer, verb string, run func(context.Context, bun.Tx, []*delivery) error) *handler {
-	t := reflect.TypeFor[E]()
-	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface {
-		panic(fmt.Sprintf("bus.%s %s: the event type %v must be a value type, not a pointer or an interface", verb, c.name, t))
+// register gives h, of which only how to run it is known, to the consumer, or notes what is wrong with it.
+func register[E Event](c *Consumer, verb string, isNil bool, h *handler) {
+	if c == nil || c.bus == nil {
+		panic("bus." + verb + ": the consumer was not made by Bus.Consumer, so there is no bus that could return this mistake")
+	}
+	b := c.bus
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isLate(fmt.Sprintf("bus.%s of consumer %q", verb, c.name)) {
+		return
 	}
 	var zero E
-	name := zero.EventType()
-	if err := text.EventType(fmt.Sprintf("bus.%s %s: %v.EventType()", verb, c.name, t), name); err != nil {
-		panic(err.Error())
+	err := h.describe(reflect.TypeFor[E](), zero)
+	switch {
+	case err != nil:
+	case isNil:
+		err = errors.New("the handler is nil")
+	case c.handlers[h.eventType] != nil:
+		err = fmt.Errorf("the consumer has two handlers for %s: one event type has one handler in a consumer; give the other to a consumer of its own", h.eventType)
 	}
-	if _, err := json.Marshal(zero); err != nil {
-		panic(fmt.Sprintf("bus.%s %s: %v cannot be encoded as JSON: %v", verb, c.name, t, err))
+	if err != nil {
+		c.refused = true
+		b.refuse(fmt.Errorf("bus.%s of consumer %q: %w", verb, c.name, err))
+		return
 	}
-	h := &handler{
-		eventType: name, spanName: "consume " + name, version: VersionOf(zero), run: run,
-		tooLong: fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", name, c.name, c.cfg.Timeout),
-		decode: func(payload json.RawMessage) (any, error) {
-			e := new(E)
-			if err := json.Unmarshal(payload, e); err != nil {
-				return nil, fmt.Errorf("payload of %s does not decode into %v: %w", name, t, err)
-			}
-			return e, nil
-		},
+	h.decode = decoder[E](h.eventType)
+	h.tooLong = fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", h.eventType, c.name, c.cfg.Timeout)
+	personal.Learn(h.eventType, reflect.TypeFor[E]())
+	c.handlers[h.eventType] = h
+}
+
+// describe fills in what the event type says, and refuses a type that cannot be an event.
+func (h *handler) describe(t reflect.Type, e Event) error {
+	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface {
+		return fmt.Errorf("the event type %v must be a value type, not a pointer or an interface: bus.Message[OrderPaid], not bus.Message[*OrderPaid]", t)
 	}
+	if err := text.EventType(fmt.Sprintf("%v.EventType()", t), e.EventType()); err != nil {
+		return err
+	}
+	if _, err := json.Marshal(e); err != nil {
+		return fmt.Errorf("%v cannot be encoded as JSON: %w", t, err)
+	}
+	if err := text.CheckFields(t); err != nil {
+		return err
+	}
+	h.eventType, h.spanName, h.version = e.EventType(), "consume "+e.EventType(), VersionOf(e)
 	if immutable(t) {
 		h.shared = t
 	}
-	personal.Learn(name, t)
-	return h
+	return nil
+}
+
+// decoder makes a pointer to an E of a payload.
+func decoder[E Event](name string) func(payload json.RawMessage) (any, error) {
+	return func(payload json.RawMessage) (any, error) {
+		e := new(E)
+		if err := json.Unmarshal(payload, e); err != nil {
+			return nil, fmt.Errorf("payload of %s does not decode into %v: %w", name, reflect.TypeFor[E](), err)
+		}
+		return e, nil
+	}
 }
 
 // VersionOf is the schema version that code saving e writes, at least 1.
@@ -103,25 +127,6 @@ func VersionOf(e Event) int {
 		return max(v.SchemaVersion(), 1)
 	}
 	return 1
-}
-
-func (c *Consumer) add(h *handler) {
-	c.bus.mu.Lock()
-	defer c.bus.mu.Unlock()
-	c.bus.mustBeClosed("a handler of " + c.name)
-	if c.handlers[h.eventType] != nil {
-		panic(fmt.Sprintf("bus: consumer %s has two handlers for %s", c.name, h.eventType))
-	}
-	c.handlers[h.eventType] = h
-}
-
-func mustHaveFunc(c *Consumer, verb string, isNil bool) {
-	if c == nil {
-		panic("bus." + verb + ": the consumer is nil")
-	}
-	if isNil {
-		panic("bus." + verb + " " + c.name + ": the handler is nil")
-	}
 }
 
 func messageOf[E Event](c *Consumer, d *delivery) Message[E] {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -38,20 +39,21 @@ func (*byPointer) Aggregate() (kind, id string) { return "ORDER", "1" }
 
 func handle[E bus.Event](context.Context, bun.Tx, bus.Message[E]) error { return nil }
 
-// panicText is what fn panics with.
-func panicText(t *testing.T, fn func()) (text string) {
-	t.Helper()
-	defer func() {
-		v := recover()
-		require.NotNil(t, v, "it should panic")
-		text = fmt.Sprint(v)
-	}()
-	fn()
-	return ""
-}
+type hiddenOnly struct{ orderID string } //nolint:unused // that it is not encoded is the point
 
-// Wiring mistakes panic at start, with the names in the text.
-func TestWiringMistakesPanicWithTheirNames(t *testing.T) {
+func (hiddenOnly) EventType() string            { return "order.hidden" }
+func (hiddenOnly) Aggregate() (kind, id string) { return "ORDER", "1" }
+
+type paidTwo struct{ ID string }
+
+func (paidTwo) EventType() string            { return "order.paid" }
+func (paidTwo) Aggregate() (kind, id string) { return "ORDER", "1" }
+func (paidTwo) SchemaVersion() int           { return 2 }
+
+func step(p json.RawMessage) (json.RawMessage, error) { return p, nil }
+
+// Wiring mistakes are collected, with the names in the text, and an example where the right way is not plain.
+func TestWiringMistakesAreCollectedWithTheirNames(t *testing.T) {
 	t.Parallel()
 	db := testdb.Open(t, "sqlite")
 	for says, fn := range map[string]func(b *bus.Bus){
@@ -84,34 +86,106 @@ func TestWiringMistakesPanicWithTheirNames(t *testing.T) {
 		"Timeout is -1s":                 func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Timeout: -time.Second}) },
 		"OnDead is 7":                    func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{OnDead: 7}) },
 		`ConsumerConfig.Key "a b"`:       func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Key: "a b"}) },
-		"A has two handlers for order.paid": func(b *bus.Bus) {
+		`bus.On of consumer "A": the consumer has two handlers for order.paid`: func(b *bus.Bus) {
 			c := b.Consumer("A", bus.ConsumerConfig{})
 			bus.On(c, handle[paid])
 			bus.On(c, handle[paid])
 		},
-		"the handler is nil":                 func(b *bus.Bus) { bus.On[paid](b.Consumer("A", bus.ConsumerConfig{}), nil) },
-		"the consumer is nil":                func(*bus.Bus) { bus.On(nil, handle[paid]) },
-		"*bus_test.byPointer must be a valu": func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[*byPointer]) },
-		"bus.Event must be a value type":     func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[bus.Event]) },
-		`"Order Paid" is not a valid name`:   func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[badName]) },
-		"noJSON cannot be encoded as JSON":   func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[noJSON]) },
-		"from is 0 (must be at least 1)": func(b *bus.Bus) {
-			b.Upcast("order.paid", 0, func(p json.RawMessage) (json.RawMessage, error) { return p, nil })
+		"the handler is nil":                                          func(b *bus.Bus) { bus.On[paid](b.Consumer("A", bus.ConsumerConfig{}), nil) },
+		"*bus_test.byPointer must be a valu":                          func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[*byPointer]) },
+		"bus.Event must be a value type":                              func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[bus.Event]) },
+		`"Order Paid" is not a valid name`:                            func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[badName]) },
+		"noJSON cannot be encoded as JSON":                            func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[noJSON]) },
+		`bus.Upcast "order.paid": from is 0: it must be at least 1`:   func(b *bus.Bus) { b.Upcast("order.paid", 0, step) },
+		`bus.Upcast "order.paid" from version 1: the function is nil`: func(b *bus.Bus) { b.Upcast("order.paid", 1, nil) },
+		`bus.Upcast "order.paid" from version 1: there is such a step already`: func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[paidTwo])
+			b.Upcast("order.paid", 1, step)
+			b.Upcast("order.paid", 1, step)
 		},
-		"version 1 has an upcaster already": func(b *bus.Bus) {
-			up := func(p json.RawMessage) (json.RawMessage, error) { return p, nil }
-			b.Upcast("order.paid", 1, up)
-			b.Upcast("order.paid", 1, up)
+		`bus.Upcast "order.piad" from version 1: no consumer has a handler for that type`: func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[paidTwo])
+			b.Upcast("order.piad", 1, step)
+		},
+		`such as b.Upcast("order.paid", 3, fn) (handled: order.paid)`: func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[paidTwo])
+			b.Upcast("order.piad", 3, step)
+		},
+		`the handlers take version 2, so nobody would take the step: let the Go type E of the event say func (E) SchemaVersion() int { return 3 }`: func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[paidTwo])
+			b.Upcast("order.paid", 2, step)
+		},
+		`bus.Consumer "Idle" has no handler, so it would never get an event: register one, such as bus.On(c, func`: func(b *bus.Bus) {
+			b.Consumer("Idle", bus.ConsumerConfig{})
+		},
+		"bus_test.hiddenOnly has only unexported fields (orderID), so its payload would be {}: export what is to be saved, such as OrderID string `json:\"orderID\"`": func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[hiddenOnly])
 		},
 		`event type "X" is not a valid name`: func(b *bus.Bus) { b.Unconsumed("X") },
-		"registered while a publisher runs": func(b *bus.Bus) {
-			b.Open(bus.Host{Instance: "i", Lease: time.Second, Ended: func(context.Context, []string) {}, Refresh: func(context.Context) error { return nil }, Paused: func(string) bool { return false }})
+		`bus.Consumer "Late" was registered after a publisher had started: register everything first, then call outbox.NewPublisher`: func(b *bus.Bus) {
+			open(b)
 			b.Consumer("Late", bus.ConsumerConfig{})
 		},
+		`bus.On of consumer "Early" was registered after`: func(b *bus.Bus) {
+			c := b.Consumer("Early", bus.ConsumerConfig{})
+			open(b)
+			bus.On(c, handle[paid])
+		},
+		`bus.Upcast "order.paid" was registered after`:     func(b *bus.Bus) { open(b); b.Upcast("order.paid", 1, step) },
+		`bus.Unconsumed ["order.paid"] was registered aft`: func(b *bus.Bus) { open(b); b.Unconsumed("order.paid") },
 	} {
-		require.Contains(t, panicText(t, func() { fn(bus.New(db, bus.Config{})) }), says)
+		b := bus.New(db, bus.Config{Logger: slog.New(slog.DiscardHandler)})
+		fn(b)
+		require.ErrorContains(t, b.Err(), says)
 	}
-	require.Contains(t, panicText(t, func() { bus.New(nil, bus.Config{}) }), "db is nil")
+	require.ErrorContains(t, bus.New(nil, bus.Config{}).Err(), "bus.New: db is nil: give it the database of the outbox")
+}
+
+// open lets a publisher start.
+func open(b *bus.Bus) {
+	b.Open(bus.Host{
+		Instance: "i", Lease: time.Second, Ended: func(context.Context, []string) {},
+		Refresh: func(context.Context) error { return nil }, Paused: func(string) bool { return false },
+	})
+}
+
+// What is right is no mistake, and what follows from a mistake is not said again.
+func TestWiringIsJudgedOnce(t *testing.T) {
+	t.Parallel()
+	db := testdb.Open(t, "sqlite")
+	b := bus.New(db, bus.Config{})
+	require.NoError(t, b.Err(), "a bus without consumers is for a process that only saves")
+	bus.On(b.Consumer("Wallet", bus.ConsumerConfig{Key: "Wallet"}), handle[paidTwo])
+	bus.On(b.Consumer("Points", bus.ConsumerConfig{}), handle[paid])
+	b.Upcast("order.paid", 1, step)
+	b.Unconsumed("order.closed")
+	require.NoError(t, b.Err())
+	bus.On(b.Consumer("Coupon", bus.ConsumerConfig{}), handle[badName])
+	bus.On(b.Consumer("wallet", bus.ConsumerConfig{}), handle[paid])
+	require.EqualError(t, b.Err(), `2 mistakes in the wiring:
+bus.On of consumer "Coupon": bus_test.badName.EventType() "Order Paid" is not a valid name: it must be lower-case words joined by "." or "-", such as "order.paid"
+bus.Consumer "wallet": its name "wallet" collides with the name "Wallet" of consumer "Wallet": give it one that differs by more than case`)
+}
+
+type runner struct{ runs chan struct{} }
+
+func (r *runner) Run(context.Context) error { close(r.runs); return nil }
+
+// A runner that is nil, because the error of its constructor was dropped, is refused before any runs.
+func TestRunRefusesNil(t *testing.T) {
+	t.Parallel()
+	var typed *runner
+	r := &runner{make(chan struct{})}
+	err := bus.Run(t.Context(), r, nil, typed)
+	require.ErrorContains(t, err, "bus.Run: runner 2 of 3 is nil: check the error of its constructor, such as pub, err := outbox.NewPublisher")
+	require.ErrorContains(t, err, "runner 3 of 3 is nil")
+	select {
+	case <-r.runs:
+		t.Fatal("the first one ran")
+	default:
+	}
+	require.NoError(t, bus.Run(t.Context(), r))
+	<-r.runs
 }
 
 func TestBackoffDoublesWithJitterUpToItsCap(t *testing.T) {
@@ -138,6 +212,10 @@ func TestAnswersKeepTheirCause(t *testing.T) {
 	require.NoError(t, bus.Permanent(nil))
 	require.NoError(t, bus.RetryAfter(nil, time.Second))
 	require.EqualError(t, bus.Skip("not mine"), "skipped: not mine")
+	for _, reason := range []string{"", " \t\n"} {
+		require.True(t, bus.IsPermanent(bus.Skip(reason)))
+		require.EqualError(t, bus.Skip(reason), `bus.Skip needs a reason, such as bus.Skip("a test order"): nothing was skipped`)
+	}
 }
 
 // The context carries metadata to every event saved under it; deeper entries win.

@@ -4,7 +4,7 @@
 // # Contract
 //
 // Nobody gets in until Config.Authorize says who they are: everything else is answered 404, as if there
-// were no console. Every route names the [Permission] it needs and is reached through one gate, which
+// were no console, or 401 by [BasicAuth], so that a browser asks for a password. Every route names the [Permission] it needs and is reached through one gate, which
 // checks it for pages and for the API alike. Config.ReadOnly leaves the changing routes out altogether.
 // Requests that change something and come from another site are answered 403.
 //
@@ -16,6 +16,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"html/template"
 	"log/slog"
 	"net/http"
@@ -28,7 +29,7 @@ import (
 
 // Config configures a [Console]. The zero value works, and lets nobody in.
 type Config struct {
-	// Authorize tells who sent a request. [BearerToken] and [LocalOnly] are ready-made.
+	// Authorize tells who sent a request. [BasicAuth], [BearerToken] and [LocalOnly] are ready-made.
 	// Default: none, every request is answered 404.
 	Authorize Authorizer
 	// ReadOnly leaves out every route that changes something, whatever anybody may do. Default: false.
@@ -111,12 +112,13 @@ type Console struct {
 
 // New returns the console of a deployment. Mount it anywhere:
 //
-//	mux.Handle("/console/", console.New(o, console.Config{Authorize: …}))
-func New(o *ops.Ops, cfg Config) *Console {
+//	c, err := console.New(o, console.Config{Authorize: …})
+//	mux.Handle("/console/", c)
+func New(o *ops.Ops, cfg Config) (*Console, error) {
 	if o == nil {
-		panic("console.New: ops must not be nil")
+		return nil, errors.New("console.New: ops is nil: give it what o, err := ops.New(db, ob, ops.Config{}) returned")
 	}
-	return newConsole(o, cfg)
+	return newConsole(o, cfg), nil
 }
 
 func newConsole(o deployment, cfg Config) *Console {

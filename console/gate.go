@@ -37,6 +37,11 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	r = c.bounded(w, r)
 	p, err := c.who(r)
+	if ask, ok := errors.AsType[*ChallengeError](err); ok {
+		w.Header().Set("WWW-Authenticate", ask.Header)
+		http.Error(w, http.StatusText(http.StatusUnauthorized), http.StatusUnauthorized)
+		return
+	}
 	if err != nil || !p.Can(View) {
 		http.NotFound(w, r)
 		return

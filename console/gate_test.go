@@ -204,3 +204,10 @@ func TestLocalOnly(t *testing.T) {
 		require.Equal(t, c.ok, err == nil, "%+v", c)
 	}
 }
+
+// A console without operations is refused.
+func TestNewNeedsOps(t *testing.T) {
+	t.Parallel()
+	_, err := New(nil, Config{})
+	require.EqualError(t, err, "console.New: ops is nil: give it what o, err := ops.New(db, ob, ops.Config{}) returned")
+}

@@ -24,7 +24,8 @@ func TestWrongRequestsAreToldWhatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	o, err := ops.New(db, ob, ops.Config{Logger: quiet()})
 	require.NoError(t, err)
-	c := New(o, Config{Authorize: Anyone(everything()), Logger: quiet()})
+	c, err := New(o, Config{Authorize: Anyone(everything()), Logger: quiet()})
+	require.NoError(t, err)
 	for address, says := range map[string]string{
 		"events?cursor=nonsense":               "is not a cursor",
 		"events?status=LOST":                   "status must be one of",

@@ -47,7 +47,7 @@ type Principal struct {
 func (p Principal) Can(perm Permission) bool { return p.Name != "" && slices.Contains(p.May, perm) }
 
 // Authorizer tells who sent the request. An error, or a principal without a name, is nobody:
-// the answer is 404, as if there were no console.
+// the answer is 404, as if there were no console, or 401 if the error is a [ChallengeError].
 type Authorizer func(*http.Request) (Principal, error)
 
 // ErrNobody is the answer of an [Authorizer] that does not know the sender.

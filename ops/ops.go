@@ -123,10 +123,23 @@ func (c Config) validate() error {
 		}
 		seen[code] = true
 	}
+	return errors.Join(append(errs, c.checkPublishable())...)
+}
+
+func (c Config) checkPublishable() error {
+	var errs []error
+	first := make(map[string]int)
 	for i, e := range c.Publishable {
 		if e == nil {
-			errs = append(errs, fmt.Errorf("ops.Config.Publishable[%d] is nil: give a value of the event type", i))
+			errs = append(errs, fmt.Errorf("ops.Config.Publishable[%d] is nil: give a value of the event type, such as order.Paid{}", i))
+			continue
 		}
+		if j, twice := first[e.EventType()]; twice {
+			errs = append(errs, fmt.Errorf("ops.Config.Publishable: %T and %T are both %q, and only one can be published under it: name each event type once, "+
+				"such as Publishable: []bus.Event{%T{}}", c.Publishable[j], e, e.EventType(), e))
+			continue
+		}
+		first[e.EventType()] = i
 	}
 	return errors.Join(errs...)
 }

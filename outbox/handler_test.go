@@ -48,7 +48,7 @@ func TestAnyErrorTextCanBeStored(t *testing.T) {
 		f := newFixture(t, db)
 		bus.On(f.bus.Consumer("Bad", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
 			if m.Payload.Seq%2 == 0 {
-				return bus.Skip(texts[m.Payload.Seq/2])
+				return bus.Skip("because " + texts[m.Payload.Seq/2])
 			}
 			return errors.New(texts[m.Payload.Seq/2])
 		})

@@ -92,14 +92,15 @@ type Publisher struct {
 	handover *handover
 }
 
-// NewPublisher returns a publisher from ob to the consumers of b. All mistakes in cfg
-// are reported at once.
+// NewPublisher returns a publisher from ob to the consumers of b, which have to work in the same database. All mistakes, those
+// in cfg and those in everything that was registered with b, are reported at once, each with its name.
 func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, error) {
 	if ob == nil || b == nil {
-		return nil, errors.New("outbox.NewPublisher: the outbox and the bus must not be nil")
+		return nil, errors.New("outbox.NewPublisher: the outbox and the bus must not be nil: NewPublisher(ob, b, outbox.PublisherConfig{}) " +
+			"with ob, err := outbox.New(db, outbox.Config{}) and b := bus.New(db, bus.Config{})")
 	}
-	if err := cfg.validate(); err != nil {
-		return nil, err
+	if err := errors.Join(b.Err(), sameDatabase(ob, b), cfg.validate()); err != nil {
+		return nil, fmt.Errorf("outbox.NewPublisher: %w", err)
 	}
 	cfg = cfg.withDefaults()
 	cron, err := schedule.Parse(cfg.Cron)
@@ -110,6 +111,14 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 	p.name = ob.nextName()
 	p.owner = instance.Run(p.name)
 	return p, nil
+}
+
+// sameDatabase refuses a bus whose consumers work elsewhere: their mark and their effect would not be where the event is.
+func sameDatabase(ob *Outbox, b *bus.Bus) error {
+	if b.WorksIn(ob.db) {
+		return nil
+	}
+	return errors.New("the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, outbox.Config{}) and bus.New(db, bus.Config{})")
 }
 
 // nextName is the instance name, with a number for every further publisher of this process.
@@ -126,9 +135,12 @@ func (o *Outbox) nextName() string {
 
 // Run publishes until ctx ends, then drains and returns nil. While the database cannot be
 // reached it says so once and keeps trying. It returns an error if the tables are not those of
-// this release when it starts (run migrations.Up before), or if the drain time was not enough
-// for the handlers that ran.
+// this release when it starts (run migrations.Up before), if something was registered with the bus
+// after the first publisher had started, or if the drain time was not enough for the handlers that ran.
 func (p *Publisher) Run(ctx context.Context) error {
+	if err := p.bus.Err(); err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
 	s := p.open()
 	wake := make(chan struct{}, 1)
 	p.ob.subscribe(p, func() { signal(wake) })
@@ -148,6 +160,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 	s.loop(ctx, wake)
 	err := s.close()
 	p.ob.logger.InfoContext(context.WithoutCancel(ctx), "publisher stopped", "instance", p.owner, "drained", err == nil)
+	if late := p.bus.Err(); late != nil {
+		return errors.Join(fmt.Errorf("outbox: %w", late), err)
+	}
 	return err
 }
 
@@ -161,6 +176,9 @@ type Report struct {
 // wait for an event that another instance has in hand, or for one that has failed, and delivers everything else, however
 // much that is: also what is saved meanwhile, and what had to wait for its own deliveries.
 func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
+	if err := p.bus.Err(); err != nil {
+		return Report{}, fmt.Errorf("outbox: %w", err)
+	}
 	s := p.open()
 	err := s.checkTables(ctx)
 	if err == nil {

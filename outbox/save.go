@@ -198,6 +198,11 @@ func (o *Outbox) encode(ctx context.Context, r *newRow) error {
 	if err != nil {
 		return fmt.Errorf("payload cannot be encoded: %w", err)
 	}
+	if string(payload) == "{}" {
+		if err := text.CheckFields(reflect.TypeOf(r.configured.Event)); err != nil {
+			return err
+		}
+	}
 	if len(payload) > o.cfg.MaxPayload {
 		return fmt.Errorf("payload has %d bytes, the limit is %d: save a reference instead", len(payload), o.cfg.MaxPayload)
 	}

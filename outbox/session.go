@@ -249,6 +249,9 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 		case <-timer.C:
 		}
 		beat := !time.Now().Before(s.agenda.NextLook(s.p.cfg.Poll))
+		if beat && s.p.bus.Err() != nil { // registered too late: Run says so
+			return
+		}
 		full := beat && !time.Now().Before(next)
 		if full {
 			next = s.p.cron.Next(time.Now())

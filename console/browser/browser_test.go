@@ -43,7 +43,7 @@ func chrome(t *testing.T) *browser.Chrome {
 
 func shop(t *testing.T, prefix string) *browser.Shop {
 	t.Helper()
-	s, err := browser.OpenShop(t.Context(), t.TempDir(), prefix, console.Principal{Name: "anna", May: append(console.Admin(), console.PayloadView)})
+	s, err := browser.OpenShop(t.Context(), t.TempDir(), prefix, console.Anyone(console.Principal{Name: "anna", May: append(console.Admin(), console.PayloadView)}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

@@ -3,10 +3,12 @@ package browser_test
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/console"
 	"github.com/bluecone-go/bluecone/console/browser"
 )
 
@@ -169,4 +171,23 @@ func TestVendoredFileIsNoted(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, regexp.MustCompile("axe-core 4.14.1"), string(note))
 	require.Contains(t, axe[:200], "4.14.1")
+}
+
+// A browser that is given a name and a password sends them only when it is asked: a console behind console.BasicAuth asks, and
+// the whole page comes, with what it needs.
+func TestBrowserAnswersBasicAuth(t *testing.T) {
+	t.Parallel()
+	check, err := console.Users(console.User{Name: "rita", Password: "staple-battery-horse", May: console.ReadOnly()})
+	require.NoError(t, err)
+	s, err := browser.OpenShop(t.Context(), t.TempDir(), "/ops/", console.BasicAuth(check))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	tab := open(t, chrome(t), browser.Look{})
+	require.NoError(t, tab.Go(strings.Replace(s.URL, "http://", "http://rita:staple-battery-horse@", 1)+"consumers"))
+	text, err := tab.Text()
+	require.NoError(t, err)
+	require.Contains(t, text, "PointsConsumer")
+	var styled bool
+	require.NoError(t, tab.Eval("document.styleSheets.length > 0 && document.styleSheets[0].cssRules.length > 0", &styled))
+	require.True(t, styled, "the style sheet came too")
 }

@@ -31,8 +31,8 @@ type Shop struct {
 	orders int
 }
 
-// OpenShop opens a shop.
-func OpenShop(ctx context.Context, dir, prefix string, who console.Principal) (*Shop, error) {
+// OpenShop opens a shop, with a console for whom authorize lets in.
+func OpenShop(ctx context.Context, dir, prefix string, authorize console.Authorizer) (*Shop, error) {
 	db, err := dsn.Open(ctx, "sqlite://"+filepath.Join(dir, "shop.db"))
 	if err != nil {
 		return nil, err
@@ -46,8 +46,12 @@ func OpenShop(ctx context.Context, dir, prefix string, who console.Principal) (*
 	if err != nil {
 		return nil, err
 	}
+	pages, err := console.New(app.Ops, console.Config{Authorize: authorize, Title: "bluecone demo", Environment: "demo", Logger: quiet})
+	if err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
-	mux.Handle(prefix, console.New(app.Ops, console.Config{Authorize: console.Anyone(who), Title: "bluecone demo", Environment: "demo", Logger: quiet}))
+	mux.Handle(prefix, pages)
 	mux.Handle("/shop/", http.StripPrefix("/shop", web.New(app, true, http.NotFoundHandler())))
 	s := &Shop{App: app, server: httptest.NewServer(mux), ended: make(chan error, 1)}
 	s.URL = s.server.URL + prefix

@@ -64,8 +64,11 @@ func (d *door) authorize(r *http.Request) (console.Principal, error) {
 }
 
 // handler is the console behind the door.
-func (d *door) handler(o *ops.Ops) http.Handler {
-	inside := console.New(o, console.Config{Authorize: d.authorize, Title: "bluecone demo", Environment: "demo"})
+func (d *door) handler(o *ops.Ops) (http.Handler, error) {
+	inside, err := console.New(o, console.Config{Authorize: d.authorize, Title: "bluecone demo", Environment: "demo"})
+	if err != nil {
+		return nil, err
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := r.URL.Query().Get("token")
 		if r.Method != http.MethodGet || token == "" {
@@ -81,5 +84,5 @@ func (d *door) handler(o *ops.Ops) http.Handler {
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Location", "./")
 		w.WriteHeader(http.StatusSeeOther)
-	})
+	}), nil
 }

@@ -72,13 +72,26 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	door, token := newDoor()
-	mux := http.NewServeMux()
-	mux.Handle("/console/", door.handler(app.Ops))
-	mux.Handle("/", web.New(app, *withFaults, telemetry.Metrics))
+	mux, token, err := addresses(app, *withFaults, telemetry.Metrics)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	_, _ = fmt.Fprintf(stdout, "console: http://%s/console/?token=%s (this link works once)\n", listener.Addr(), token)
 	_, _ = fmt.Fprintf(stdout, "bluecone listens on http://%s\n", listener.Addr())
 	return listen(ctx, listener, mux, app)
+}
+
+// addresses are the API and, behind a door that the token opens once, the console.
+func addresses(app *monolith.App, withFaults bool, metrics http.Handler) (mux *http.ServeMux, token string, err error) {
+	door, token := newDoor()
+	pages, err := door.handler(app.Ops)
+	if err != nil {
+		return nil, "", err
+	}
+	mux = http.NewServeMux()
+	mux.Handle("/console/", pages)
+	mux.Handle("/", web.New(app, withFaults, metrics))
+	return mux, token, nil
 }
 
 // checkServe says what is wrong with the flags.

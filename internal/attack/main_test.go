@@ -108,7 +108,11 @@ func live(how string) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, console.New(o, console.Config{Authorize: who, Logger: logger}))
+	pages, err := console.New(o, console.Config{Authorize: who, Logger: logger})
+	if err != nil {
+		return err
+	}
+	return serve(ctx, pages)
 }
 
 // serve serves, and says where.

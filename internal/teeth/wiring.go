@@ -1,7 +1,7 @@
 package main
 
 // ofTheWiring are the sabotages of what the first steps of a user rest on.
-func ofTheWiring() []sabotage {
+func ofTheWiring() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
 			"events with options share their metadata", "outbox/option.go",
@@ -27,6 +27,66 @@ func ofTheWiring() []sabotage {
 			"a batch handler cannot say of which message it speaks", "bus/metadata.go",
 			"ctx = ofMessage(ctx, &m.Envelope, origin.Of(ctx).Added)", "_ = ofMessage(ctx, &m.Envelope, origin.Of(ctx).Added)",
 			engine, "BatchHandlerSpeaks", nil,
+		},
+		{
+			"an event that JSON makes {} of is saved", "outbox/save.go",
+			`if string(payload) == "{}" {`, `if string(payload) == "" {`,
+			engine, "OnlyUnexported", nil,
+		},
+		{
+			"a handler's event of which JSON makes {} is registered", "bus/on.go",
+			"if err := text.CheckFields(t); err != nil {", "if err := text.CheckFields(t); err != nil && t == nil {",
+			pure, "WiringMistakes", nil,
+		},
+		{
+			"a delivery is skipped without a reason", "bus/answer.go",
+			`if strings.TrimSpace(reason) == "" {`, `if strings.TrimSpace(reason) == "nothing" {`,
+			engine, "SkipWithoutAReason", nil,
+		},
+		{
+			"a bus of another database is taken", "outbox/publisher.go",
+			"if b.WorksIn(ob.db) {", "if b.WorksIn(ob.db) || true {",
+			engine, "BusOfAnotherDatabase", nil,
+		},
+		{
+			"a consumer without handlers is taken", "bus/wiring.go",
+			"if len(c.handlers) == 0 && !c.refused {", "if len(c.handlers) < 0 && !c.refused {",
+			pure, "WiringMistakes", nil,
+		},
+		{
+			"a step of a type that nobody handles is taken", "bus/wiring.go",
+			"slices.Concat(b.mistakes, b.withoutHandlers(), b.idleUpcasters())", "slices.Concat(b.mistakes, b.withoutHandlers(), b.idleUpcasters()[:0])",
+			pure, "WiringMistakes", nil,
+		},
+		{
+			"a publisher starts although the wiring has mistakes", "outbox/publisher.go",
+			"errors.Join(b.Err(), sameDatabase(ob, b), cfg.validate())", "errors.Join(sameDatabase(ob, b), cfg.validate())",
+			engine, "AllMistakes", nil,
+		},
+		{
+			"what is registered too late is forgotten", "outbox/session.go",
+			"if beat && s.p.bus.Err() != nil {", "if beat && s.p.bus == nil {",
+			engine, "LateRegistration", nil,
+		},
+		{
+			"a runner that is nil is run", "bus/run.go",
+			"return v.Kind() == reflect.Pointer && v.IsNil()", "return false && v.IsNil()",
+			pure, "RunRefusesNil", nil,
+		},
+		{
+			"two types can be published under one name", "ops/ops.go",
+			"first[e.EventType()] = i", "_ = i",
+			"./ops", "ConfigRefuses", nil,
+		},
+		{
+			"a console behind passwords asks nobody for one", "console/gate.go",
+			"errors.AsType[*ChallengeError](err); ok {", "errors.AsType[*ChallengeError](err); ok && r == nil {",
+			"./console", "BasicAuth", nil,
+		},
+		{
+			"a user's password opens the console for another", "console/basic.go",
+			" & subtle.ConstantTimeCompare(p[:], u.password[:])", " | subtle.ConstantTimeCompare(p[:], u.password[:])",
+			"./console", "BasicAuth", nil,
 		},
 	}
 }

@@ -1,0 +1,107 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// Err returns everything that is wrong with what has been registered so far, nil if that is nothing.
+// outbox.NewPublisher returns it, so a program has no need to call it.
+func (b *Bus) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := slices.Concat(b.mistakes, b.withoutHandlers(), b.idleUpcasters())
+	if len(all) == 0 {
+		return nil
+	}
+	return &wiringError{all}
+}
+
+// WorksIn reports whether the consumers work in db, or in a copy that shares its pool. A bus without a database works nowhere
+// else: [Bus.Err] says what is wrong with it.
+func (b *Bus) WorksIn(db *bun.DB) bool { return b.db == nil || b.db.DB == db.DB }
+
+// refuse notes a mistake in the wiring. It needs b.mu.
+func (b *Bus) refuse(err error) {
+	b.mistakes = append(b.mistakes, err)
+}
+
+// isLate refuses what is registered after a publisher has started: no lane was made for it. It needs b.mu.
+func (b *Bus) isLate(what string) bool {
+	if !b.open {
+		return false
+	}
+	err := fmt.Errorf("%s was registered after a publisher had started: register everything first, then call outbox.NewPublisher and bus.Run", what)
+	b.logger.Error("bus: nobody will run what was registered late", telemetry.Err, err)
+	b.refuse(err)
+	return true
+}
+
+// withoutHandlers finds consumers that would never get an event. It needs b.mu.
+func (b *Bus) withoutHandlers() (mistakes []error) {
+	for _, c := range b.consumers {
+		if len(c.handlers) == 0 && !c.refused {
+			mistakes = append(mistakes, fmt.Errorf("bus.Consumer %q has no handler, so it would never get an event: register one, such as "+
+				"bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[OrderPaid]) error { … }), or remove the consumer", c.name))
+		}
+	}
+	return mistakes
+}
+
+// idleUpcasters finds steps that would never be taken. It needs b.mu.
+func (b *Bus) idleUpcasters() (mistakes []error) {
+	known := make(map[string]int) // the newest version that a handler takes, by event type
+	for _, c := range b.consumers {
+		for t, h := range c.handlers {
+			known[t] = max(known[t], h.version)
+		}
+	}
+	types := sortedKeys(known)
+	for _, t := range sortedKeys(b.upcasters) {
+		for _, from := range sortedKeys(b.upcasters[t]) {
+			switch newest := known[t]; {
+			case newest == 0:
+				mistakes = append(mistakes, fmt.Errorf("bus.Upcast %q from version %d: no consumer has a handler for that type, so nobody would take the step: "+
+					"name a type that is handled, such as b.Upcast(%q, %d, fn) (handled: %s)", t, from, example(types), from, strings.Join(types, ", ")))
+			case from >= newest:
+				mistakes = append(mistakes, fmt.Errorf("bus.Upcast %q from version %d: the handlers take version %d, so nobody would take the step: "+
+					"let the Go type E of the event say func (E) SchemaVersion() int { return %d }", t, from, newest, from+1))
+			}
+		}
+	}
+	return mistakes
+}
+
+func example(types []string) string {
+	if len(types) == 0 {
+		return "order.paid"
+	}
+	return types[0]
+}
+
+func sortedKeys[K string | int, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// wiringError lists all mistakes, one a line.
+type wiringError struct{ mistakes []error }
+
+func (e *wiringError) Error() string {
+	if len(e.mistakes) == 1 {
+		return e.mistakes[0].Error()
+	}
+	return fmt.Sprintf("%d mistakes in the wiring:\n%v", len(e.mistakes), errors.Join(e.mistakes...))
+}
+
+func (e *wiringError) Unwrap() []error { return e.mistakes }
