@@ -211,7 +211,7 @@ func (f *fixture) hurry() {
 // eventually polls until ok answers true.
 func (f *fixture) eventually(ok func() bool, what string) {
 	f.t.Helper()
-	require.Eventually(f.t, ok, 5*time.Minute, 5*time.Millisecond, what) // of a slow machine with a busy disk
+	require.Eventually(f.t, ok, testdb.Patience(), 5*time.Millisecond, what)
 }
 
 func ids(n int) []string {

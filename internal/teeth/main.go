@@ -87,7 +87,9 @@ func (s sabotage) try() ([]string, error) {
 		return nil, err
 	}
 	args := append([]string{"test", "-count=1", "-failfast", "-overlay", overlay, "-run", s.tests}, strings.Fields(s.packages)...)
-	out, err := exec.Command("go", args...).CombinedOutput() //nolint:noctx // it ends by itself
+	cmd := exec.Command("go", args...) //nolint:noctx // it ends by itself
+	cmd.Env = append([]string{"BLUECONE_TEST_PATIENCE=2m"}, os.Environ()...)
+	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case err != nil && !errors.As(err, &exit):

@@ -4,7 +4,7 @@ func ofUpgrades() []sabotage {
 	return []sabotage{
 		{
 			"a publisher does not look whether its tables are there", "outbox/session.go",
-			"if errors.As(err, new(*store.TablesError)) {", "if errors.Is(err, ctx.Err()) && false {",
+			"if errors.As(err, new(*store.TablesError)) || errors.Is(err, dialect.ErrQuoting) {", "if errors.Is(err, dialect.ErrQuoting) {",
 			engine, "PublisherNeedsItsTables", nil,
 		},
 		{

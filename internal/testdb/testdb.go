@@ -62,6 +62,15 @@ func Dialects() []string { return only("mysql", "mysql9", "postgres", "sqlite") 
 // Servers lists those of them that are servers, with many writers at a time.
 func Servers() []string { return only("mysql", "mysql9", "postgres") }
 
+// Patience is how long a test waits for what must come: long enough for a slow machine with a busy disk, unless
+// BLUECONE_TEST_PATIENCE says otherwise.
+func Patience() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("BLUECONE_TEST_PATIENCE")); err == nil {
+		return d
+	}
+	return 5 * time.Minute
+}
+
 // only leaves of names those that BLUECONE_TEST_ONLY asks for.
 func only(names ...string) []string {
 	list := os.Getenv("BLUECONE_TEST_ONLY")

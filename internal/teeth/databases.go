@@ -1,0 +1,22 @@
+package main
+
+// ofDatabases are about what differs between databases and their releases.
+func ofDatabases() []sabotage {
+	return []sabotage{
+		{
+			"the migrations ask MySQL for an MD5", "migrations/lock.go",
+			"SELECT COALESCE(DATABASE(), '')", "SELECT COALESCE(DATABASE(), MD5('x'))",
+			"./migrations", "UpAppliesOnce", nil,
+		},
+		{
+			"plans are asked for in whatever form the server likes", "internal/testplan/testplan.go",
+			`return "EXPLAIN FORMAT=TRADITIONAL "`, `return "EXPLAIN "`,
+			"./alert", "NoLookScans", nil,
+		},
+		{
+			"the doctor takes a MySQL that the migrations do not", "doctor/server.go",
+			"!atLeast(version, 8, 0, 13)", "!atLeast(version, 8, 0, 1)",
+			"./doctor", "LeastVersions", nil,
+		},
+	}
+}
