@@ -88,7 +88,8 @@ type LimitsConfig struct {
 	FailureLeast int64
 	// Stalled is for how long nothing may be delivered while events are due. Default: 2 min.
 	Stalled time.Duration
-	// Unconsumed is the age of an event that nobody consumes. Default: 5 min.
+	// Unconsumed is the age of an event that nobody consumes, and for how long a delivery may wait for an instance
+	// that knows the schema version of its event. Default: 5 min.
 	Unconsumed time.Duration
 	// Uncounted is the age of a delivery whose attempts do not count, because what the consumer calls
 	// cannot be reached (its circuit is open) or asks for patience. Default: 5 min.

@@ -91,6 +91,7 @@ type queue struct {
 	consumer, eventType, status string
 	all                         tally
 	uncounted                   tally // whose attempts do not count
+	left                        tally // that wait for an instance that knows their schema version
 	changed                     int64 // when the first of them became what it is
 }
 
@@ -114,18 +115,18 @@ func (l *look) deliveries(ctx context.Context) error {
 func (l *look) queues(ctx context.Context, consumers []consumer) (found []queue, err error) {
 	var parts []string
 	var args []any
-	uncounted := "CASE WHEN status = 'FAILED' AND attempts = 0 THEN "
+	uncounted, left := "CASE WHEN status = 'FAILED' AND attempts = 0 THEN ", "CASE WHEN status = 'PENDING' AND due = "+l.d.Never+" THEN "
 	for _, c := range consumers {
 		for _, status := range []string{"PENDING", "FAILED", "PROCESSING", "DEAD"} {
-			parts = append(parts, "SELECT consumer_name, event_type, status, COUNT(*), MIN(created), MIN(changed), COUNT("+uncounted+"1 END), COALESCE(MIN("+uncounted+"created END), 0) FROM "+
-				"(SELECT consumer_name, event_type, status, attempts, "+l.d.Micros("created_at")+" AS created, "+l.d.Micros("updated_at")+" AS changed FROM "+l.d.DueDeliveries("bc_event_consume_log")+
+			parts = append(parts, "SELECT consumer_name, event_type, status, COUNT(*), MIN(created), MIN(changed), COUNT("+uncounted+"1 END), COALESCE(MIN("+uncounted+"created END), 0), COUNT("+left+"1 END), COALESCE(MIN("+left+"changed END), 0) FROM "+
+				"(SELECT consumer_name, event_type, status, attempts, next_retry_at AS due, "+l.d.Micros("created_at")+" AS created, "+l.d.Micros("updated_at")+" AS changed FROM "+l.d.DueDeliveries("bc_event_consume_log")+
 				" WHERE consumer_name = ? AND status = '"+status+"' AND status <> 'SUCCESS' LIMIT ?) AS t GROUP BY consumer_name, event_type, status")
 			args = append(args, c.name, countCap+1)
 		}
 	}
 	err = l.each(ctx, func(scan func(...any) error) error {
 		var q queue
-		err := scan(&q.consumer, &q.eventType, &q.status, &q.all.count, &q.all.since, &q.changed, &q.uncounted.count, &q.uncounted.since)
+		err := scan(&q.consumer, &q.eventType, &q.status, &q.all.count, &q.all.since, &q.changed, &q.uncounted.count, &q.uncounted.since, &q.left.count, &q.left.since)
 		found = append(found, q)
 		return err
 	}, strings.Join(parts, " UNION ALL "), args...)
@@ -134,7 +135,7 @@ func (l *look) queues(ctx context.Context, consumers []consumer) (found []queue,
 
 // judge finds what is wrong with the queues of a consumer.
 func (l *look) judge(c consumer, queues []queue) {
-	waiting, uncounted := make(map[string]tally), make(map[string]tally)
+	waiting, uncounted, left := make(map[string]tally), make(map[string]tally), make(map[string]tally)
 	var all tally
 	for _, q := range queues {
 		if q.status == "DEAD" {
@@ -148,6 +149,7 @@ func (l *look) judge(c consumer, queues []queue) {
 		}
 		all = all.plus(q.all)
 		waiting[q.eventType] = waiting[q.eventType].plus(q.all)
+		left[q.eventType] = left[q.eventType].plus(q.left)
 		if q.uncounted.count > 0 {
 			uncounted[q.eventType] = uncounted[q.eventType].plus(q.uncounted)
 		}
@@ -169,14 +171,22 @@ func (l *look) judge(c consumer, queues []queue) {
 			says: "no instance has had the consumer " + c.name + " for " + span(l.age(c.seen)) + ": events wait for it",
 		})
 	default:
-		l.late(c, waiting, uncounted)
+		l.late(c, waiting, uncounted, left)
 	}
 }
 
 // late judges deliveries that wait for a consumer that runs.
-func (l *look) late(c consumer, waiting, uncounted map[string]tally) {
+func (l *look) late(c consumer, waiting, uncounted, left map[string]tally) {
 	for eventType, t := range waiting {
 		limits := l.cfg.limits(c.name, eventType)
+		if v := left[eventType]; v.count > 0 && exceeds(l.age(v.since), limits.Unconsumed) {
+			l.add(signal{
+				rule: RuleVersion, consumer: c.name, eventType: eventType, count: v.count, since: v.since,
+				says: fmt.Sprintf("%s of %s %s for %s, and no running instance knows the schema version: the first since %s", upTo(v.count, "delivery", "deliveries"), eventType,
+					plural(v.count, "waits", "wait"), c.name, span(l.age(v.since))),
+			})
+			continue
+		}
 		if u := uncounted[eventType]; u.count > 0 && exceeds(l.age(u.since), limits.Uncounted) {
 			l.add(signal{
 				rule: RuleCircuit, consumer: c.name, eventType: eventType, count: u.count, since: u.since,

@@ -128,19 +128,33 @@ func unique() string {
 // event saves a row of the outbox as it was some time ago.
 func event(t *testing.T, db *bun.DB, status, eventType string, age time.Duration, more ...string) {
 	t.Helper()
-	columns, values := "", ""
-	for i := 0; i+1 < len(more); i += 2 {
-		columns, values = columns+", "+more[i], values+", "+more[i+1]
-	}
+	columns, values := others(more)
 	at := ago(t, db, age)
 	sqlExec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, created_at, updated_at"+columns+") VALUES ('ORDER', '7', ?, ?, '{}', ?, "+at+", "+at+values+")", eventType, unique(), status)
 }
 
 // delivery saves a row of the consume log as it was some time ago.
-func delivery(t *testing.T, db *bun.DB, status, consumer, eventType string, attempts int, age time.Duration) {
+func delivery(t *testing.T, db *bun.DB, status, consumer, eventType string, attempts int, age time.Duration, more ...string) {
 	t.Helper()
 	at := ago(t, db, age)
-	sqlExec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, consumed_at, created_at, updated_at) VALUES (?, ?, ?, ?, ?, "+at+", "+at+", "+at+")", consumer, unique(), eventType, status, attempts)
+	columns, values := others(more)
+	sqlExec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, consumed_at, created_at, updated_at"+columns+") VALUES (?, ?, ?, ?, ?, "+at+", "+at+", "+at+values+")", consumer, unique(), eventType, status, attempts)
+}
+
+// others are more columns and their values, each followed by its value, after others.
+func others(more []string) (columns, values string) {
+	for i := 0; i+1 < len(more); i += 2 {
+		columns, values = columns+", "+more[i], values+", "+more[i+1]
+	}
+	return columns, values
+}
+
+// never is when a delivery is due that waits for an instance that knows its schema version.
+func never(t *testing.T, db *bun.DB) string {
+	t.Helper()
+	d, err := dialect.Of(db)
+	require.NoError(t, err)
+	return d.Never
 }
 
 func attempt(t *testing.T, db *bun.DB, consumer string, age time.Duration) {
@@ -151,10 +165,7 @@ func attempt(t *testing.T, db *bun.DB, consumer string, age time.Duration) {
 // registered saves that an instance has the consumer, and when it last said so.
 func registered(t *testing.T, db *bun.DB, name string, seen time.Duration, more ...string) {
 	t.Helper()
-	columns, values := "", ""
-	for i := 0; i+1 < len(more); i += 2 {
-		columns, values = columns+", "+more[i], values+", "+more[i+1]
-	}
+	columns, values := others(more)
 	sqlExec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, seen_at"+columns+") VALUES (?, '[]', '[]', "+ago(t, db, seen)+values+")", name)
 }
 

@@ -16,6 +16,7 @@ const (
 	RuleCircuit      = "circuit"
 	RulePaused       = "paused"
 	RuleUnregistered = "unregistered"
+	RuleVersion      = "version"
 	RuleJobLate      = "job_late"
 	RuleJobFailed    = "job_failed"
 	RuleRepairs      = "repairs"
@@ -41,6 +42,7 @@ func Rules() []Rule {
 		{RuleCircuit, Warn, "see whether what the consumer calls can be reached and whether its tables are migrated"},
 		{RulePaused, Warn, "resume the consumer if what it was paused for is over"},
 		{RuleUnregistered, Warn, "start an instance that has the consumer, or retire it"},
+		{RuleVersion, Warn, "start an instance of the release that knows the schema version, or skip the deliveries"},
 		{RuleJobLate, Critical, "see that an instance with this job runs, and whether one run hangs"},
 		{RuleJobFailed, Warn, "look at the error of the job's last run"},
 		{RuleRepairs, Critical, "find out which code path saves the fact without its event before you let the check repair more"},

@@ -91,6 +91,14 @@ func scenes() map[string]scene {
 			delivery(t, db, "PENDING", "WalletConsumer", "order.paid", 0, 16*minute)
 			delivery(t, db, "PENDING", "WalletConsumer", "order.refunded", 0, 14*minute)
 		}},
+		"nobody knows the version": {wanted: []string{alert.RuleVersion}, says: "2 deliveries of order.paid wait for WalletConsumer, and no running instance knows the schema version: the first since 20 min", set: func(t *testing.T, db *bun.DB) {
+			wallet(t, db)
+			for _, since := range []time.Duration{20*minute + 5*time.Second, minute} {
+				delivery(t, db, "PENDING", "WalletConsumer", "order.paid", 0, since, "next_retry_at", never(t, db))
+			}
+			delivery(t, db, "PENDING", "WalletConsumer", "order.paid", 0, 3*minute)
+			delivery(t, db, "PENDING", "WalletConsumer", "order.refunded", 0, 4*minute, "next_retry_at", never(t, db))
+		}},
 		"a slow consumer": {cfg: alert.Config{Overrides: []alert.OverrideConfig{{Consumer: "WalletConsumer", Limits: alert.LimitsConfig{LagAge: time.Hour}}}}, set: func(t *testing.T, db *bun.DB) {
 			wallet(t, db)
 			delivery(t, db, "PENDING", "WalletConsumer", "order.paid", 0, 16*minute)

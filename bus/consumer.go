@@ -161,6 +161,13 @@ func (c *Consumer) EventTypes() []string {
 // Handles reports whether the consumer has a handler for the event type.
 func (c *Consumer) Handles(eventType string) bool { return c.handlers[eventType] != nil }
 
+// Knows reports whether the consumer has a handler for the event type that knows the schema version: its own one or,
+// by way of upcasters, one before it.
+func (c *Consumer) Knows(eventType string, version int) bool {
+	h := c.handlers[eventType]
+	return h != nil && version <= h.version
+}
+
 func (c *Consumer) maxAttempts(env *Envelope) int {
 	if c.cfg.MaxAttempts > 0 {
 		return c.cfg.MaxAttempts

@@ -34,8 +34,9 @@ type lane struct {
 	closed   bool
 	claiming bool
 	again    bool
-	turns    claim.Turns   // of the kinds of due work in the queue
-	more     claim.Kinds   // of which the consume log may hold more
+	turns    claim.Turns // of the kinds of due work in the queue
+	more     claim.Kinds // of which the consume log may hold more
+	left     leftWalk
 	window   int           // how many deliveries to have queued, for none to wait longer than sojourn
 	looked   time.Time     // when room was last asked for
 	debt     time.Duration // how long others were dry because this one was full, less the time they were not

@@ -45,6 +45,8 @@ type Lanes struct {
 	wg     sync.WaitGroup
 
 	suspects sync.RWMutex // see takeSuspect
+
+	versioned, asked []string // see Left; of the publisher's loop
 }
 
 var (
@@ -67,6 +69,11 @@ func (b *Bus) Open(host Host) *Lanes {
 		if c.cfg.Replayable {
 			r := c.replayer()
 			l.lanes[r.key] = newLane(l, r, 1)
+		}
+	}
+	for _, key := range l.keys() {
+		if l.lanes[key].c.isVersioned() {
+			l.versioned = append(l.versioned, key)
 		}
 	}
 	return l

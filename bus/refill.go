@@ -87,20 +87,23 @@ func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	if room == (consumelog.Limits{}) || closed || ln.isHalted() {
 		return false
 	}
-	claimed, err := ln.claim(ctx, room, dueFor)
+	left := ln.findLeft(ctx, (room.Pending+1)/2)
+	room.Pending -= len(left)
+	claimed, err := ln.claim(ctx, room, dueFor, left)
 	ln.admit(ctx, claimed.Deliveries)
-	if err == nil && claimed.Found == (consumelog.Limits{}) {
+	if err == nil && claimed.Found == (consumelog.Limits{}) && len(left) == 0 {
 		ln.catchUp()
 	}
-	return ln.noteMore(claimed.Found, room)
+	return ln.noteMore(claimed.Found, room, len(left) > 0)
 }
 
-// noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any.
-func (ln *lane) noteMore(found, room consumelog.Limits) bool {
+// noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any; left says
+// that it was also one of what others have left.
+func (ln *lane) noteMore(found, room consumelog.Limits, left bool) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.more = 0
-	again := false
+	again := left && ln.left.on
 	for _, of := range []struct {
 		kind        claim.Kind
 		found, room int
@@ -115,9 +118,9 @@ func (ln *lane) noteMore(found, room consumelog.Limits) bool {
 
 // claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
 // forgotten, they would wait for the end of their leases.
-func (ln *lane) claim(ctx context.Context, room consumelog.Limits, dueFor time.Duration) (claimed consumelog.Claimed, err error) {
+func (ln *lane) claim(ctx context.Context, room consumelog.Limits, dueFor time.Duration, left []int64) (claimed consumelog.Claimed, err error) {
 	err = ln.l.Write(ctx, func() (err error) {
-		claimed, err = ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room, DueFor: dueFor})
+		claimed, err = ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
 		return err
 	})
 	if err == nil {
@@ -158,7 +161,7 @@ func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
 		ids[i] = c.EventID
 	}
 	envs, err := ln.l.bus.envelopes(ctx, ids)
-	var ready []*delivery
+	var ready, unknown []*delivery
 	for i := range claimed {
 		lease := claimed[i]
 		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease), attempt: lease.Attempts, env: envs[lease.EventID]}
@@ -170,10 +173,13 @@ func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
 			ln.postpone(ctx, d, err)
 		case envs[lease.EventID] == nil:
 			ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
+		case !ln.c.Knows(d.env.Type, d.env.SchemaVersion):
+			unknown = append(unknown, d)
 		default:
 			ready = append(ready, d)
 		}
 	}
+	ln.leave(ctx, unknown)
 	if !ln.readmit(ready) {
 		for _, d := range ready {
 			ln.giveBack(ctx, d)

@@ -150,7 +150,7 @@ func (h *Harness) settle() {
 	}
 	h.Bus.Inject(h.faults)
 	for range maxRounds {
-		h.exec("UPDATE bc_event_consume_log SET next_retry_at = "+h.d.After+" WHERE outbox_id > ? AND status IN ('PENDING', 'FAILED', 'PROCESSING')", -1, h.first)
+		h.exec("UPDATE bc_event_consume_log SET next_retry_at = "+h.d.After+" WHERE outbox_id > ? AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at < "+h.d.Never, -1, h.first)
 		h.exec("UPDATE bc_outbox_event SET next_retry_at = "+h.d.After+" WHERE id > ? AND (status = 'DISPATCHING' OR (status = 'SCHEDULED' AND lock_version > 0))", -1, h.first)
 		r, err := h.publisher.RunOnce(h.t.Context())
 		h.must(err, "publish")

@@ -14,6 +14,9 @@
 // the process dies then, its successor knows which deliveries it may have
 // started, and runs each of them alone.
 //
+// An instance that does not know the schema version of an event leaves the
+// delivery to those that do: it is PENDING and never due. They look for it.
+//
 // All times are UTC by the database's clock.
 package consumelog
 
@@ -65,6 +68,8 @@ type Delivery struct {
 	AggregateID   string
 	TenantID      int64 // 0 if the event has none
 	Attempts      int   // runs so far, the present one included
+	// Left says that the instance does not know the schema version of the event: the delivery waits for one that does.
+	Left bool
 }
 
 // Aggregate is the entity within which the delivery keeps its place. A row that names none stands for itself.
@@ -94,6 +99,7 @@ type Log struct {
 	d     dialect.Dialect
 	stmts *prepared.Statements
 	order store.Order
+	left  store.Left
 }
 
 // New returns the log of db. It fails for a database dialect that is not supported.
@@ -103,7 +109,7 @@ func New(db *bun.DB) (*Log, error) {
 		return nil, err
 	}
 	stmts := prepared.New(db)
-	return &Log{db: db, d: d, stmts: stmts, order: store.NewOrder(d, stmts)}, nil
+	return &Log{db: db, d: d, stmts: stmts, order: store.NewOrder(d, stmts), left: store.NewLeft(d)}, nil
 }
 
 // Learn lets the log prepare, where that is safe, the statements of each delivery. Call it where no

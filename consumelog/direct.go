@@ -191,12 +191,17 @@ func (l *Log) Holds(ctx context.Context, tx bun.Tx, consumer, eventID, owner str
 	return h, rows.Err()
 }
 
-// Defer inserts PENDING rows for deliveries that cannot run now, due after delay.
+// Defer inserts PENDING rows for deliveries that cannot run now, due after delay, or never if they are left to others.
 // A delivery that has a row already is left as it is.
 func (l *Log) Defer(ctx context.Context, idb bun.IDB, ds []Delivery, delay time.Duration) error {
-	groups := make(map[string][]Delivery)
+	type alike struct {
+		consumer string
+		left     bool
+	}
+	groups := make(map[alike][]Delivery)
 	for _, d := range ds {
-		groups[d.Consumer] = append(groups[d.Consumer], d)
+		of := alike{d.Consumer, d.Left}
+		groups[of] = append(groups[of], d)
 	}
 	for _, group := range groups {
 		for chunk := range slices.Chunk(group, dialect.MostIDs) {
@@ -208,19 +213,23 @@ func (l *Log) Defer(ctx context.Context, idb bun.IDB, ds []Delivery, delay time.
 	return nil
 }
 
-// deferSome inserts the PENDING rows of one consumer.
+// deferSome inserts the PENDING rows of one consumer, all of them left to others or none.
 func (l *Log) deferSome(ctx context.Context, idb bun.IDB, ds []Delivery, delay int64) error {
 	const insert = insertInto + ", status, next_retry_at) "
-	pending, ignore := ", 'PENDING', "+l.d.After, l.d.Ignore(uniqueEvent)
+	due, args := l.d.After, []any{ds[0].Consumer, 0, delay, outboxIDs(ds)}
+	if ds[0].Left {
+		due, args = l.d.Never, []any{ds[0].Consumer, 0, outboxIDs(ds)}
+	}
 	if l.d.SelectsFreely {
-		_, err := l.stmts.On(idb).ExecContext(ctx, insert+fromEvents+pending+" FROM "+eventTable+" AS e WHERE e.id IN (?)"+inOrder+ignore, ds[0].Consumer, 0, delay, outboxIDs(ds))
+		_, err := l.stmts.On(idb).ExecContext(ctx, insert+fromEvents+", 'PENDING', "+due+" FROM "+eventTable+" AS e WHERE e.id IN (?)"+inOrder+l.d.Ignore(uniqueEvent), args...)
 		return err
 	}
 	untried := slices.Clone(ds)
 	for i := range untried {
 		untried[i].Attempts = 0
 	}
-	_, err := idb.ExecContext(ctx, insert+l.valuesOf(untried, ", 'PENDING', "+l.after(time.Duration(delay)*time.Microsecond))+ignore)
+	due = strings.Replace(due, "?", strconv.FormatInt(delay, 10), 1) // as text, without an argument
+	_, err := idb.ExecContext(ctx, insert+l.valuesOf(untried, ", 'PENDING', "+due)+l.d.Ignore(uniqueEvent))
 	return err
 }
 

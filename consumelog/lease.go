@@ -55,6 +55,7 @@ type ClaimQuery struct {
 	Lease  time.Duration // how long the lease lasts unless it is renewed
 	Limits Limits        // at most so many
 	DueFor time.Duration // only what has been due for so long
+	Left   []int64       // and of those that were left to others these, by the ids of their rows
 }
 
 // Limits is how many deliveries to lease, by the state they wait in: a backlog of one must not starve another.
@@ -120,6 +121,13 @@ func (l *Log) due(ctx context.Context, tx bun.Tx, q ClaimQuery) (all []Leased, f
 		*of.found = len(rows)
 		all = append(all, rows...)
 	}
+	if len(q.Left) > 0 {
+		rows, err := l.selectLeased(ctx, tx, "consumer_name = ?"+l.left.IsLeft()+" AND id IN (?) ORDER BY id"+l.d.SkipLocked, q.Gate.Consumer, q.Left)
+		if err != nil {
+			return nil, Limits{}, err
+		}
+		all = append(all, rows...)
+	}
 	return all, found, nil
 }
 
@@ -181,7 +189,7 @@ func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased
 			open = append(open, d)
 			continue
 		}
-		how := wait{d.waits(), untilNextLook(d.Age), d.Suspect}
+		how := wait{as: d.waits(), delay: untilNextLook(d.Age), suspect: d.Suspect}
 		blocked[how] = append(blocked[how], d.pair())
 	}
 	for how, pairs := range blocked {
@@ -198,6 +206,7 @@ type wait struct {
 	as      Status
 	delay   time.Duration
 	suspect bool // still
+	left    bool // for an instance that knows the schema version, however long that takes
 }
 
 // untilNextLook is when to look again at a delivery that somebody will wake: half its age, in powers of
@@ -224,10 +233,19 @@ const ended = ", locked_by = NULL, lock_version = lock_version + 1, updated_at =
 // deliveries wait as before and are due after delay. It reports [ErrLeaseLost] if some have no lease to end; the
 // others may have been put back.
 func (l *Log) PutBack(ctx context.Context, owner string, delay time.Duration, ds ...Leased) error {
+	return l.putBack(ctx, owner, ds, func(d Leased) wait { return wait{as: d.waits(), delay: delay, suspect: d.Suspect} })
+}
+
+// Leave ends leases of deliveries whose events have a schema version that is not known here, without counting a run: they
+// are PENDING, and wait for an instance that knows it. It reports [ErrLeaseLost] as PutBack does.
+func (l *Log) Leave(ctx context.Context, owner string, ds ...Leased) error {
+	return l.putBack(ctx, owner, ds, func(d Leased) wait { return wait{as: Pending, suspect: d.Suspect, left: true} })
+}
+
+func (l *Log) putBack(ctx context.Context, owner string, ds []Leased, as func(Leased) wait) error {
 	waits := make(map[wait][]dialect.Pair)
 	for _, d := range ds {
-		how := wait{d.waits(), delay, d.Suspect}
-		waits[how] = append(waits[how], d.pair())
+		waits[as(d)] = append(waits[as(d)], d.pair())
 	}
 	for how, pairs := range waits {
 		if err := l.putOff(ctx, l.db, owner, how, pairs); err != nil {
@@ -238,8 +256,11 @@ func (l *Log) PutBack(ctx context.Context, owner string, delay time.Duration, ds
 }
 
 func (l *Log) putOff(ctx context.Context, idb bun.IDB, owner string, how wait, pairs []dialect.Pair) error {
-	res, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, pairs, "status = ?, attempts = attempts - "+whetherCounted+", started = ?, next_retry_at = "+l.d.After+ended+l.d.Now, heldBy),
-		string(how.as), startedIf(how.suspect), dialect.Micro(how.delay), owner)
+	due, args := l.d.After, []any{string(how.as), startedIf(how.suspect), dialect.Micro(how.delay), owner}
+	if how.left {
+		due, args = l.d.Never, []any{string(how.as), startedIf(how.suspect), owner}
+	}
+	res, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, pairs, "status = ?, attempts = attempts - "+whetherCounted+", started = ?, next_retry_at = "+due+ended+l.d.Now, heldBy), args...)
 	if err != nil {
 		return fmt.Errorf("consume log: put deliveries back: %w", err)
 	}

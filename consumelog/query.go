@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // States tells the state of the events' deliveries to the consumers, or to all if there are none: event id → consumer →
@@ -89,7 +91,7 @@ type Record struct {
 	Error          string    `json:"error,omitempty"`
 	CreatedAt      time.Time `json:"createdAt"`
 	ConsumedAt     time.Time `json:"consumedAt"`
-	NextRetryAt    time.Time `json:"nextRetryAt,omitzero"`
+	NextRetryAt    time.Time `json:"nextRetryAt,omitzero"` // zero for one that waits for an instance that knows its schema version
 }
 
 // ByEvents lists the deliveries of the events, oldest first.
@@ -112,7 +114,7 @@ func (l *Log) ByEvents(ctx context.Context, eventIDs ...string) ([]Record, error
 			return nil, fmt.Errorf("consume log: list deliveries: %w", err)
 		}
 		r.CreatedAt, r.ConsumedAt = time.UnixMicro(created).UTC(), time.UnixMicro(consumed).UTC()
-		if next != 0 {
+		if next != 0 && next != dialect.NeverMicro {
 			r.NextRetryAt = time.UnixMicro(next).UTC()
 		}
 		out = append(out, r)

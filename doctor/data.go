@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // dataChecks look at the rows, always by an index or at a bounded number of the newest.
@@ -22,11 +23,14 @@ func dataChecks() []check {
 		{name: "dead letters", fine: "none", look: deadLetters},
 		{name: "consumer names", fine: "no two alike", look: consumerNames},
 		{name: "absent consumers", fine: "every consumer has been seen lately", look: absentConsumers},
+		{name: "schema versions", fine: "no delivery waits for one that no running instance knows", look: unknownVersions},
 		{name: "far future", fine: "nothing waits longer than it could have to", look: farFuture},
 		{name: "times", fine: "the newest events are of the past", look: futureRows},
 		{name: "JSON", fine: "the newest payloads can be read", look: malformed},
 	}
 }
+
+const versionRemedy = "start an instance of the release that knows it, or skip the deliveries"
 
 const repairRemedy = "look at the rows and set their status with the operator functions of outbox"
 
@@ -150,6 +154,18 @@ func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	return found, err
 }
 
+// unknownVersions finds deliveries that instances have left to others, because they did not know the schema version.
+func unknownVersions(ctx context.Context, x *exam) ([]Finding, error) {
+	const grace = time.Minute
+	left, err := store.NewLeft(x.d).Long(ctx, x.db, grace)
+	var found []Finding
+	for _, l := range left {
+		found = append(found, warn("version_unknown", "no running instance knows schema version {version} of {type}: deliveries wait for the consumer {consumer}, such as that of {event}", versionRemedy,
+			values{"version": strconv.Itoa(l.SchemaVersion), "type": l.EventType, "consumer": l.Consumer, "event": l.EventID})...)
+	}
+	return found, err
+}
+
 // rottenConsumers finds registry rows that the engine cannot read. It knows these consumers by
 // bc_consumer_type only.
 func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
@@ -181,7 +197,7 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil || len(names) == 0 {
 		return found, err
 	}
-	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After, bun.List(names), dialect.Micro(far))
+	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never, bun.List(names), dialect.Micro(far))
 	if err == nil && n != "" {
 		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": n})...)
 	}

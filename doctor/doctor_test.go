@@ -61,6 +61,7 @@ func TestFaultsAreFound(t *testing.T) {
 		sql   []string
 	}
 	tomorrow := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 2 DAY", "pg": "now() + interval '2 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+2 days') || '000')"}
+	never := map[string]string{"mysql": "'9999-12-31'", "pg": "'9999-12-31 00:00:00+00'", "sqlite": "'9999-12-31 00:00:00.000000'"}
 	yesterday := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 2 DAY", "pg": "now() - interval '2 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-2 days') || '000')"}
 	testdb.Each(t, func(t *testing.T, template *bun.DB) {
 		name := template.Dialect().Name().String()
@@ -93,6 +94,10 @@ func TestFaultsAreFound(t *testing.T) {
 				consumer + "('Wallet', '[]', '[]')", "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', 'order.renamed')", "UPDATE bc_consumer_type SET seen_at = " + yesterday[name],
 			}},
 			{"absent consumers", doctor.Warn, "Wallet", "", []string{consumer + "('Wallet', '[]', '[]')", "UPDATE bc_consumer SET seen_at = " + yesterday[name]}},
+			{"schema versions", doctor.Warn, "no running instance knows schema version 7 of order.paid: deliveries wait for the consumer Wallet, such as that of 1", "", []string{
+				consumer + "('Wallet', '[]', '[]')", event, "UPDATE bc_outbox_event SET schema_version = 7",
+				delivery + "('Wallet', '1', 'order.paid', 'PENDING', " + never[name] + ")", "UPDATE bc_event_consume_log SET outbox_id = (SELECT MAX(id) FROM bc_outbox_event), updated_at = " + yesterday[name],
+			}},
 			{"far future", doctor.Warn, "leased for more than a day", "", []string{event, "UPDATE bc_outbox_event SET status = 'DISPATCHING', next_retry_at = " + tomorrow[name]}},
 			{"far future", doctor.Warn, "deliveries wait", "", []string{consumer + "('Wallet', '[]', '[]')", delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + tomorrow[name] + ")"}},
 			{"times", doctor.Warn, "made in the future", "", []string{event, "UPDATE bc_outbox_event SET created_at = " + tomorrow[name]}},

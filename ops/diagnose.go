@@ -27,6 +27,7 @@ const (
 	RuleOutOfOrder   = "out_of_order"
 	RuleUnconsumed   = "unconsumed" // nobody is registered for the type
 	RuleUnregistered = "unregistered"
+	RuleVersion      = "version" // no running instance knows the schema version of an event
 	RulePaused       = "paused"
 	RuleCircuit      = "circuit"
 	RuleLock         = "lock"
@@ -172,6 +173,12 @@ func (t *tracer) deliveryRules(e Event, d Delivery, earlier []Event) []Finding {
 			"Settle the earlier event first: bluecone events show {earlierEvent}, or its page.", map[string]string{"earlier": before.EventType, "earlierEvent": before.EventID})}
 	}
 	switch {
+	case d.Left && now.Sub(d.UpdatedAt) > stuck:
+		return []Finding{fired(RuleVersion, Bad, e, d.Consumer, "{type} of {aggregate} has waited for {consumer} since {since}: no running instance knows schema version {version} of the event.",
+			"Start an instance of the release that knows the version: the delivery goes on by itself. To give it up: bluecone events skip {event} --consumer {consumer} --reason …, or Outbox.MarkDead.",
+			map[string]string{"since": at(d.UpdatedAt), "version": strconv.Itoa(e.SchemaVersion)})}
+	case d.Left:
+		return nil // an instance that knows the version looks for it every second
 	case d.Status == consumelog.Failed:
 		return []Finding{fired(RuleFailing, Warn, e, d.Consumer, "{consumer} failed with {type} of {aggregate}, {n} so far, and tries again at {next}: {error}.",
 			"Nothing has to be done if the cause passes. To try at once: bluecone events retry {event} --consumer {consumer} --reason …, or Retry on the page of the event.",

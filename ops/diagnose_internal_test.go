@@ -163,6 +163,15 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 				e.Status, e.LastError, e.NextRetryAt, d.Consumer = outbox.StatusScheduled, "no consumer is registered", noon.Add(time.Second), ""
 			},
 		},
+		"of a version that nobody knows": {
+			RuleVersion, "order.paid of ORDER 7 has waited for Wallet since 2026-11-21 11:00:00 UTC: no running instance knows schema version 4 of the event.", "bluecone events skip",
+			func(_ *tracer, e *Event, d *Delivery) {
+				e.SchemaVersion, d.Left, d.UpdatedAt, d.NextRetryAt = 4, true, ago(time.Hour), time.Time{}
+			},
+			func(_ *tracer, e *Event, d *Delivery) {
+				e.SchemaVersion, d.Left, d.UpdatedAt, d.NextRetryAt = 4, true, ago(time.Second), time.Time{}
+			},
+		},
 		"unregistered": {
 			RuleUnregistered, "order.paid of ORDER 7 waits for Purse, which no instance runs (no instance has ever announced it).", "ConsumerConfig.Key",
 			func(_ *tracer, _ *Event, d *Delivery) { d.Consumer = "Purse" },

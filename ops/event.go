@@ -87,6 +87,7 @@ type Delivery struct {
 	ConsumedAt     time.Time         `json:"consumedAt,omitzero"` // of a SUCCESS
 	UpdatedAt      time.Time         `json:"updatedAt,omitzero"`
 	NextRetryAt    time.Time         `json:"nextRetryAt,omitzero"`
+	Left           bool              `json:"left,omitempty"`    // no instance that has seen it knows the schema version of its event
 	History        []Attempt         `json:"history,omitempty"` // attempts that did not succeed, oldest first
 	Registered     bool              `json:"registered"`        // some instance has had such a consumer within a day
 }

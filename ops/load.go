@@ -130,6 +130,9 @@ func scanLog(rows *sql.Rows) (logRow, error) {
 	err := rows.Scan(&r.Consumer, &r.eventID, &r.eventType, &r.Status, &r.Attempts, &r.Error, &r.IdempotencyKey, &r.Result, &r.LockedBy,
 		&created, &consumed, &updated, &next, &r.outboxID, &r.tenantID, &r.aggregateType, &r.aggregateID)
 	r.CreatedAt, r.UpdatedAt, r.NextRetryAt = instant(created), instant(updated), instant(next)
+	if r.Left = next == dialect.NeverMicro; r.Left {
+		r.NextRetryAt = time.Time{}
+	}
 	if r.Status == consumelog.Success {
 		r.ConsumedAt = instant(consumed)
 	}

@@ -230,21 +230,31 @@ func (s *session) claimSize(backlog bool) int {
 // has nothing to do asks nothing else.
 func (s *session) peek(ctx context.Context) error {
 	exists := func(where string) string { return "EXISTS (SELECT 1 FROM " + table + " e WHERE " + where + ")" }
-	waiting, args := s.lanes.Waiting()
+	waiting, waitingArgs := s.lanes.Waiting()
 	var asked []due.Kind
 	var conditions []string
+	var args []any
+	ask := func(cond string, its ...any) {
+		conditions, args = append(conditions, "CASE WHEN "+cond+" THEN 1 ELSE 0 END"), append(args, its...)
+	}
 	for _, q := range []struct {
 		kind due.Kind
 		cond string
-	}{{due.New, exists(dueNew)}, {due.Scheduled, exists(s.scheduled())}, {due.Expired, exists(s.expired())}, {due.Deliveries, waiting}} {
+		args []any
+	}{{due.New, exists(dueNew), nil}, {due.Scheduled, exists(s.scheduled()), nil}, {due.Expired, exists(s.expired()), nil}, {due.Deliveries, waiting, waitingArgs}} {
 		if !s.agenda.Due().Has(q.kind) {
-			asked, conditions = append(asked, q.kind), append(conditions, "CASE WHEN "+q.cond+" THEN 1 ELSE 0 END")
+			asked = append(asked, q.kind)
+			ask(q.cond, q.args...)
 		}
+	}
+	left, leftArgs := s.lanes.Left()
+	if left != "" {
+		ask(left, leftArgs...)
 	}
 	began := time.Now()
 	var found due.Kinds
-	if len(asked) > 0 {
-		answers, dest := make([]int, len(asked)), make([]any, len(asked))
+	if len(conditions) > 0 {
+		answers, dest := make([]int, len(conditions)), make([]any, len(conditions))
 		for i := range answers {
 			dest[i] = &answers[i]
 		}
@@ -254,6 +264,11 @@ func (s *session) peek(ctx context.Context) error {
 		for i, kind := range asked {
 			if answers[i] == 1 {
 				found |= due.Of(kind)
+			}
+		}
+		if left != "" && answers[len(asked)] == 1 {
+			if err := s.lanes.TakeLeft(ctx); err != nil {
+				return err
 			}
 		}
 	}

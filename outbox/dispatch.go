@@ -50,14 +50,20 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 	return nil
 }
 
-// route notes who must get the event; consumers that live in other instances only have to wait for it.
+// route notes who must get the event; consumers that live in other instances only have to wait for it, and so have those
+// of which other instances know the event's schema version.
 func (s *session) route(f *flight, all roster) {
 	local := int32(0)
 	f.needed = make([]string, 0, len(s.consumers))
 	for _, c := range s.consumers {
-		if c.Handles(f.row.Type) {
-			f.needed = append(f.needed, c.Key())
+		if !c.Handles(f.row.Type) {
+			continue
+		}
+		f.needed = append(f.needed, c.Key())
+		if c.Knows(f.row.Type, f.env.SchemaVersion) {
 			local++
+		} else {
+			f.leave(c.Key())
 		}
 	}
 	f.open.Store(local + 1)
@@ -73,7 +79,7 @@ func (s *session) offer(c *bus.Consumer, flights []*flight, kind due.Kind) {
 	var wanted []*flight
 	var events []bus.Claimed
 	for _, f := range flights {
-		if !c.Handles(f.row.Type) {
+		if !c.Knows(f.row.Type, f.env.SchemaVersion) {
 			continue
 		}
 		wanted = append(wanted, f)

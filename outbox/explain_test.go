@@ -143,6 +143,7 @@ func exercise(f, mine *fixture) {
 		return nil
 	})
 	bus.OnExternal(f.bus.Consumer("C", bus.ConsumerConfig{}), func(context.Context, bus.Message[orderPaid]) error { return nil })
+	leaveVersions(f, mine)
 	for i := range 40 {
 		f.save(orderPaid{OrderID: fmt.Sprint(i % 4), Seq: i}) // order 1 has all the history
 	}
@@ -184,6 +185,20 @@ func exercise(f, mine *fixture) {
 	}
 	hurried(delivered, "and what has a key")
 	require.NoError(f.t, f.ob.Sweep(f.t.Context()))
+}
+
+// leaveVersions makes instances leave deliveries to others, and take what others have left.
+func leaveVersions(f, mine *fixture) {
+	old := newFixture(f.t, f.db)
+	old.oldShape("D", bus.ConsumerConfig{})
+	f.newShape("D", bus.ConsumerConfig{})
+	f.save(shaped2{"20", 1})
+	old.once()
+	mine.exec("UPDATE bc_event_consume_log SET next_retry_at = created_at WHERE consumer_name = 'D' AND status = 'PENDING' AND status <> 'SUCCESS'")
+	old.once()
+	require.Equal(f.t, 1, mine.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'D' AND status = 'PENDING' AND lock_version = 2"), "claimed once, and left again")
+	f.once()
+	require.Equal(f.t, 1, mine.count("SELECT COUNT(*) FROM effect WHERE consumer = 'D'"))
 }
 
 // crowded is more than a claim lists of what is ahead of it.

@@ -57,6 +57,13 @@ func (f *flight) wait(consumer string) {
 	f.waits = append(f.waits, f.delivery(consumer))
 }
 
+// leave notes that the delivery to a consumer is to wait for an instance that knows the event's schema version.
+func (f *flight) leave(consumer string) {
+	d := f.delivery(consumer)
+	d.Left = true
+	f.waits = append(f.waits, d)
+}
+
 func (f *flight) delivery(consumer string) consumelog.Delivery {
 	return consumelog.Delivery{
 		Consumer: consumer, EventID: f.row.ID, EventType: f.row.Type, OutboxID: f.row.OutboxID,

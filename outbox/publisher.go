@@ -34,7 +34,8 @@ type PublisherConfig struct {
 	// ended. Default: 30 s.
 	DrainTimeout time.Duration
 	// UnroutableGrace is the age after which an event without any consumer is
-	// reported. Default: 1 min.
+	// reported, and how long a delivery may wait for an instance that knows the
+	// schema version of its event before that is reported. Default: 1 min.
 	UnroutableGrace time.Duration
 }
 

@@ -149,7 +149,30 @@ func (s *session) sweep(ctx context.Context) error {
 	if err := s.p.ob.sweep(ctx, s.lanes.Write); err != nil {
 		return err
 	}
+	if err := s.warnLeft(ctx); err != nil {
+		return err
+	}
 	s.lastSweep = time.Now()
+	return nil
+}
+
+// warnLeft reports, once for each consumer, event type and version, deliveries that no instance has taken for longer than
+// the grace time, because those that run do not know the schema version of the event.
+func (s *session) warnLeft(ctx context.Context) error {
+	left, err := s.p.ob.log.LeftLong(ctx, s.p.cfg.UnroutableGrace)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	for _, d := range left {
+		if s.isPaused(d.Consumer) {
+			continue
+		}
+		if _, said := s.saidUnroutable.LoadOrStore(fmt.Sprintf("%s %s %d", d.Consumer, d.EventType, d.SchemaVersion), true); !said {
+			s.p.ob.logger.WarnContext(ctx, "no running instance knows the schema version of an event, so its delivery waits, and later events of its aggregate with it: "+
+				"start an instance of the release that knows it, or skip the delivery",
+				telemetry.Consumer, d.Consumer, telemetry.EventType, d.EventType, telemetry.Version, d.SchemaVersion, telemetry.EventID, d.EventID)
+		}
+	}
 	return nil
 }
 

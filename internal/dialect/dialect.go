@@ -28,6 +28,8 @@ type Dialect struct {
 	After string
 	// At is the instant `?` microseconds after the Unix epoch.
 	At string
+	// Never is an instant that does not come: a delivery that waits until then is not due before somebody makes it so.
+	Never string
 	// SkipLocked ends a SELECT that locks its rows and passes over those locked by others.
 	SkipLocked string
 	// ForUpdate ends a SELECT that waits for the locks of its rows.
@@ -64,6 +66,7 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		Now:        "UTC_TIMESTAMP(6)",
 		After:      "UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND",
 		At:         "TIMESTAMP('1970-01-01') + INTERVAL ? MICROSECOND",
+		Never:      "TIMESTAMP('9999-12-31')",
 		SkipLocked: " FOR UPDATE SKIP LOCKED",
 		ForUpdate:  " FOR UPDATE",
 		micros:     "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
@@ -73,6 +76,7 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		Now:           "statement_timestamp()",
 		After:         "statement_timestamp() + ? * INTERVAL '1 microsecond'",
 		At:            "'epoch'::timestamptz + ? * INTERVAL '1 microsecond'",
+		Never:         "'9999-12-31 00:00:00+00'::timestamptz",
 		SkipLocked:    " FOR UPDATE SKIP LOCKED",
 		ForUpdate:     " FOR UPDATE",
 		ByIndex:       "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)",
@@ -87,11 +91,15 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		Now:   "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')",
 		After: "(strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000000.0) || ' seconds') || '000')",
 		At:    "(strftime('%Y-%m-%d %H:%M:%f', ? / 1000000.0, 'unixepoch') || '000')",
+		Never: "'9999-12-31 00:00:00.000000'",
 		// SkipLocked and ForUpdate are empty: a transaction that writes has the whole database to itself.
 		SelectsFreely: true,
 		micros:        "(CAST(strftime('%%s', %[1]s) AS INTEGER) * 1000000 + CAST(substr(%[1]s || '000000', 21, 6) AS INTEGER))",
 	},
 }
+
+// NeverMicro is [Dialect.Never] in microseconds since the epoch.
+const NeverMicro = 253402214400_000_000
 
 // Of tells the dialect of db.
 func Of(db *bun.DB) (Dialect, error) {

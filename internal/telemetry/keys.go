@@ -24,4 +24,5 @@ const (
 	Err           = "error"
 	Reason        = "reason"
 	Stack         = "stack"
+	Version       = "schemaVersion"
 )

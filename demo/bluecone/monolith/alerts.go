@@ -47,6 +47,8 @@ func link(console string, n alert.Notice) string {
 		}
 	case alert.RuleLag, alert.RuleCircuit:
 		page, filter = "events", append(filter, "deliveryStatus", "FAILED")
+	case alert.RuleVersion:
+		page, filter = "events", append(filter, "deliveryStatus", "PENDING")
 	case alert.RuleLate, alert.RuleStalled:
 		page, filter = "events", append(filter, "status", "NEW")
 	case alert.RuleUnconsumed:

@@ -1,0 +1,119 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+const (
+	mostVersioned = 50  // lanes that one look asks for: they have their turns
+	leftPage      = 200 // deliveries that a lane looks at in one go
+)
+
+// isVersioned reports whether the consumer knows a schema version that others may not know.
+func (c *Consumer) isVersioned() bool {
+	for _, h := range c.handlers {
+		if h.version > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// Left is a condition, and its arguments, that holds when [Lanes.TakeLeft] may have something to do. It is empty if no
+// consumer knows a schema version that others may not know. Only the publisher's loop calls it.
+func (l *Lanes) Left() (cond string, args []any) {
+	if len(l.versioned) == 0 {
+		return "", nil
+	}
+	n := min(len(l.versioned), mostVersioned)
+	l.versioned = append(l.versioned[n:], l.versioned[:n]...)
+	l.asked = l.versioned[len(l.versioned)-n:]
+	return l.bus.log.AnyLeft(l.asked)
+}
+
+// TakeLeft lets the lanes that [Lanes.Left] last asked for claim what instances that do not know its schema version have
+// left to others. It returns at once.
+func (l *Lanes) TakeLeft(ctx context.Context) error {
+	if err := l.host.Refresh(ctx); err != nil {
+		return err
+	}
+	for _, key := range l.asked {
+		if ln := l.lanes[key]; !ln.isHalted() {
+			ln.takeLeft()
+		}
+	}
+	return nil
+}
+
+// leftWalk is how far a lane has looked at the deliveries that others have left to those that know their schema version.
+type leftWalk struct {
+	on    bool          // there may be more
+	after int64         // by the ids of their rows
+	took  time.Duration // so far
+	rests time.Time     // until when the lane does not begin another walk: one takes at most a tenth of the time
+}
+
+func (ln *lane) takeLeft() {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if time.Now().After(ln.left.rests) {
+		ln.left.on = true
+		ln.refillLocked()
+	}
+}
+
+// findLeft lists deliveries that others have left and that can be run here, by the ids of their rows, at most so many.
+func (ln *lane) findLeft(ctx context.Context, most int) (known []int64) {
+	ln.mu.Lock()
+	w := ln.left
+	ln.mu.Unlock()
+	if !w.on || most <= 0 {
+		return nil
+	}
+	for began := time.Now(); w.on && len(known) == 0; w.took, began = w.took+time.Since(began), time.Now() {
+		page, err := ln.l.bus.log.LeftPage(ctx, ln.c.key, w.after, leftPage)
+		if err != nil {
+			ln.l.bus.logger.Log(ctx, ln.level(ctx, err), "deliveries that others have left could not be looked at; the next beat tries again",
+				telemetry.Consumer, ln.c.name, telemetry.Err, err)
+		}
+		w.on = len(page) == leftPage
+		for _, d := range page {
+			if len(known) == most {
+				w.on = true
+				break
+			}
+			if w.after = d.ID; ln.c.Knows(d.EventType, d.SchemaVersion) {
+				known = append(known, d.ID)
+			}
+		}
+	}
+	if !w.on {
+		w = leftWalk{rests: time.Now().Add(10 * w.took)}
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.left = w
+	return known
+}
+
+// leave ends leased deliveries of which this release does not know the schema version.
+func (ln *lane) leave(ctx context.Context, ds []*delivery) {
+	if len(ds) == 0 {
+		return
+	}
+	leases := make([]consumelog.Leased, len(ds))
+	for i, d := range ds {
+		leases[i] = *d.lease
+	}
+	err := ln.insist(ctx, func(ctx context.Context) error {
+		return ln.l.Write(ctx, func() error { return ln.l.bus.log.Leave(ctx, ln.l.host.Instance, leases...) })
+	})
+	if err != nil && !errors.Is(err, consumelog.ErrLeaseLost) {
+		ln.warn(ctx, ds[0], "deliveries could not be left to instances that know their schema version; their leases will expire", err)
+	}
+}

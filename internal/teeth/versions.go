@@ -1,0 +1,34 @@
+package main
+
+// ofVersions are those of schema versions that not every running instance knows.
+func ofVersions() []sabotage {
+	return []sabotage{
+		{
+			"an old instance runs what is newer than its code", "bus/consumer.go",
+			"return h != nil && version <= h.version", "return h != nil",
+			engine, "Version|OldInstanceLeaves", nil,
+		},
+		{
+			"an old instance runs a newer version from the log", "bus/refill.go",
+			"case !ln.c.Knows(d.env.Type, d.env.SchemaVersion):", "case d.env.Type == \"\":",
+			engine, "OldInstanceLeaves", nil,
+		},
+		{
+			"nobody looks for what old instances have left", "outbox/cycle.go",
+			"if err := s.lanes.TakeLeft(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			engine, "Version|TwoReleases", nil,
+		},
+		{
+			"old instances claim what they have left again and again", "consumelog/lease.go",
+			"due, args = l.d.Never, []any{string(how.as), startedIf(how.suspect), owner}", "due, args = l.d.Now, []any{string(how.as), startedIf(how.suspect), owner}",
+			engine, "Version|OldInstanceLeaves|OperatorDecides",
+			[]edit{{"consumelog/direct.go", "due, args = l.d.Never,", "due, args = l.d.Now,"}},
+		},
+		{
+			"what ends in an aggregate makes due what was left to others", "internal/store/wake.go",
+			`AND l.outbox_id > ? AND l.next_retry_at < "+o.d.Never+" ORDER`, `AND l.outbox_id > ? ORDER`,
+			engine, "WakesNothing",
+			[]edit{{"internal/store/wake.go", `" AND l.next_retry_at < " + o.d.Never + " THEN 1`, `" THEN 1`}},
+		},
+	}
+}
