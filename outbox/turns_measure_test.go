@@ -22,7 +22,7 @@ import (
 
 // How long due work waits beside a backlog of NEW events, and under overload: docs/measurements/due-work.md.
 //
-//	BLUECONE_MEASURE_DUE=100000 go test -count=1 -v -p 1 -parallel 1 -timeout 1h -run MeasureDueWork ./outbox
+//	BLUECONE_MEASURE_DUE=100000 go test -count=1 -v -p 1 -parallel 1 -timeout 1h -run MeasureDueWork ./outbox | grep -o '|.*'
 func TestMeasureDueWork(t *testing.T) { //nolint:paralleltest // it measures
 	backlog, err := strconv.Atoi(os.Getenv("BLUECONE_MEASURE_DUE"))
 	if err != nil {
@@ -33,9 +33,11 @@ func TestMeasureDueWork(t *testing.T) { //nolint:paralleltest // it measures
 		overload, err = time.ParseDuration(v)
 		require.NoError(t, err)
 	}
+	t.Log("| database | load | kind | falls due | median | 99 of 100 within | slowest |")
+	t.Log("|---|---|---|---|---|---|---|")
 	for _, dialect := range testdb.Dialects() { //nolint:paralleltest // it measures
-		t.Run(dialect+"/backlog", func(t *testing.T) { measureDueWork(t, testdb.Open(t, dialect), backlog, 0) })
-		t.Run(dialect+"/overload", func(t *testing.T) { measureDueWork(t, testdb.Open(t, dialect), 5000, overload) })
+		t.Run(dialect+"/backlog", func(t *testing.T) { measureDueWork(t, testdb.Open(t, dialect), "backlog", backlog, 0) })
+		t.Run(dialect+"/overload", func(t *testing.T) { measureDueWork(t, testdb.Open(t, dialect), "overload", 5000, overload) })
 	}
 }
 
@@ -60,7 +62,7 @@ func (w *waits) noted() (n int) {
 	return n
 }
 
-func measureDueWork(t *testing.T, db *bun.DB, backlog int, overload time.Duration) {
+func measureDueWork(t *testing.T, db *bun.DB, load string, backlog int, overload time.Duration) {
 	t.Helper()
 	f := newFixture(t, db)
 	f.effects()
@@ -129,7 +131,8 @@ func measureDueWork(t *testing.T, db *bun.DB, backlog int, overload time.Duratio
 	for _, kind := range kinds {
 		took := w.took[workKinds[kind].name]
 		if slices.Sort(took); len(took) > 0 {
-			t.Logf("| %s | %d | %v | %v | %v |", workKinds[kind].name, len(took), took[len(took)/2].Round(time.Millisecond), took[(len(took)-1)*99/100].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
+			t.Logf("| %s | %s | %s | %d | %d ms | %d ms | %d ms |", testdb.Server(t, db), load, workKinds[kind].name, len(took),
+				took[len(took)/2].Milliseconds(), took[(len(took)-1)*99/100].Milliseconds(), took[len(took)-1].Milliseconds())
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -19,7 +20,10 @@ func (m *machine) commands() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"": func(*rapid.T) { m.check(false) },
 		"save": func(rt *rapid.T) {
-			m.save(m.any(rt), rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "aggregate"), rapid.IntRange(1, 3).Draw(rt, "events"))
+			m.save(m.any(rt), draft{
+				tenant: rapid.Int64Range(0, 1).Draw(rt, "tenant"), aggregate: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "aggregate"),
+				isNew: rapid.Bool().Draw(rt, "of a type that only the newer release takes"), n: rapid.IntRange(1, 3).Draw(rt, "events"),
+			})
 		},
 		"save keyed":   func(rt *rapid.T) { m.saveKeyed(m.any(rt), m.key(rt)) },
 		"save delayed": func(rt *rapid.T) { m.saveDelayed(m.any(rt)) },
@@ -35,6 +39,7 @@ func (m *machine) commands() map[string]func(*rapid.T) {
 		"retry":         func(rt *rapid.T) { m.operate(rt, "retry") },
 		"retry all":     func(rt *rapid.T) { m.operate(rt, "retry all") },
 		"skip":          func(rt *rapid.T) { m.operate(rt, "skip") },
+		"replay":        func(rt *rapid.T) { m.replay(rt) },
 		"mark dead":     func(rt *rapid.T) { m.operate(rt, "mark dead") },
 		"pause":         func(rt *rapid.T) { m.must(m.instances[0].ob.Pause(context.Background(), op, m.consumer(rt), 0)) },
 		"resume":        func(rt *rapid.T) { m.must(m.instances[0].ob.Resume(context.Background(), op, m.consumer(rt))) },
@@ -74,22 +79,34 @@ func (m *machine) inTx(in *instance, fn func(ctx context.Context, tx bun.Tx) err
 }
 
 // next is a new event with its seat.
-func (m *machine) next(ctx context.Context, tx bun.Tx, aggregate string) (done, error) {
+func (m *machine) next(ctx context.Context, tx bun.Tx, tenant int64, aggregate string) (done, error) {
 	m.seq++
 	d := done{Of: aggregate, Seq: m.seq, Seat: fmt.Sprint("seat-", m.seq)}
-	_, err := tx.ExecContext(ctx, "INSERT INTO seat (id, aggregate, status) VALUES (?, ?, 'FROZEN')", d.Seat, aggregate)
+	_, err := tx.ExecContext(ctx, "INSERT INTO seat (id, tenant, aggregate, status) VALUES (?, ?, ?, 'FROZEN')", d.Seat, tenant, aggregate)
 	return d, err
 }
 
-func (m *machine) save(in *instance, aggregate string, n int) {
+// draft says what to save: so many events of one aggregate.
+type draft struct {
+	tenant    int64
+	aggregate string
+	isNew     bool // of the type that only the newer release takes
+	n         int
+}
+
+func (m *machine) save(in *instance, what draft) {
 	m.inTx(in, func(ctx context.Context, tx bun.Tx) error {
 		var events []bus.Event
-		for range n {
-			d, err := m.next(ctx, tx, aggregate)
+		for range what.n {
+			d, err := m.next(ctx, tx, what.tenant, what.aggregate)
 			if err != nil {
 				return err
 			}
-			events = append(events, d)
+			var e bus.Event = d
+			if what.isNew {
+				e = more{d}
+			}
+			events = append(events, outbox.With(e, outbox.Tenant(what.tenant, 0)))
 		}
 		return in.ob.Save(ctx, tx, events...)
 	})
@@ -121,7 +138,7 @@ func (m *machine) saveFact(ctx context.Context, tx bun.Tx, ob *outbox.Outbox, ke
 	}
 	n, err := tx.NewSelect().Table("seat").Where("id = ?", "seat of "+key).Count(ctx)
 	if err == nil && n == 0 {
-		_, err = tx.ExecContext(ctx, "INSERT INTO seat (id, aggregate, status) VALUES (?, ?, 'FROZEN')", "seat of "+key, key)
+		_, err = tx.ExecContext(ctx, "INSERT INTO seat (id, tenant, aggregate, status) VALUES (?, 0, ?, 'FROZEN')", "seat of "+key, key)
 	}
 	if err != nil {
 		return err
@@ -132,7 +149,7 @@ func (m *machine) saveFact(ctx context.Context, tx bun.Tx, ob *outbox.Outbox, ke
 // saveDelayed saves an event that takes its place in the order when it falls due.
 func (m *machine) saveDelayed(in *instance) {
 	m.inTx(in, func(ctx context.Context, tx bun.Tx) error {
-		d, err := m.next(ctx, tx, fmt.Sprint("delayed-", m.seq))
+		d, err := m.next(ctx, tx, 0, fmt.Sprint("delayed-", m.seq))
 		if err != nil {
 			return err
 		}
@@ -143,7 +160,7 @@ func (m *machine) saveDelayed(in *instance) {
 func (m *machine) rollBack(in *instance) {
 	planned := errors.New("planned")
 	err := in.db.RunInTx(context.Background(), nil, func(ctx context.Context, tx bun.Tx) error {
-		d, err := m.next(ctx, tx, "a")
+		d, err := m.next(ctx, tx, 0, "a")
 		if err == nil {
 			err = in.ob.Save(ctx, tx, d)
 		}
@@ -214,6 +231,23 @@ func (m *machine) operate(rt *rapid.T, action string) {
 	if !errors.Is(err, outbox.ErrNotFound) { // not in a state that allows it
 		m.must(err)
 	}
+}
+
+// replay lets an operator have a delivery repeated, in place of an earlier repetition.
+func (m *machine) replay(rt *rapid.T) {
+	const consumer = "Unordered"
+	var done []string
+	m.must(m.db.NewRaw("SELECT l.event_id FROM bc_event_consume_log l JOIN bc_outbox_event e ON e.event_id = l.event_id "+
+		"WHERE l.consumer_name = ? AND l.status = 'SUCCESS' AND e.status IN ('SENT', 'FAILED', 'DEAD') ORDER BY l.id", consumer).Scan(context.Background(), &done))
+	if len(done) == 0 {
+		return
+	}
+	id, name := rapid.SampledFrom(done).Draw(rt, "delivery"), consumelog.ReplayName(consumer)
+	if m.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = ? AND event_id = ? AND status NOT IN ('SUCCESS', 'SKIPPED')", name, id) > 0 {
+		return // one is under way
+	}
+	m.exec("DELETE FROM effect WHERE consumer = ? AND event_id = ?", name, id)
+	m.must(m.any(rt).ob.Replay(context.Background(), op, id, consumer))
 }
 
 // ghostAppears registers a consumer that only an instance of another release has.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consistency"
+	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/invariant"
 	"github.com/bluecone-go/bluecone/migrations"
@@ -39,10 +40,16 @@ type keyed struct {
 
 func (k keyed) IdempotencyKey() string { return k.Key }
 
+// more is an event of a type that only the newer release takes.
+type more struct{ done }
+
+func (more) EventType() string { return "thing.more" }
+
 var (
 	quiet     = slog.New(slog.DiscardHandler)
 	consumers = []string{"Ordered", "Passing", "Unordered"}
-	ghost     = "Ghost" // a consumer that no code has any more
+	ghost     = "Ghost"  // a consumer that no code has any more
+	renamed   = "Sorted" // what the newer release calls the consumer whose key is Ordered
 	op        = outbox.Operation{Actor: "machine", Reason: "to see what happens"}
 )
 
@@ -69,6 +76,8 @@ type machine struct {
 	skipped map[string]bool // consumer/event
 }
 
+// The second instance is one of a newer release: it takes a type more, and one of its consumers has another name.
+//
 // Whatever people and processes do, in whatever order: every promise holds after every step, and all
 // of it is done in the end.
 func TestEverySequenceOfCommandsKeepsEveryPromise(t *testing.T) {
@@ -95,7 +104,7 @@ func makeTables(t *testing.T, db *bun.DB) {
 	id := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT"}[db.Dialect().Name().String()]
 	for _, query := range []string{
 		"CREATE TABLE effect (id " + id + ", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT NULL)",
-		"CREATE TABLE seat (id VARCHAR(64) PRIMARY KEY, aggregate VARCHAR(128) NOT NULL, status VARCHAR(16) NOT NULL)",
+		"CREATE TABLE seat (id VARCHAR(64) PRIMARY KEY, tenant BIGINT NOT NULL, aggregate VARCHAR(128) NOT NULL, status VARCHAR(16) NOT NULL)",
 		"CREATE TABLE fact (k VARCHAR(64) PRIMARY KEY, seq INT NOT NULL)",
 	} {
 		_, err := db.ExecContext(t.Context(), query)
@@ -114,19 +123,43 @@ func start(rt *rapid.T, pools []*bun.DB) *machine {
 		var err error
 		in.ob, err = outbox.New(db, outbox.Config{Logger: quiet, Instance: fmt.Sprint("instance-", i), MaxRetryCount: 3})
 		require.NoError(rt, err)
-		for name, cfg := range map[string]bus.ConsumerConfig{"Ordered": {}, "Passing": {OnDead: bus.Continue, Batch: 2, Queue: 2}, "Unordered": {Unordered: true}} {
-			bus.On(in.b.Consumer(name, cfg), m.handle)
-		}
+		m.register(in.b, i == 1)
 		m.instances = append(m.instances, in)
 	}
 	m.setUpJobs()
-	m.deliver(m.instances[0]) // registers the consumers
+	for _, in := range m.instances {
+		m.deliver(in) // registers the consumers
+	}
 	return m
+}
+
+// register registers the consumers of a release.
+func (m *machine) register(b *bus.Bus, isNewer bool) {
+	for key, cfg := range map[string]bus.ConsumerConfig{"Ordered": {}, "Passing": {OnDead: bus.Continue, Batch: 2, Queue: 2}, "Unordered": {Unordered: true, Replayable: true}} {
+		name := key
+		if isNewer && key == "Ordered" {
+			name, cfg.Key = renamed, key
+		}
+		c := b.Consumer(name, cfg)
+		bus.On(c, m.handle)
+		if isNewer {
+			bus.On(c, func(ctx context.Context, tx bun.Tx, msg bus.Message[more]) error {
+				return m.handle(ctx, tx, bus.Message[done]{Envelope: msg.Envelope, Payload: msg.Payload.done, Consumer: msg.Consumer, Replay: msg.Replay})
+			})
+		}
+	}
 }
 
 // handle is the handler of all consumers.
 func (m *machine) handle(ctx context.Context, tx bun.Tx, msg bus.Message[done]) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", msg.Consumer, msg.ID, msg.AggregateID, msg.Payload.Seq)
+	if msg.Consumer == renamed {
+		msg.Consumer = "Ordered"
+	}
+	by := msg.Consumer
+	if msg.Replay {
+		by = consumelog.ReplayName(by)
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", by, msg.ID, fmt.Sprintf("%d/%s", msg.TenantID, msg.AggregateID), msg.Payload.Seq)
 	if err != nil {
 		return err
 	}
@@ -160,10 +193,13 @@ func (m *machine) setUpJobs() {
 		Name: "seat", TTL: time.Nanosecond, Consumer: "Ordered",
 		Owner: &reaper.Owner{Guard: func(context.Context, bun.Tx, reaper.Aggregate) (bool, error) { return true, nil }}, // SQLite has one writer
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) (found []reaper.Lock, err error) {
-			var rows []struct{ ID, Aggregate string }
-			err = db.NewRaw("SELECT id, aggregate FROM seat WHERE status = 'FROZEN' AND id > ? ORDER BY id LIMIT ?", q.After, q.Limit).Scan(ctx, &rows)
+			var rows []struct {
+				ID, Aggregate string
+				Tenant        int64
+			}
+			err = db.NewRaw("SELECT id, tenant, aggregate FROM seat WHERE status = 'FROZEN' AND id > ? ORDER BY id LIMIT ?", q.After, q.Limit).Scan(ctx, &rows)
 			for _, r := range rows {
-				found = append(found, reaper.Lock{ID: r.ID, AggregateType: "THING", AggregateID: r.Aggregate, Age: time.Minute})
+				found = append(found, reaper.Lock{ID: r.ID, TenantID: r.Tenant, AggregateType: "THING", AggregateID: r.Aggregate, Age: time.Minute})
 			}
 			return found, err
 		},
@@ -225,7 +261,7 @@ func (m *machine) count(query string, args ...any) (n int) {
 
 // check asks for every invariant that holds now.
 func (m *machine) check(atEnd bool) {
-	cfg := invariant.Config{Quiet: atEnd, Effects: invariant.Effects{Table: "effect", Unordered: []string{"Unordered", "Passing"}}}
+	cfg := invariant.Config{Quiet: atEnd, Effects: invariant.Effects{Table: "effect", Unordered: []string{"Unordered", "Passing", consumelog.ReplayName("Unordered")}}}
 	for id := range m.saved {
 		cfg.History.Committed = append(cfg.History.Committed, id)
 	}
