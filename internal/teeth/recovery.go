@@ -26,7 +26,8 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 		{
 			"nobody notes what starts", "consumelog/start.go",
 			`" SET started = 1 WHERE "`, `" SET started = 0 WHERE "`,
-			"./internal/crash", "OnlyWhatKills", []edit{{"consumelog/start.go", `pairs, "started = 1", heldBy)`, `pairs, "started = 0", heldBy)`}},
+			"./internal/crash", "OnlyWhatKills",
+			[]edit{{"consumelog/start.go", `pairs, "started = 1", heldBy)`, `pairs, "started = 0", heldBy)`}},
 		},
 		{
 			"suspects run side by side until their last attempt", "bus/start.go",
