@@ -47,7 +47,7 @@ func (f *fake) event() ops.Event {
 	done, skipped, none := d, d, d
 	done.Status, skipped.Status, none.Status = consumelog.Success, consumelog.Status(s), ""
 	return ops.Event{
-		OutboxID: 1 << 60, EventID: s, EventType: s, SchemaVersion: 1, AggregateType: s, AggregateID: s, TenantID: 7, StoreID: 3, Status: outbox.StatusDead, TraceID: s, RequestID: s, UserID: s, Source: s,
+		OutboxID: 1 << 60, EventID: s, EventType: s, SchemaVersion: 1, AggregateType: s, AggregateID: s, TenantID: 7, StoreID: 3, Status: outbox.StatusDead, TraceID: s, IdempotencyKey: s, RequestID: s, UserID: s, Source: s,
 		Instance: s, LastError: s, LockedBy: s, Expired: 1, CreatedAt: then(), UpdatedAt: then(), SentAt: then(), NextRetryAt: then(), Deliveries: []ops.Delivery{d, done, skipped, none},
 	}
 }

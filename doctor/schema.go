@@ -97,7 +97,7 @@ func needed(dialectName string) map[string][]string {
 		ofOrder = []string{"idx_open_aggregate"}
 	}
 	return map[string][]string{
-		"bc_outbox_event":      {"uk_event_id", "idx_status_next_retry", "idx_aggregate", "idx_in_hand", "idx_trace_id"},
+		"bc_outbox_event":      {"uk_event_id", "idx_status_next_retry", "idx_aggregate", "idx_in_hand", "idx_trace_id", "idx_event_key"},
 		"bc_event_consume_log": append([]string{"uk_event_consumer", "idx_consumer_due"}, ofOrder...),
 	}
 }

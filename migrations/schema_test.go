@@ -43,6 +43,7 @@ var (
 		{"open_aggregate", "mysql char(193)?"},
 		{"trace_id", "char(64)?"},
 		{"in_hand", "mysql char(215)?"},
+		{"event_key", "char(255)?"},
 	}
 	consumeLog = []column{
 		{"id", "id"},
@@ -69,7 +70,7 @@ var (
 		{"first_run_at", "time?"},
 	}
 	keys = map[string][]string{
-		"bc_outbox_event":      {"u event_id", "aggregate_type,aggregate_id,id", "status,next_retry_at,id", "trace_id"},
+		"bc_outbox_event":      {"u event_id", "aggregate_type,aggregate_id,id", "status,next_retry_at,id", "trace_id", "event_key"},
 		"bc_event_consume_log": {"u event_id,consumer_name", "consumer_name,status,next_retry_at,id", "idempotency_key"},
 	}
 )

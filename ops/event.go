@@ -56,20 +56,22 @@ type Event struct {
 	Status        outbox.Status `json:"status"`
 	TraceID       string        `json:"traceId,omitempty"`
 	TraceURL      string        `json:"traceUrl,omitempty"` // by Config.TraceURL
-	RequestID     string        `json:"requestId,omitempty"`
-	UserID        string        `json:"userId,omitempty"`
-	Source        string        `json:"source,omitempty"`   // the producer's metadata entry of that name
-	Instance      string        `json:"instance,omitempty"` // that saved it
-	LastError     string        `json:"lastError,omitempty"`
-	LockedBy      string        `json:"lockedBy,omitempty"`
-	Expired       int           `json:"expired,omitempty"` // leases that ran out
-	CreatedAt     time.Time     `json:"createdAt"`
-	UpdatedAt     time.Time     `json:"updatedAt"`
-	SentAt        time.Time     `json:"sentAt,omitzero"`
-	NextRetryAt   time.Time     `json:"nextRetryAt,omitzero"` // when it is due, or its lease ends
-	Archived      bool          `json:"archived,omitempty"`
-	Deleted       bool          `json:"deleted,omitempty"` // only its deliveries tell that it has been there
-	Deliveries    []Delivery    `json:"deliveries"`        // never nil; without History in a list
+	// IdempotencyKey is the one that the event was saved with, empty for none. Events of releases before migration 0010 have none.
+	IdempotencyKey string     `json:"idempotencyKey,omitempty"`
+	RequestID      string     `json:"requestId,omitempty"`
+	UserID         string     `json:"userId,omitempty"`
+	Source         string     `json:"source,omitempty"`   // the producer's metadata entry of that name
+	Instance       string     `json:"instance,omitempty"` // that saved it
+	LastError      string     `json:"lastError,omitempty"`
+	LockedBy       string     `json:"lockedBy,omitempty"`
+	Expired        int        `json:"expired,omitempty"` // leases that ran out
+	CreatedAt      time.Time  `json:"createdAt"`
+	UpdatedAt      time.Time  `json:"updatedAt"`
+	SentAt         time.Time  `json:"sentAt,omitzero"`
+	NextRetryAt    time.Time  `json:"nextRetryAt,omitzero"` // when it is due, or its lease ends
+	Archived       bool       `json:"archived,omitempty"`
+	Deleted        bool       `json:"deleted,omitempty"` // only its deliveries tell that it has been there
+	Deliveries     []Delivery `json:"deliveries"`        // never nil; without History in a list
 }
 
 // Delivery is what became of an event at one consumer. A consumer that the registry expects and

@@ -25,7 +25,7 @@ const (
 
 // eventColumns are those of the row e that make an [Event]: all but the payload.
 func (o *Ops) eventColumns() string {
-	return "e.id, e.event_id, e.event_type, e.schema_version, e.aggregate_type, e.aggregate_id, COALESCE(e.tenant_id, 0), COALESCE(e.store_id, 0), e.status, COALESCE(e.trace_id, ''), " +
+	return "e.id, e.event_id, e.event_type, e.schema_version, e.aggregate_type, e.aggregate_id, COALESCE(e.tenant_id, 0), COALESCE(e.store_id, 0), e.status, COALESCE(e.trace_id, ''), COALESCE(e.event_key, ''), " +
 		"COALESCE(" + o.d.Text("e.event_metadata") + ", ''), COALESCE(e.last_error, ''), COALESCE(e.locked_by, ''), e.retry_count, " +
 		o.d.Micros("e.created_at") + ", " + o.d.Micros("e.updated_at") + ", COALESCE(" + o.d.Micros("e.sent_at") + ", 0), COALESCE(" + o.d.Micros("e.next_retry_at") + ", 0)"
 }
@@ -34,12 +34,13 @@ func (o *Ops) scanEvent(rows *sql.Rows) (Event, error) {
 	e := Event{Deliveries: []Delivery{}}
 	var metadata string
 	var created, updated, sent, next int64
-	err := rows.Scan(&e.OutboxID, &e.EventID, &e.EventType, &e.SchemaVersion, &e.AggregateType, &e.AggregateID, &e.TenantID, &e.StoreID, &e.Status, &e.TraceID,
+	err := rows.Scan(&e.OutboxID, &e.EventID, &e.EventType, &e.SchemaVersion, &e.AggregateType, &e.AggregateID, &e.TenantID, &e.StoreID, &e.Status, &e.TraceID, &e.IdempotencyKey,
 		&metadata, &e.LastError, &e.LockedBy, &e.Expired, &created, &updated, &sent, &next)
 	e.CreatedAt, e.UpdatedAt, e.SentAt, e.NextRetryAt = instant(created), instant(updated), instant(sent), instant(next)
 	if e.Status == outbox.StatusNew {
 		e.NextRetryAt = time.Time{} // of no meaning
 	}
+	e.IdempotencyKey = o.redactor.entry(e.EventType, "idempotencyKey", e.IdempotencyKey)
 	if md, mdErr := eventrow.Metadata([]byte(metadata)); mdErr == nil {
 		shown := func(name string) string { return o.redactor.entry(e.EventType, name, md[name]) }
 		e.RequestID, e.UserID, e.Source, e.Instance = shown(bus.MetaRequestID), shown(bus.MetaUserID), shown("source"), shown("instance")

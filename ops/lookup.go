@@ -57,8 +57,12 @@ func (o *Ops) aggregateTypes(ctx context.Context) ([]string, error) {
 	})
 }
 
-// idsOfKey finds the events of an idempotency key: those that were saved under it, whose ids follow
-// from it, and those for which a consumer has recorded it.
+// mostOfKey is how many events of one idempotency key, and as many that a consumer has recorded it for, a search finds: the newest.
+const mostOfKey = 500
+
+// idsOfKey finds the events of an idempotency key: those that were saved under it, and those for which a consumer has
+// recorded it. The ids of events that are deleted, or older than the column, follow from tenant, type and key: the
+// tenants of late, or the one asked for, are tried.
 func (o *Ops) idsOfKey(ctx context.Context, q Query) ([]string, error) {
 	types, err := o.eventTypes(ctx)
 	if err != nil {
@@ -74,11 +78,17 @@ func (o *Ops) idsOfKey(ctx context.Context, q Query) ([]string, error) {
 			ids = append(ids, outbox.EventID(tenant, t, q.IdempotencyKey))
 		}
 	}
-	recorded, err := o.texts(ctx, "SELECT event_id FROM "+logTable+" WHERE idempotency_key = ? LIMIT 500", q.IdempotencyKey)
-	if err != nil {
-		return nil, fmt.Errorf("ops: look for a consumer's key: %w", err)
+	for _, place := range []struct{ table, column string }{{eventTable, "event_key"}, {archiveTable, "event_key"}, {logTable, "idempotency_key"}} {
+		where, args := place.column+" = ?", []any{q.IdempotencyKey}
+		if q.TenantID != 0 {
+			where, args = where+" AND tenant_id = ?", append(args, q.TenantID)
+		}
+		found, err := o.texts(ctx, fmt.Sprintf("SELECT event_id FROM %s WHERE %s ORDER BY id DESC LIMIT %d", place.table, where, mostOfKey), args...)
+		if err != nil {
+			return nil, fmt.Errorf("ops: look for a key: %w", err)
+		}
+		ids = append(ids, found...)
 	}
-	ids = append(ids, recorded...)
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
 }

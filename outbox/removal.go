@@ -207,7 +207,7 @@ func (r *Retention) move(ctx context.Context, tx bun.Tx, from, archived string, 
 // The columns that the archive shares with the tables.
 const (
 	archivedEvent = "id, tenant_id, store_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, schema_version, status, " +
-		"retry_count, max_retry_count, next_retry_at, locked_by, lock_version, last_error, created_at, updated_at, sent_at, trace_id"
+		"retry_count, max_retry_count, next_retry_at, locked_by, lock_version, last_error, created_at, updated_at, sent_at, trace_id, event_key"
 	archivedDelivery = "id, tenant_id, consumer_name, event_id, event_type, status, idempotency_key, consume_result, error_message, outbox_id, aggregate_type, " +
 		"aggregate_id, attempts, next_retry_at, locked_by, lock_version, consumed_at, created_at, updated_at, started, first_run_at"
 )

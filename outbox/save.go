@@ -139,6 +139,7 @@ type newRow struct {
 	eventType, eventID         string
 	payload, metadata          string
 	traceID                    string // "" for none
+	key                        string // "" for none
 	version                    int
 	keyed                      bool
 }
@@ -172,7 +173,7 @@ func (o *Outbox) prepare(ctx context.Context, e bus.Event) (newRow, error) {
 		o.encode(ctx, &r),
 	)
 	if key != "" {
-		r.keyed = true
+		r.keyed, r.key = true, key
 		err = errors.Join(err, text.Key("idempotency key", key, 255))
 		r.eventID = EventID(c.tenantID, r.eventType, key)
 	} else {
@@ -247,6 +248,7 @@ func (o *Outbox) encode(ctx context.Context, r *newRow) error {
 func (o *Outbox) insert(rows []newRow) (string, []any) {
 	plain := !slices.ContainsFunc(rows, func(r newRow) bool { return !o.isPlain(r) })
 	traced := slices.ContainsFunc(rows, func(r newRow) bool { return r.traceID != "" })
+	keyed := slices.ContainsFunc(rows, func(r newRow) bool { return r.keyed })
 	var b strings.Builder
 	b.WriteString("INSERT INTO " + table + " (" + plainColumns)
 	if !plain {
@@ -255,8 +257,11 @@ func (o *Outbox) insert(rows []newRow) (string, []any) {
 	if traced {
 		b.WriteString(", trace_id")
 	}
+	if keyed {
+		b.WriteString(", event_key")
+	}
 	b.WriteString(") VALUES ")
-	args, keyed := make([]any, 0, len(rows)*12), false
+	args := make([]any, 0, len(rows)*14)
 	for i, r := range rows {
 		if i > 0 {
 			b.WriteString(", ")
@@ -276,8 +281,11 @@ func (o *Outbox) insert(rows []newRow) (string, []any) {
 			b.WriteString(", ?")
 			args = append(args, orNullText(r.traceID))
 		}
+		if keyed {
+			b.WriteString(", ?")
+			args = append(args, orNullText(r.key))
+		}
 		b.WriteByte(')')
-		keyed = keyed || r.keyed
 	}
 	if keyed && o.d.Name != "mysql" { // there a duplicate is an error: the clause would lock the row that exists
 		b.WriteString(o.d.Ignore("event_id"))

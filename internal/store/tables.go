@@ -20,7 +20,7 @@ var columns = []struct{ table, nothing, names, mysql string }{ //nolint:gocheckn
 	{
 		"bc_outbox_event", "id = 0",
 		"id, tenant_id, store_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, schema_version, " +
-			"status, retry_count, max_retry_count, next_retry_at, locked_by, lock_version, last_error, created_at, updated_at, sent_at, trace_id",
+			"status, retry_count, max_retry_count, next_retry_at, locked_by, lock_version, last_error, created_at, updated_at, sent_at, trace_id, event_key",
 		", open_aggregate, in_hand",
 	},
 	{

@@ -88,5 +88,15 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 			" & subtle.ConstantTimeCompare(p[:], u.password[:])", " | subtle.ConstantTimeCompare(p[:], u.password[:])",
 			"./console", "BasicAuth", nil,
 		},
+		{
+			"the key of an event is not stored", "outbox/save.go",
+			"args = append(args, orNullText(r.key))", `args = append(args, orNullText(r.key[:0]))`,
+			"./ops", "KeyIsFound", nil,
+		},
+		{
+			"the archive loses the keys of events", "outbox/removal.go",
+			`sent_at, trace_id, event_key"`, `sent_at, trace_id"`,
+			"./ops", "KeyIsFound", nil,
+		},
 	}
 }

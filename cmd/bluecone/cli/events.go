@@ -186,7 +186,7 @@ func (c *call) showEvent(e ops.Event, p *ops.Payload) error {
 			facts = append(facts, [2]string{name, stamp(value) + " UTC"})
 		}
 	}
-	for _, f := range [][2]string{{"trace", e.TraceID}, {"trace at", e.TraceURL}, {"request", e.RequestID}, {"user", e.UserID}, {"source", e.Source}, {"leased by", e.LockedBy}, {"last error", e.LastError}} {
+	for _, f := range [][2]string{{"key", e.IdempotencyKey}, {"trace", e.TraceID}, {"trace at", e.TraceURL}, {"request", e.RequestID}, {"user", e.UserID}, {"source", e.Source}, {"leased by", e.LockedBy}, {"last error", e.LastError}} {
 		if f[1] != "" {
 			facts = append(facts, f)
 		}
