@@ -2,8 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"io/fs"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/testdb"
-	"github.com/bluecone-go/bluecone/migrations"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -28,7 +25,7 @@ func TestPublisherNeedsItsTables(t *testing.T) {
 			f, log := unconnected(t, testdb.Open(t, name, testdb.Bare))
 			f.counting("Counter", bus.ConsumerConfig{})
 			before := "no migration"
-			eachMigration(t, name, f.db, func(file string, apply func()) {
+			testdb.EachMigration(t, f.db, func(file string, apply func()) {
 				if file[:4] <= lastNeeded {
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 					defer cancel()
@@ -43,28 +40,6 @@ func TestPublisherNeedsItsTables(t *testing.T) {
 			require.Zero(t, log.count("the database does not answer as it should"), "it is no outage")
 			_, err := f.publisher(outbox.PublisherConfig{}).RunOnce(t.Context())
 			require.NoError(t, err, "it does not matter who applied the files")
-		})
-	}
-}
-
-// eachMigration calls fn before each of the SQL files, with what applies it, as a user's own tool would.
-func eachMigration(t *testing.T, name string, db *bun.DB, fn func(file string, apply func())) {
-	t.Helper()
-	files, err := migrations.FS(testdb.Dialect(name))
-	require.NoError(t, err)
-	names, err := fs.Glob(files, "*.sql")
-	require.NoError(t, err)
-	conn, err := db.Conn(t.Context()) // the files set variables
-	require.NoError(t, err)
-	defer conn.Close()
-	for _, file := range names {
-		text, err := fs.ReadFile(files, file)
-		require.NoError(t, err)
-		fn(file, func() {
-			for stmt := range strings.SplitSeq(strings.TrimSpace(string(text)), ";\n") {
-				_, err := conn.ExecContext(t.Context(), stmt)
-				require.NoError(t, err, "%s: %s", file, stmt)
-			}
 		})
 	}
 }

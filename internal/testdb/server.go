@@ -111,7 +111,7 @@ func adminURL(dialect, dsn string) (*url.URL, error) {
 	return u, nil
 }
 
-// Unavailable skips the test, or fails it if BLUECONE_TEST_REQUIRE names what is missing: one of [Dialects], or pgbouncer.
+// Unavailable skips the test, or fails it if BLUECONE_TEST_REQUIRE names what is missing: one of [Dialects], pgbouncer, or history (git's).
 func Unavailable(t testing.TB, what string, err error) {
 	t.Helper()
 	unavailable(t, what, err)
@@ -121,7 +121,7 @@ func unavailable(t testing.TB, what string, err error) {
 	t.Helper()
 	install := map[string]string{
 		"mysql": "apt-get install mariadb-server", "mysql9": "scripts/newer-databases mysql",
-		"postgres": "apt-get install postgresql", "pgbouncer": "apt-get install pgbouncer",
+		"postgres": "apt-get install postgresql", "pgbouncer": "apt-get install pgbouncer", "history": "git fetch --unshallow",
 	}[what]
 	lend := ""
 	if _, ok := servers[what]; ok {
