@@ -39,16 +39,23 @@ type item struct {
 	How string // what goes wrong, such as "Points:dead"
 }
 
-func (item) EventType() string              { return "item.moved" }
+// EventType is the durable name of the event.
+func (item) EventType() string { return "item.moved" }
+
+// Aggregate is the item.
 func (e item) Aggregate() (kind, id string) { return "ITEM", e.ID }
 
 type keyedItem struct{ item }
 
-func (keyedItem) EventType() string        { return "item.keyed" }
+// EventType is the durable name of the event.
+func (keyedItem) EventType() string { return "item.keyed" }
+
+// IdempotencyKey is what would go wrong with an event that has no key.
 func (e keyedItem) IdempotencyKey() string { return e.How }
 
 type orphan struct{ item }
 
+// EventType is the durable name of the event, which the release before does not take.
 func (orphan) EventType() string { return "item.orphan" }
 
 type program struct {
