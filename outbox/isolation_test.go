@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -228,6 +230,24 @@ func TestHandOverSeesNewConsumers(t *testing.T) {
 				newer.hurry()
 				return old.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'New' AND status = 'SUCCESS'") == 10
 			}, "everything saved after the registration reaches the new consumer")
+		})
+	}
+}
+
+// With fewer connections than consumers a slow one delays others, and the engine says so.
+func TestFewerConnectionsThanConsumersIsSaid(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range testdb.Servers() { // SQLite has one writer anyway
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			for open, want := range map[int]bool{4: true, 50: false} { // two are for the publisher and the user
+				f := newFixture(t, testdb.Open(t, dialect))
+				f.db.SetMaxOpenConns(open)
+				var said strings.Builder
+				f.bus = bus.New(f.db, bus.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+				f.registered("A", "B", "C")
+				require.Equal(t, want, strings.Contains(said.String(), "raise MaxOpenConns"), said.String())
+			}
 		})
 	}
 }
