@@ -292,7 +292,7 @@ func (c *Console) publish(r *http.Request, in *reader, op ops.Operation) (outcom
 		return outcome{}, err
 	}
 	if _, err := c.ops.CheckManual(r.Context(), m); err != nil {
-		return outcome{}, invalid(err)
+		return outcome{}, err
 	}
 	p, err := c.ops.Publish(r.Context(), op, m)
 	if err != nil {
@@ -312,10 +312,10 @@ func (c *Console) publishCheck(w http.ResponseWriter, r *http.Request, in *reade
 		return err
 	}
 	p, err := c.ops.CheckManual(r.Context(), m)
+	if err != nil && (isAPI(r) || !errors.Is(err, ops.ErrInvalid)) {
+		return err
+	}
 	if isAPI(r) {
-		if err != nil {
-			return invalid(err)
-		}
 		answerJSON(w, http.StatusOK, "application/json", p)
 		return nil
 	}

@@ -92,6 +92,7 @@ type deployment interface {
 	RunJob(ctx context.Context, op ops.Operation, code string) (counts map[string]int64, ran bool, err error)
 	Publish(ctx context.Context, op ops.Operation, m ops.Manual) (ops.Published, error)
 	StartBulk(ctx context.Context, op ops.Operation, b ops.NewBulk) (ops.Bulk, error)
+	Refused(ctx context.Context, op ops.Operation, route string) error
 	CancelBulk(ctx context.Context, op ops.Operation, id string) error
 	ResumeBulk(ctx context.Context, op ops.Operation, id string) error
 }
@@ -106,6 +107,9 @@ type Console struct {
 	views  map[locale]func() map[string]*template.Template // per language, per page
 	texts  map[string]catalog
 	once   *once
+	crowd  *crowd
+
+	attempts *attempts
 
 	bodyTime time.Duration // a body may take to arrive
 }
@@ -122,7 +126,7 @@ func New(o *ops.Ops, cfg Config) (*Console, error) {
 }
 
 func newConsole(o deployment, cfg Config) *Console {
-	c := &Console{ops: o, cfg: cfg.withDefaults(), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), assets: loadAssets(), texts: loadCatalogs(), once: newOnce(), bodyTime: bodyTime}
+	c := &Console{ops: o, cfg: cfg.withDefaults(), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), assets: loadAssets(), texts: loadCatalogs(), once: newOnce(), crowd: newCrowd(), attempts: newAttempts(), bodyTime: bodyTime}
 	c.views = c.parse()
 	c.routes()
 	if cfg.Authorize == nil {

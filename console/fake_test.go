@@ -17,10 +17,11 @@ import (
 type fake struct {
 	text string // everywhere, where the outside world decides
 
-	mu    sync.Mutex
-	calls []string
-	fails error
-	count int64
+	mu      sync.Mutex
+	calls   []string
+	fails   error
+	refused []string // attempts
+	count   int64
 }
 
 func (f *fake) did(format string, args ...any) error {
@@ -195,6 +196,13 @@ func (f *fake) Publish(_ context.Context, op ops.Operation, m ops.Manual) (ops.P
 
 func (f *fake) StartBulk(_ context.Context, op ops.Operation, b ops.NewBulk) (ops.Bulk, error) {
 	return f.bulk(b.ID), f.did("bulk %s %s %s %v", op.Actor, b.Action, b.ID, b.Spread)
+}
+
+func (f *fake) Refused(_ context.Context, op ops.Operation, route string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused = append(f.refused, op.Actor+" "+route)
+	return nil
 }
 
 func (f *fake) CancelBulk(_ context.Context, op ops.Operation, id string) error {

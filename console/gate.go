@@ -8,6 +8,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/bluecone-go/bluecone/ops"
 )
 
 // policy lets a page load nothing but the console's own files, and be framed by nobody.
@@ -56,10 +58,18 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	}
-	r2 := r.WithContext(context.WithValue(r.Context(), visitor{}, p))
+	ctx := ops.WithCaller(context.WithValue(r.Context(), visitor{}, p), ops.Caller{Name: p.Name, Tenants: p.Tenants})
+	r2 := r.WithContext(ctx)
 	u := *r.URL
 	u.Path, u.RawPath = inside, ""
 	r2.URL = &u
+	leave, ok := c.crowd.enter(p.Name, time.Now())
+	if !ok {
+		w.Header().Set("Retry-After", retryAfter)
+		c.fail(w, r2, &refusal{http.StatusTooManyRequests, "error.crowd", errors.New("too many requests of " + p.Name + ": ask again in a moment")})
+		return
+	}
+	defer leave()
 	if err := c.cross.Check(r2); err != nil {
 		c.fail(w, r2, &refusal{http.StatusForbidden, "error.cross", err})
 		return

@@ -5,10 +5,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/ops"
 )
 
 // everyMutation is a valid request for every route that changes something or reveals a payload.
@@ -210,4 +214,69 @@ func TestNewNeedsOps(t *testing.T) {
 	t.Parallel()
 	_, err := New(nil, Config{})
 	require.EqualError(t, err, "console.New: ops is nil: give it what o, err := ops.New(db, ob, ops.Config{}) returned")
+}
+
+// Who is refused is written down, once a minute for each route, and nothing is written for those whom nobody knows.
+func TestRefusedAttemptsAreAudited(t *testing.T) {
+	t.Parallel()
+	f := &fake{text: "x"}
+	c := consoleOf(f, Principal{Name: "rita", May: ReadOnly()})
+	for range 5 {
+		require.Equal(t, http.StatusForbidden, post(c, "/discard", everyMutation()["discard"]).Code)
+		require.Equal(t, http.StatusForbidden, postJSON(c, "/api/v1/discard", asJSON(everyMutation()["discard"])).Code)
+	}
+	require.Equal(t, http.StatusForbidden, post(c, "/payload", everyMutation()["payload"]).Code)
+	require.Equal(t, http.StatusForbidden, post(c, "/retry", everyMutation()["retry"], "Sec-Fetch-Site", "cross-site").Code)
+	require.Equal(t, []string{"rita discard", "rita payload", "rita retry"}, f.refused)
+	post(consoleOf(f, Principal{}), "/discard", everyMutation()["discard"])
+	require.Len(t, f.refused, 3)
+	now := time.Now()
+	a := newAttempts()
+	for i := range 2 * maxAttempts {
+		require.Equal(t, i < maxAttempts, a.isNew(strconv.Itoa(i), now))
+	}
+	require.True(t, a.isNew("0", now.Add(attemptEvery)))
+}
+
+// One principal gets no more than their share, and the others theirs.
+func TestEachPrincipalIsLimited(t *testing.T) {
+	t.Parallel()
+	c := newCrowd()
+	now := time.Now()
+	for range maxUnderWay {
+		_, ok := c.enter("eve", now)
+		require.True(t, ok)
+	}
+	_, ok := c.enter("eve", now)
+	require.False(t, ok, "too many under way")
+	n := 0
+	for leave, ok := c.enter("anna", now); ok; leave, ok = c.enter("anna", now) {
+		leave()
+		n++
+	}
+	require.Equal(t, int(maxBurst), n)
+	leave, ok := c.enter("anna", now.Add(time.Second))
+	require.True(t, ok)
+	leave()
+	for i := range 2 * maxPrincipals {
+		leave, ok := c.enter("visitor "+strconv.Itoa(i), now.Add(time.Duration(i)*time.Millisecond))
+		require.True(t, ok)
+		leave()
+	}
+	require.LessOrEqual(t, len(c.seen), maxPrincipals+2)
+
+	h := consoleOf(&fake{text: "x"}, everything())
+	h.crowd.seen["anna"] = &presence{at: time.Now().Add(time.Hour)} // nothing is left until then
+	w := get(h, "/nothing")
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.Equal(t, retryAfter, w.Header().Get("Retry-After"))
+}
+
+// A console that is too busy says when to ask again.
+func TestABusyConsoleSaysWhenToAskAgain(t *testing.T) {
+	t.Parallel()
+	w := get(consoleOf(&fake{text: "x", fails: ops.ErrBusy}, everything()), "/api/v1/events")
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.Equal(t, retryAfter, w.Header().Get("Retry-After"))
+	require.Equal(t, http.StatusForbidden, get(consoleOf(&fake{text: "x", fails: ops.ErrForbidden}, everything()), "/jobs").Code)
 }

@@ -16,4 +16,16 @@ const (
 	remembered = 1000
 	// pageSize is how many rows a page shows.
 	pageSize = 50
+	// retryAfter is when somebody who was not let in may ask again, in seconds.
+	retryAfter = "1"
+	// maxRate is how many requests a second one principal may send, maxBurst how many at once after a while without.
+	maxRate, maxBurst = 100.0, 500.0
+	// maxUnderWay is how many requests of one principal may be under way.
+	maxUnderWay = 64
+	// maxPrincipals is how many principals are known before those who ask for nothing are forgotten.
+	maxPrincipals = 10_000
+	// attemptEvery is how often a refused attempt of the same principal at the same route is written into the audit log.
+	attemptEvery = time.Minute
+	// maxAttempts is how many of them are remembered: as many rows may be written in that time.
+	maxAttempts = 100
 )

@@ -54,6 +54,10 @@ func refused(r *http.Request, err error) *refusal {
 		return known
 	case errors.Is(err, ops.ErrInvalid):
 		return &refusal{http.StatusBadRequest, "error.invalid", err}
+	case errors.Is(err, ops.ErrForbidden):
+		return &refusal{http.StatusForbidden, "error.forbidden", err}
+	case errors.Is(err, ops.ErrBusy):
+		return &refusal{http.StatusServiceUnavailable, "error.busy", ops.ErrBusy}
 	case errors.Is(err, ops.ErrNotFound) && r.Method == http.MethodPost:
 		return &refusal{http.StatusConflict, "error.state", err}
 	case errors.Is(err, ops.ErrNotReplayable):
@@ -77,7 +81,14 @@ type problem struct {
 // fail answers an error, in the form of what was asked for.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	no := refused(r, err)
-	if no.status >= http.StatusInternalServerError {
+	if no.status == http.StatusForbidden {
+		c.noteAttempt(r, no)
+	}
+	switch {
+	case errors.Is(err, ops.ErrBusy):
+		w.Header().Set("Retry-After", retryAfter)
+	case r.Context().Err() != nil: // nobody reads the answer
+	case no.status >= http.StatusInternalServerError:
 		reference := newID()[:8]
 		c.cfg.Logger.ErrorContext(r.Context(), "console: a request failed", "reference", reference, "path", r.URL.Path, "error", err)
 		no = &refusal{no.status, no.key, errors.New("the log of the service says why, under the reference " + reference)}

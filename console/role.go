@@ -41,6 +41,9 @@ type Principal struct {
 	// Name goes into the audit log, at most 128 bytes.
 	Name string
 	May  []Permission
+	// Tenants are the ones whose events, deliveries and bulk operations the principal sees and may change; 0 stands for
+	// events without a tenant. Empty means all of them, and what concerns the whole deployment: jobs, consumers, the doctor.
+	Tenants []int64
 }
 
 // Can reports whether the principal has the permission.

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -31,7 +32,12 @@ type view struct {
 }
 
 // Can reports whether the page may offer an action.
-func (v view) Can(perm Permission) bool { return !v.ReadOnly && v.Me.Can(perm) }
+func (v view) Can(perm Permission) bool {
+	if len(v.Me.Tenants) > 0 && slices.Contains([]Permission{Pause, Retire, RunJob}, perm) {
+		return false // these concern all tenants
+	}
+	return !v.ReadOnly && v.Me.Can(perm)
+}
 
 // CanSee reports whether the visitor has a permission that changes nothing.
 func (v view) CanSee(perm Permission) bool { return v.Me.Can(perm) }

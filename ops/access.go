@@ -4,11 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
+	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // shareFor is how long identical reads share one answer.
@@ -17,86 +19,133 @@ const shareFor = time.Second
 // access bounds what readers cost: so many statements at a time, each of them so long, and one
 // answer for all who ask the same within a second.
 type access struct {
-	slots   chan struct{}
+	turns   *turns
 	timeout time.Duration
-	flights singleflight.Group
 
 	mu      sync.Mutex
-	answers map[string]answer
+	flights map[string]*flight
+	answers []answer // the oldest first
 }
 
 type answer struct {
+	name  string
 	at    time.Time
 	value any
 }
 
-func newAccess(cfg Config) *access {
-	return &access{slots: make(chan struct{}, cfg.Queries), timeout: cfg.Timeout, answers: make(map[string]answer)}
+// flight is a read for all who wait for its answer.
+type flight struct {
+	cancel  context.CancelFunc
+	waiting int
+	done    chan struct{} // closed when value and err are there
+	value   any
+	err     error
 }
 
-// share answers from what was read a moment ago, or reads. What it answers is shared: nobody may
-// change it.
+func newAccess(cfg Config) *access {
+	return &access{turns: newTurns(cfg.Queries), timeout: cfg.Timeout, flights: make(map[string]*flight)}
+}
+
+// share answers from what was read a moment ago, or reads. What it answers is shared by callers with the same tenants:
+// nobody may change it. A read ends when nobody waits for it any more.
 func share[T any](ctx context.Context, a *access, what string, key any, read func(ctx context.Context) (T, error)) (T, error) {
-	id, err := json.Marshal(key)
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	id, err := json.Marshal([]any{CallerOf(ctx).Tenants, key})
 	if err != nil {
 		return read(ctx)
 	}
 	name := what + string(id)
-	if v, ok := a.fresh(name); ok {
-		return v.(T), nil
+	value, f := a.join(ctx, name, func(ctx context.Context) (any, error) { return read(ctx) })
+	if f == nil {
+		return value.(T), nil //nolint:forcetypeassert // what was kept under the name
 	}
-	flight := a.flights.DoChan(name, func() (any, error) {
-		v, err := read(context.WithoutCancel(ctx)) // others wait for it too, and every statement has its timeout
-		if err == nil {
-			a.keep(name, v)
-		}
-		return v, err
-	})
-	var none T
 	select {
-	case r := <-flight:
-		if r.Err != nil {
-			return none, r.Err
+	case <-f.done:
+		if f.err != nil {
+			return none, f.err
 		}
-		return r.Val.(T), nil
+		return f.value.(T), nil //nolint:forcetypeassert // as above
 	case <-ctx.Done():
+		a.abandon(name, f)
 		return none, ctx.Err()
 	}
 }
 
-func (a *access) fresh(name string) (any, bool) {
+// join returns a fresh answer, or the read to wait for.
+func (a *access) join(ctx context.Context, name string, read func(ctx context.Context) (any, error)) (any, *flight) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	v, ok := a.answers[name]
-	return v.value, ok && time.Since(v.at) < shareFor
-}
-
-func (a *access) keep(name string, v any) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for k, old := range a.answers {
-		if time.Since(old.at) >= shareFor {
-			delete(a.answers, k)
+	for _, old := range a.answers {
+		if old.name == name && time.Since(old.at) < shareFor {
+			return old.value, nil
 		}
 	}
-	a.answers[name] = answer{at: time.Now(), value: v}
+	f := a.flights[name]
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		a.flights[name] = f
+		ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx)) // others may wait for it too
+		go a.fly(ctx, name, f, read)
+	}
+	f.waiting++
+	return nil, f
 }
 
-// forget drops all answers, so that whoever has changed something sees it.
+func (a *access) fly(ctx context.Context, name string, f *flight, read func(ctx context.Context) (any, error)) {
+	defer f.cancel()
+	f.value, f.err = read(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.flights[name] == f {
+		delete(a.flights, name)
+		if f.err == nil {
+			a.keep(answer{name, time.Now(), f.value})
+		}
+	}
+	close(f.done)
+}
+
+// abandon is what somebody does who does not wait any longer. The last one ends the read.
+func (a *access) abandon(name string, f *flight) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if f.waiting--; f.waiting > 0 {
+		return
+	}
+	f.cancel()
+	if a.flights[name] == f { // whoever comes now begins another one
+		delete(a.flights, name)
+	}
+}
+
+func (a *access) keep(v answer) {
+	a.answers = slices.DeleteFunc(a.answers, func(old answer) bool { return old.name == v.name || time.Since(old.at) >= shareFor })
+	a.answers = append(a.answers, v)
+	if n := len(a.answers) - maxAnswers; n > 0 {
+		a.answers = slices.Delete(a.answers, 0, n)
+	}
+}
+
+// forget drops all answers, so that whoever has changed something sees it. Reads that have begun answer those who wait
+// for them, and nobody who comes later.
 func (a *access) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.answers)
+	a.answers = a.answers[:0]
+	clear(a.flights)
 }
 
 // rows runs a reading statement when it is its turn, and calls scan for every row.
 func (o *Ops) rows(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) (err error) {
-	select {
-	case o.access.slots <- struct{}{}:
-		defer func() { <-o.access.slots }()
-	case <-ctx.Done():
-		return ctx.Err()
+	done, err := o.access.turns.take(ctx, CallerOf(ctx).Name)
+	if err != nil {
+		return err
 	}
+	defer done()
 	ctx, cancel := context.WithTimeoutCause(ctx, o.access.timeout, fmt.Errorf("the database took longer than %v", o.access.timeout))
 	defer cancel()
 	defer func() {
@@ -114,10 +163,51 @@ func (o *Ops) rows(ctx context.Context, scan func(rows *sql.Rows) error, query s
 	defer rows.Close()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
+			if errors.Is(err, errEnough) {
+				return nil
+			}
 			return err
 		}
 	}
 	return rows.Err()
+}
+
+// errEnough ends the reading of rows.
+var errEnough = errors.New("enough is read")
+
+// budget is how many bytes may still be read.
+type budget int
+
+// take answers [errEnough] if the texts of a row, and the row itself, are beyond the budget.
+func (b *budget) take(texts ...string) error {
+	const row = 100 // what a row without texts takes
+	n := row
+	for _, t := range texts {
+		n += len(t)
+	}
+	if *b -= budget(n); *b < 0 {
+		return errEnough
+	}
+	return nil
+}
+
+// cut reads so many characters of a text column, and one more.
+func cut(column string, most int) string { return fmt.Sprintf("SUBSTR(%s, 1, %d)", column, most+1) }
+
+// name reads a column that no other database than SQLite lets be long.
+func (o *Ops) name(column string) string {
+	if o.d.Name != "sqlite" {
+		return column
+	}
+	return cut(column, nameText-1)
+}
+
+// shown marks what was cut.
+func shown(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return text.Clean(s, most)
 }
 
 // checkQuoting looks once whether the database reads texts as bun writes them: a search is somebody else's text.
@@ -150,6 +240,18 @@ func (o *Ops) texts(ctx context.Context, query string, args ...any) ([]string, e
 		var s string
 		err := rows.Scan(&s)
 		out = append(out, s)
+		return err
+	}, query, args...)
+	return out, err
+}
+
+// numbers reads one column of numbers.
+func (o *Ops) numbers(ctx context.Context, query string, args ...any) ([]int64, error) {
+	var out []int64
+	err := o.rows(ctx, func(rows *sql.Rows) error {
+		var n int64
+		err := rows.Scan(&n)
+		out = append(out, n)
 		return err
 	}, query, args...)
 	return out, err

@@ -36,6 +36,7 @@ type Bulk struct {
 	ID         string        `json:"id"`
 	Action     Action        `json:"action"`
 	Query      Query         `json:"query"`
+	Tenants    []int64       `json:"tenants,omitempty"` // whose events it is limited to, besides Query: those of the caller who started it
 	Consumer   string        `json:"consumer,omitempty"`
 	Rate       float64       `json:"rate"`     // events per second
 	Spread     time.Duration `json:"spreadNs"` // over which retries fall due

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -73,6 +74,7 @@ func (o *Ops) DryRun(ctx context.Context, b NewBulk) (Count, error) {
 // request is what the table keeps of an operation, as JSON.
 type request struct {
 	Query    Query         `json:"query"`
+	Tenants  []int64       `json:"tenants,omitempty"`
 	Consumer string        `json:"consumer,omitempty"`
 	Rate     float64       `json:"rate"`
 	Spread   time.Duration `json:"spreadNs"`
@@ -88,6 +90,9 @@ func (o *Ops) StartBulk(ctx context.Context, op Operation, b NewBulk) (Bulk, err
 		return Bulk{}, err
 	}
 	if old, err := o.readBulk(ctx, b.ID); !errors.Is(err, ErrNotFound) {
+		if err == nil && !old.is(b) {
+			return Bulk{}, invalidf("ops: bulk operation %s is another one: choose a new id", text.Quote(b.ID))
+		}
 		return old, err
 	}
 	if err := o.mayReplay(ctx, b); err != nil {
@@ -97,7 +102,7 @@ func (o *Ops) StartBulk(ctx context.Context, op Operation, b NewBulk) (Bulk, err
 	if err != nil {
 		return Bulk{}, err
 	}
-	doc, err := json.Marshal(request{Query: b.Query, Consumer: b.Consumer, Rate: b.Rate, Spread: b.Spread})
+	doc, err := json.Marshal(request{Query: b.Query, Tenants: CallerOf(ctx).Tenants, Consumer: b.Consumer, Rate: b.Rate, Spread: b.Spread})
 	if err != nil {
 		return Bulk{}, err
 	}
@@ -120,6 +125,26 @@ func (o *Ops) StartBulk(ctx context.Context, op Operation, b NewBulk) (Bulk, err
 		return made, nil
 	}
 	return Bulk{}, errors.Join(err, readErr)
+}
+
+// is tells whether the operation is what is asked for. Times may be told as an age, which is another time when asked again.
+func (b Bulk) is(n NewBulk) bool {
+	was, now := b.Query, n.Query
+	if was.Since.IsZero() == now.Since.IsZero() && was.Until.IsZero() == now.Until.IsZero() {
+		was.Since, was.Until, now.Since, now.Until = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	}
+	return b.Action == n.Action && b.Consumer == n.Consumer && was == now
+}
+
+// isSeenBy tells whether the operation is about events of the caller only.
+func (b Bulk) isSeenBy(c Caller) bool {
+	if !c.limited() {
+		return true
+	}
+	if b.Query.TenantID != 0 {
+		return c.Sees(b.Query.TenantID)
+	}
+	return len(b.Tenants) > 0 && !slices.ContainsFunc(b.Tenants, func(t int64) bool { return !c.Sees(t) })
 }
 
 // mayReplay refuses at once what would be refused event by event.
@@ -155,6 +180,9 @@ func (o *Ops) ResumeBulk(ctx context.Context, op Operation, id string) error {
 }
 
 func (o *Ops) turnBulk(ctx context.Context, op Operation, action, id, set string, from ...BulkState) error {
+	if _, err := o.readBulk(ctx, id); CallerOf(ctx).limited() && err != nil {
+		return err
+	}
 	return o.audited(ctx, op, action, id, "", func(ctx context.Context, tx bun.Tx) error {
 		res, err := tx.ExecContext(ctx, "UPDATE bc_bulk_operation SET "+set+", locked_by = NULL, locked_until = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now+
 			" WHERE operation_id = ? AND state IN (?)", id, bun.List(from))
@@ -186,12 +214,13 @@ func (o *Ops) Bulks(ctx context.Context, cursor string, limit int) (Page[Bulk], 
 	if len(rows) > limit {
 		p.Rows, p.Next = rows[:limit], strconv.FormatInt(last, 10)
 	}
+	p.Rows = slices.DeleteFunc(p.Rows, func(b Bulk) bool { return !b.isSeenBy(CallerOf(ctx)) })
 	return p, err
 }
 
 func (o *Ops) readBulk(ctx context.Context, id string) (Bulk, error) {
 	rows, _, err := o.bulks(ctx, 1, "operation_id = ?", id)
-	if err == nil && len(rows) == 0 {
+	if err == nil && (len(rows) == 0 || !rows[0].isSeenBy(CallerOf(ctx))) {
 		err = fmt.Errorf("ops: bulk operation %s: %w", text.Quote(id), ErrNotFound)
 	}
 	if err != nil {
@@ -213,16 +242,17 @@ func (o *Ops) bulks(ctx context.Context, limit int, where string, args ...any) (
 		}
 		var r request
 		if err := json.Unmarshal([]byte(doc), &r); err != nil {
-			return fmt.Errorf("the request of %s: %w", b.ID, err)
+			b.State, b.Error = BulkFailed, "what it was to do cannot be read" // nobody works on it, and it keeps nothing from the others
 		}
-		b.Query, b.Consumer, b.Rate, b.Spread = r.Query, r.Consumer, r.Rate, r.Spread
+		b.Reason, b.Error = shown(b.Reason, listText), shown(b.Error, listText)
+		b.Query, b.Tenants, b.Consumer, b.Rate, b.Spread = r.Query, r.Tenants, r.Consumer, r.Rate, r.Spread
 		b.CreatedAt, b.UpdatedAt, b.FinishedAt = instant(created), instant(updated), instant(finished)
 		if out = append(out, b); len(out) <= limit {
 			last = id
 		}
 		return nil
-	}, "SELECT id, operation_id, action, "+o.d.Text("request")+", state, total, total_more, seen, done, passed, actor, reason, COALESCE(locked_by, ''), "+
-		o.d.Micros("created_at")+", "+o.d.Micros("updated_at")+", COALESCE("+o.d.Micros("finished_at")+", 0), COALESCE(error_message, '') FROM bc_bulk_operation WHERE "+where, args...)
+	}, "SELECT id, "+o.name("operation_id")+", "+o.name("action")+", "+cut(o.d.Text("request"), requestText)+", "+o.name("state")+", total, total_more, seen, done, passed, "+o.name("actor")+", "+cut("reason", listText)+", COALESCE("+o.name("locked_by")+", ''), "+
+		o.d.Micros("created_at")+", "+o.d.Micros("updated_at")+", COALESCE("+o.d.Micros("finished_at")+", 0), COALESCE("+cut("error_message", listText)+", '') FROM bc_bulk_operation WHERE "+where, args...)
 	if err != nil {
 		return nil, 0, fmt.Errorf("ops: read bulk operations: %w", err)
 	}

@@ -48,6 +48,9 @@ func (o *Ops) bulkLoop(ctx context.Context) {
 // RunBulkOnce works on the oldest bulk operation that nobody works on, to its end, and tells whether
 // there was one. [Ops.Run] does this by itself.
 func (o *Ops) RunBulkOnce(ctx context.Context) (bool, error) {
+	if err := CallerOf(ctx).whole("the work on bulk operations"); err != nil {
+		return false, err
+	}
 	var id string
 	err := o.row(ctx, []any{&id}, "SELECT operation_id FROM bc_bulk_operation WHERE state = 'RUNNING' AND (locked_until IS NULL OR locked_until < "+o.d.Now+") ORDER BY id LIMIT 1")
 	if errors.Is(err, sql.ErrNoRows) {
@@ -91,7 +94,9 @@ func (o *Ops) takeBulk(ctx context.Context, id string) (*bulkWork, error) {
 		return nil, err
 	}
 	w.version++
-	w.b, err = o.readBulk(ctx, id)
+	if w.b, err = o.readBulk(ctx, id); err == nil && w.b.State != BulkRunning {
+		return nil, w.fail(ctx, errors.New(w.b.Error))
+	}
 	return w, err
 }
 
@@ -145,6 +150,7 @@ var errBulkStopped = errors.New("the operation was stopped, or has passed to ano
 func (w *bulkWork) batch(ctx context.Context, size int) (n int, err error) {
 	q := w.b.Query
 	q.Cursor, q.Limit = w.cursor, size
+	ctx = WithCaller(ctx, Caller{Name: "bulk", Tenants: w.b.Tenants}) // as whoever started it
 	next, err := w.o.selectBulk(ctx, q)
 	if err != nil {
 		return 0, err
@@ -273,7 +279,7 @@ func (o *Ops) selectBulk(ctx context.Context, q Query) (found, error) {
 	if !q.direct() {
 		return o.find(ctx, q, true)
 	}
-	events, err := o.named(ctx, q)
+	events, err := o.named(ctx, q, listText)
 	f := found{next: cursor{end: true}}
 	for _, e := range events {
 		f.hits = append(f.hits, hit{id: e.OutboxID, eventID: e.EventID, outboxID: e.OutboxID})

@@ -46,7 +46,12 @@ func (o *Ops) overview(ctx context.Context) (v Overview, err error) {
 	if v.Instances, err = o.Instances(ctx); err != nil {
 		return v, err
 	}
-	v.Series, v.SavedRate, v.DoneRate = o.ring.series()
+	if CallerOf(ctx).limited() {
+		var none ring // rates are those of all tenants
+		v.Series, _, _ = none.series()
+	} else {
+		v.Series, v.SavedRate, v.DoneRate = o.ring.series()
+	}
 	v.Health = health(v)
 	return v, nil
 }
@@ -58,23 +63,40 @@ func (o *Ops) openEvents(ctx context.Context) (counts map[outbox.Status]Count, o
 	counts = make(map[outbox.Status]Count)
 	var at int64
 	for _, s := range openStatuses {
-		var n, first int64
-		due := ""
-		if s == outbox.StatusScheduled {
-			due = " AND next_retry_at <= " + o.d.Now
-		}
-		// The first in the index is the one that has been due for longest.
-		err := o.row(ctx, []any{&at, &n, &first}, "SELECT "+o.d.Micros(o.d.Now)+", (SELECT COUNT(*) FROM (SELECT id FROM "+eventTable+" WHERE status = ? AND status <> 'SENT' LIMIT ?) x), "+
-			"COALESCE((SELECT "+o.d.Micros("e.created_at")+" FROM "+o.d.Due(eventTable)+" WHERE e.status = ? AND e.status <> 'SENT'"+due+" ORDER BY e.next_retry_at, e.id LIMIT 1), 0)", string(s), CountCap+1, string(s))
-		if err != nil {
+		var n Count
+		var first int64
+		if n, at, first, err = o.openIn(ctx, s); err != nil {
 			return nil, 0, now, fmt.Errorf("ops: count events: %w", err)
 		}
-		counts[s] = capped(n)
+		counts[s] = n
 		if first > 0 && s != outbox.StatusDead {
 			oldest = max(oldest, time.Duration(at-first)*time.Microsecond)
 		}
 	}
 	return counts, oldest, instant(at), nil
+}
+
+// openIn counts the events in a state, and tells when the one was made that has been due for longest.
+func (o *Ops) openIn(ctx context.Context, s outbox.Status) (n Count, at, first int64, err error) {
+	due := ""
+	if s == outbox.StatusScheduled {
+		due = " AND next_retry_at <= " + o.d.Now
+	}
+	// The first in the index is the one that has been due for longest.
+	firstOf, args := "SELECT "+o.d.Micros("e.created_at")+" FROM "+o.d.Due(eventTable)+" WHERE e.status = ? AND e.status <> 'SENT'"+due+" ORDER BY e.next_retry_at, e.id LIMIT 1", []any{string(s)}
+	caller := CallerOf(ctx)
+	if !caller.limited() {
+		var count int64
+		err = o.row(ctx, []any{&at, &count, &first}, "SELECT "+o.d.Micros(o.d.Now)+", (SELECT COUNT(*) FROM (SELECT id FROM "+eventTable+" WHERE status = ? AND status <> 'SENT' LIMIT ?) x), COALESCE(("+firstOf+"), 0)",
+			append([]any{string(s), CountCap + 1}, args...)...)
+		return capped(count), at, first, err
+	}
+	var all int64 // that were looked at
+	owns, arg := caller.owns("x")
+	err = o.row(ctx, []any{&at, &all, &n.Count, &first}, "SELECT "+o.d.Micros(o.d.Now)+", COUNT(*), COALESCE(SUM(CASE WHEN "+owns+" THEN 1 ELSE 0 END), 0), COALESCE(MIN(CASE WHEN "+owns+" THEN "+o.d.Micros("x.created_at")+" END), 0) FROM "+
+		"(SELECT tenant_id, created_at FROM "+eventTable+" WHERE status = ? AND status <> 'SENT'"+due+" LIMIT ?) x", arg, arg, string(s), CountCap+1)
+	n.More = all > CountCap
+	return n, at, first, err
 }
 
 func capped(n int64) Count { return Count{Count: min(n, CountCap), More: n > CountCap} }
@@ -99,17 +121,29 @@ func (o *Ops) readWaiting(ctx context.Context) (map[string]map[consumelog.Status
 	for _, name := range names {
 		out[name] = make(map[consumelog.Status]queue)
 		for _, s := range []consumelog.Status{consumelog.Pending, consumelog.Processing, consumelog.Failed, consumelog.Dead} {
-			var n, oldest int64
-			// The oldest is the one with the smallest id: the rows themselves, which lie far apart, are not read.
-			err := o.row(ctx, []any{&n, &oldest}, "SELECT y.n, COALESCE((SELECT "+o.d.Micros(o.d.Now)+" - "+o.d.Micros("l.created_at")+" FROM "+logTable+" l WHERE l.id = y.first), 0) FROM (SELECT COUNT(*) AS n, MIN(x.id) AS first FROM (SELECT id FROM "+
-				o.d.DueDeliveries(logTable)+" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS' LIMIT ?) x) y", name, string(s), CountCap+1)
-			if err != nil {
+			if out[name][s], err = o.queueOf(ctx, name, s); err != nil {
 				return nil, fmt.Errorf("ops: count the deliveries of %s: %w", name, err)
 			}
-			out[name][s] = queue{n: capped(n), oldest: time.Duration(oldest) * time.Microsecond}
 		}
 	}
 	return out, nil
+}
+
+// queueOf counts the deliveries of one consumer in one state.
+func (o *Ops) queueOf(ctx context.Context, name string, s consumelog.Status) (q queue, err error) {
+	var n, oldest int64
+	caller := CallerOf(ctx)
+	if !caller.limited() {
+		// The oldest is the one with the smallest id: the rows themselves, which lie far apart, are not read.
+		err = o.row(ctx, []any{&n, &oldest}, "SELECT y.n, COALESCE((SELECT "+o.d.Micros(o.d.Now)+" - "+o.d.Micros("l.created_at")+" FROM "+logTable+" l WHERE l.id = y.first), 0) FROM (SELECT COUNT(*) AS n, MIN(x.id) AS first FROM (SELECT id FROM "+
+			o.d.DueDeliveries(logTable)+" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS' LIMIT ?) x) y", name, string(s), CountCap+1)
+		return queue{n: capped(n), oldest: time.Duration(oldest) * time.Microsecond}, err
+	}
+	var all int64 // that were looked at
+	owns, arg := caller.owns("x")
+	err = o.row(ctx, []any{&all, &n, &oldest}, "SELECT COUNT(*), COALESCE(SUM(CASE WHEN "+owns+" THEN 1 ELSE 0 END), 0), COALESCE(MAX(CASE WHEN "+owns+" THEN "+o.d.Micros(o.d.Now)+" - "+o.d.Micros("x.created_at")+" END), 0) FROM "+
+		"(SELECT tenant_id, created_at FROM "+o.d.DueDeliveries(logTable)+" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS' LIMIT ?) x", arg, arg, name, string(s), CountCap+1)
+	return queue{n: Count{Count: n, More: all > CountCap}, oldest: time.Duration(oldest) * time.Microsecond}, err
 }
 
 // Consumers lists every consumer that an instance has announced, and those that only the consume
@@ -151,6 +185,9 @@ func (o *Ops) consumers(ctx context.Context) ([]Consumer, error) {
 		if c.add(queues[name]); c.Waiting.Count+c.Failed.Count+c.Dead.Count > 0 {
 			out = append(out, c)
 		}
+	}
+	if CallerOf(ctx).limited() { // the latest is anybody's
+		return out, nil
 	}
 	for i := range out {
 		if err := o.latest(ctx, &out[i]); err != nil {
@@ -195,8 +232,8 @@ func (o *Ops) latest(ctx context.Context, c *Consumer) error {
 		err := rows.Scan(&c.LastError, &at)
 		c.LastErrorAt = instant(at)
 		return err
-	}, fmt.Sprintf("SELECT COALESCE(x.error_message, ''), %s FROM (SELECT id, consumer_name, error_message, created_at FROM bc_delivery_attempt ORDER BY id DESC LIMIT %d) x WHERE x.consumer_name = ? ORDER BY x.id DESC LIMIT 1",
-		o.d.Micros("x.created_at"), latestLook), c.Name)
+	}, fmt.Sprintf("SELECT COALESCE(SUBSTR(x.error_message, 1, %d), ''), %s FROM (SELECT id, consumer_name, error_message, created_at FROM bc_delivery_attempt ORDER BY id DESC LIMIT %d) x WHERE x.consumer_name = ? ORDER BY x.id DESC LIMIT 1",
+		listText, o.d.Micros("x.created_at"), latestLook), c.Name)
 	if err != nil {
 		return fmt.Errorf("ops: look for the last error of %s: %w", c.Name, err)
 	}

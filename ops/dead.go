@@ -48,8 +48,16 @@ func (o *Ops) dead(ctx context.Context) ([]DeadGroup, error) {
 			if err := o.group(ctx, groups, name, status); err != nil {
 				return nil, fmt.Errorf("ops: group the deliveries of %s: %w", name, err)
 			}
+			if len(groups) > 2*maxGroups {
+				groups = largest(groups)
+			}
 		}
 	}
+	return sorted(groups), nil
+}
+
+// sorted lists the groups, the largest first, and no more than are kept.
+func sorted(groups map[string]*DeadGroup) []DeadGroup {
 	out := make([]DeadGroup, 0, len(groups))
 	for _, g := range groups {
 		out = append(out, *g)
@@ -60,7 +68,15 @@ func (o *Ops) dead(ctx context.Context) ([]DeadGroup, error) {
 		}
 		return strings.Compare(a.Fingerprint, b.Fingerprint)
 	})
-	return out, nil
+	return out[:min(len(out), maxGroups)]
+}
+
+func largest(groups map[string]*DeadGroup) map[string]*DeadGroup {
+	kept := make(map[string]*DeadGroup, maxGroups)
+	for _, g := range sorted(groups) {
+		kept[g.Fingerprint] = &g
+	}
+	return kept
 }
 
 // group adds the deliveries of one consumer in one state to their groups.
@@ -69,14 +85,17 @@ func (o *Ops) group(ctx context.Context, groups map[string]*DeadGroup, consumer 
 	if o.d.Name == "mysql" {
 		from += " FORCE INDEX (idx_consumer_due)"
 	}
-	n, touched := 0, make(map[string]bool)
+	n, touched, caller := 0, make(map[string]bool), CallerOf(ctx)
 	err := o.rows(ctx, func(rows *sql.Rows) error {
 		var eventID, eventType, message string
-		var at int64
-		if err := rows.Scan(&eventID, &eventType, &message, &at); err != nil {
+		var at, tenant int64
+		if err := rows.Scan(&eventID, &eventType, &message, &at, &tenant); err != nil {
 			return err
 		}
-		n++
+		if n++; !caller.Sees(tenant) {
+			return nil
+		}
+		message = shown(message, listText)
 		masked := text.Mask(message)
 		fp, when := fingerprint(consumer, eventType, masked), instant(at)
 		g := groups[fp]
@@ -96,7 +115,7 @@ func (o *Ops) group(ctx context.Context, groups map[string]*DeadGroup, consumer 
 			g.Last, g.Sample, g.SampleEvent = when, message, eventID
 		}
 		return nil
-	}, "SELECT event_id, event_type, COALESCE(error_message, ''), "+o.d.Micros("updated_at")+" FROM "+from+
+	}, "SELECT "+o.name("event_id")+", "+o.name("event_type")+", COALESCE("+cut("error_message", listText)+", ''), "+o.d.Micros("updated_at")+", COALESCE(tenant_id, 0) FROM "+from+
 		" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS' ORDER BY next_retry_at DESC, id DESC LIMIT ?", consumer, string(status), deadLook)
 	if n == deadLook {
 		for fp := range touched {

@@ -72,6 +72,8 @@ type Event struct {
 	Archived       bool       `json:"archived,omitempty"`
 	Deleted        bool       `json:"deleted,omitempty"` // only its deliveries tell that it has been there
 	Deliveries     []Delivery `json:"deliveries"`        // never nil; without History in a list
+	// Truncated says that there are more deliveries, or attempts, of the events read with this one than are read at a time.
+	Truncated bool `json:"truncated,omitempty"`
 }
 
 // Delivery is what became of an event at one consumer. A consumer that the registry expects and

@@ -22,6 +22,9 @@ const runsShown = 10
 
 // Jobs lists the scheduled jobs of the deployment.
 func (o *Ops) Jobs(ctx context.Context) ([]JobState, error) {
+	if err := CallerOf(ctx).whole("the list of jobs"); err != nil {
+		return nil, err
+	}
 	return share(ctx, o.access, "jobs", nil, o.jobs)
 }
 
@@ -67,7 +70,7 @@ func (o *Ops) leases(ctx context.Context) (states []JobState, now time.Time, err
 		states = append(states, s)
 		return err
 	}, "SELECT "+o.d.Micros(o.d.Now)+", job_code, CASE WHEN locked_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE(locked_by, ''), COALESCE("+o.d.Micros("last_due_at")+", 0), "+
-		"COALESCE("+o.d.Micros("last_started_at")+", 0), COALESCE("+o.d.Micros("last_finished_at")+", 0), COALESCE(last_status, '') FROM bc_job_lease ORDER BY job_code")
+		"COALESCE("+o.d.Micros("last_started_at")+", 0), COALESCE("+o.d.Micros("last_finished_at")+", 0), COALESCE(last_status, '') FROM bc_job_lease ORDER BY job_code LIMIT ?", maxNames)
 	if err != nil {
 		err = fmt.Errorf("ops: read jobs: %w", err)
 	}
@@ -86,9 +89,10 @@ func (o *Ops) runs(ctx context.Context, code string) ([]JobRun, error) {
 		err := rows.Scan(&r.Instance, &r.Status, &started, &finished, &us, &counts, &r.Error)
 		r.StartedAt, r.FinishedAt, r.Duration = instant(started), instant(finished), time.Duration(us)*time.Microsecond
 		_ = json.Unmarshal([]byte(counts), &r.Counts) // what cannot be read is not shown
+		r.Error = shown(r.Error, listText)
 		out = append(out, r)
 		return err
-	}, "SELECT instance, status, "+o.d.Micros("started_at")+", COALESCE("+o.d.Micros("finished_at")+", 0), COALESCE(duration_us, 0), COALESCE(counts, ''), COALESCE(error_message, '') "+
+	}, "SELECT "+o.name("instance")+", "+o.name("status")+", "+o.d.Micros("started_at")+", COALESCE("+o.d.Micros("finished_at")+", 0), COALESCE(duration_us, 0), COALESCE("+cut("counts", metadataText)+", ''), COALESCE("+cut("error_message", listText)+", '') "+
 		"FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT ?", code, runsShown)
 	if err != nil {
 		return nil, fmt.Errorf("ops: read the runs of %s: %w", code, err)
@@ -99,6 +103,9 @@ func (o *Ops) runs(ctx context.Context, code string) ([]JobRun, error) {
 // RunJob runs a job of this process at once. A job that other instances have is made due instead
 // (ran is false): whoever has it runs it at its next look, within half a minute.
 func (o *Ops) RunJob(ctx context.Context, op Operation, code string) (counts map[string]int64, ran bool, err error) {
+	if err := CallerOf(ctx).whole("a job"); err != nil {
+		return nil, false, err
+	}
 	defer o.access.forget()
 	for _, j := range o.cfg.Jobs {
 		if c, _ := j.Schedule(); c != code {

@@ -82,6 +82,7 @@ func (o *Ops) find(ctx context.Context, q Query, ascending bool) (found, error) 
 	if err != nil {
 		return found{}, err
 	}
+	owned(ctx, legs)
 	if ascending {
 		slices.Reverse(legs)
 	}
@@ -106,6 +107,18 @@ func (o *Ops) find(ctx context.Context, q Query, ascending bool) (found, error) 
 	return f, nil
 }
 
+// owned limits legs to what belongs to the caller's tenants.
+func owned(ctx context.Context, legs []leg) {
+	caller := CallerOf(ctx)
+	if !caller.limited() {
+		return
+	}
+	condition, arg := caller.owns("x")
+	for i, l := range legs {
+		legs[i].filter, legs[i].filters = append(slices.Clone(l.filter), condition), append(slices.Clone(l.filters), arg)
+	}
+}
+
 // walk does one leg, or as much of it as one statement may look at. What is to be filtered is bounded
 // first: no statement holds back rows in a temporary table.
 func (o *Ops) walk(ctx context.Context, l leg, at cursor, limit int, ascending bool) (hits []hit, next cursor, err error) {
@@ -117,7 +130,7 @@ func (o *Ops) walk(ctx context.Context, l leg, at cursor, limit int, ascending b
 	if l.group != "" {
 		most = l.look()
 	}
-	query := "SELECT x.id, " + o.microsOrZero(l, "x.next_retry_at") + ", x.event_id, x.event_type, " + l.outboxID("x") + ", " + l.errorText("x") + " FROM " + from + l.orderBy(ascending) + fmt.Sprintf(" LIMIT %d", most)
+	query := "SELECT x.id, " + o.microsOrZero(l, "x.next_retry_at") + ", " + o.name("x.event_id") + ", " + o.name("x.event_type") + ", " + l.outboxID("x") + ", " + l.errorText("x") + " FROM " + from + l.orderBy(ascending) + fmt.Sprintf(" LIMIT %d", most)
 	err = o.rows(ctx, func(rows *sql.Rows) error {
 		h := hit{table: l.table}
 		err := rows.Scan(&h.id, &h.micros, &h.eventID, &h.eventType, &h.outboxID, &h.error)
@@ -246,7 +259,7 @@ func (l leg) outboxID(x string) string {
 
 func (l leg) errorText(x string) string {
 	if l.group != "" {
-		return "COALESCE(" + x + ".error_message, '')"
+		return "COALESCE(" + cut(x+".error_message", listText) + ", '')"
 	}
 	return "''"
 }

@@ -5,4 +5,35 @@ const (
 	// maxDepth is how deep arrays and objects may be nested in a document in which something may have to be hidden. Deeper
 	// ones are hidden as a whole.
 	maxDepth = 100
+	// listText is how much of a text column is read for a list, in characters: at most 2 KB.
+	listText = 500
+	// pageText is how much of it is read for the page of one event, and of what people and jobs did: all of a reason or an
+	// error that this library has written.
+	pageText = 2000
+	// nameText is how much is read of a name, key or id: SQLite keeps any length.
+	nameText = 255
+	// metadataText is how much is read of the metadata of an event, in characters: longer ones are not shown.
+	metadataText = 8192
+	// requestText is how much is read of what a bulk operation is to do, with the tenants that it is limited to.
+	requestText = 1 << 16
+	// payloadText is how much of a payload is revealed, in characters: of a longer one, nothing.
+	payloadText = 1 << 20
+	// readBudget is how many bytes one page reads of deliveries, and of attempts: what is beyond it is not shown.
+	readBudget = 4 << 20
+	// registryBudget is how many bytes are read of the registry of consumers.
+	registryBudget = 16 << 20
+	// maxNames is how many event types, and how many instances, are read.
+	maxNames = 2000
+	// maxCandidates is how many events a search looks for that may have been saved under a key.
+	maxCandidates = 2000
+	// mostOfKey is how many events of one idempotency key, and as many that a consumer has recorded it for, a search finds: the newest.
+	mostOfKey = 500
+	// maxGroups is how many groups of dead letters are kept, the largest.
+	maxGroups = 1000
+	// maxWaiting is how many statements of readers may wait for their turn.
+	maxWaiting = 256
+	// maxWaitingOf is how many of them may be one caller's.
+	maxWaitingOf = 64
+	// maxAnswers is how many answers are kept for those who ask the same within a second.
+	maxAnswers = 32
 )

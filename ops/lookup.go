@@ -17,11 +17,16 @@ const recentTypes = 1000
 // eventTypes lists the event types that are known: consumed, publishable, or saved lately.
 func (o *Ops) eventTypes(ctx context.Context) ([]string, error) {
 	return share(ctx, o.access, "types", nil, func(ctx context.Context) ([]string, error) {
-		types, err := o.texts(ctx, "SELECT DISTINCT event_type FROM bc_consumer_type")
+		types, err := o.texts(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM bc_consumer_type LIMIT %d", o.name("event_type"), maxNames))
 		if err != nil {
 			return nil, fmt.Errorf("ops: read event types: %w", err)
 		}
-		recent, err := o.texts(ctx, fmt.Sprintf("SELECT DISTINCT x.event_type FROM (SELECT event_type FROM %s ORDER BY id DESC LIMIT %d) x", eventTable, recentTypes))
+		where, args := "", []any(nil)
+		if caller := CallerOf(ctx); caller.limited() {
+			owns, arg := caller.owns("x")
+			where, args = " WHERE "+owns, []any{arg}
+		}
+		recent, err := o.texts(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT event_type, tenant_id FROM %s ORDER BY id DESC LIMIT %d) x%s", o.name("x.event_type"), eventTable, recentTypes, where), args...)
 		if err != nil {
 			return nil, fmt.Errorf("ops: read event types: %w", err)
 		}
@@ -41,11 +46,11 @@ func (o *Ops) aggregateTypes(ctx context.Context) ([]string, error) {
 		for _, table := range []string{eventTable, archiveTable} {
 			const most = 200
 			for last := ""; len(types) < most; {
-				found, err := o.texts(ctx, "SELECT aggregate_type FROM "+table+" WHERE aggregate_type > ? ORDER BY aggregate_type LIMIT 1", last)
+				found, err := o.texts(ctx, "SELECT "+o.name("aggregate_type")+" FROM "+table+" WHERE aggregate_type > ? ORDER BY aggregate_type LIMIT 1", last)
 				if err != nil {
 					return nil, fmt.Errorf("ops: read aggregate types: %w", err)
 				}
-				if len(found) == 0 {
+				if len(found) == 0 || found[0] == last { // one whose name was cut
 					break
 				}
 				last = found[0]
@@ -56,9 +61,6 @@ func (o *Ops) aggregateTypes(ctx context.Context) ([]string, error) {
 		return slices.Compact(types), nil
 	})
 }
-
-// mostOfKey is how many events of one idempotency key, and as many that a consumer has recorded it for, a search finds: the newest.
-const mostOfKey = 500
 
 // idsOfKey finds the events of an idempotency key: those that were saved under it, and those for which a consumer has
 // recorded it. The ids of events that are deleted, or older than the column, follow from tenant, type and key: the
@@ -74,7 +76,7 @@ func (o *Ops) idsOfKey(ctx context.Context, q Query) ([]string, error) {
 	}
 	var ids []string
 	for _, tenant := range tenants {
-		for _, t := range types {
+		for _, t := range types[:min(len(types), maxCandidates/len(tenants))] {
 			ids = append(ids, outbox.EventID(tenant, t, q.IdempotencyKey))
 		}
 	}
@@ -83,7 +85,11 @@ func (o *Ops) idsOfKey(ctx context.Context, q Query) ([]string, error) {
 		if q.TenantID != 0 {
 			where, args = where+" AND tenant_id = ?", append(args, q.TenantID)
 		}
-		found, err := o.texts(ctx, fmt.Sprintf("SELECT event_id FROM %s WHERE %s ORDER BY id DESC LIMIT %d", place.table, where, mostOfKey), args...)
+		if caller := CallerOf(ctx); caller.limited() {
+			owns, arg := caller.owns(place.table)
+			where, args = where+" AND "+owns, append(args, arg)
+		}
+		found, err := o.texts(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY id DESC LIMIT %d", o.name("event_id"), place.table, where, mostOfKey), args...)
 		if err != nil {
 			return nil, fmt.Errorf("ops: look for a key: %w", err)
 		}
@@ -98,6 +104,9 @@ func (o *Ops) idsOfKey(ctx context.Context, q Query) ([]string, error) {
 func (o *Ops) tenants(ctx context.Context, asked int64) ([]int64, error) {
 	if asked != 0 {
 		return []int64{asked}, nil
+	}
+	if caller := CallerOf(ctx); caller.limited() {
+		return caller.Tenants, nil
 	}
 	return share(ctx, o.access, "tenants", nil, func(ctx context.Context) ([]int64, error) {
 		const most = 20

@@ -112,6 +112,9 @@ var errOnlyChecked = errors.New("only checked")
 // CheckManual tells what [Ops.Publish] would save, and whether it exists already. It validates as
 // Publish does.
 func (o *Ops) CheckManual(ctx context.Context, m Manual) (Published, error) {
+	if !CallerOf(ctx).Sees(m.TenantID) {
+		return Published{}, fmt.Errorf("ops: publish for the tenant %d: %w", m.TenantID, ErrForbidden)
+	}
 	e, p, err := o.decode(m)
 	if err != nil {
 		return Published{}, err
@@ -151,6 +154,9 @@ func (o *Ops) exists(ctx context.Context, idb bun.IDB, eventID string) (bool, er
 // deterministic id if its type has an idempotency key; to publish such an event again changes
 // nothing. An event without a key is a new one every time.
 func (o *Ops) Publish(ctx context.Context, op Operation, m Manual) (Published, error) {
+	if !CallerOf(ctx).Sees(m.TenantID) {
+		return Published{}, fmt.Errorf("ops: publish for the tenant %d: %w", m.TenantID, ErrForbidden)
+	}
 	e, p, err := o.decode(m)
 	if err != nil {
 		return Published{}, err

@@ -70,6 +70,9 @@ type Config struct {
 	Sections []Section
 	// Checks say which event a business key lacks, for the diagnosis. Default: none.
 	Checks Checks
+	// TenantSections says that Sections and Checks heed [CallerOf] of their context. Otherwise a caller who is limited to
+	// some tenants gets stories without them. Default: false.
+	TenantSections bool
 	// Personal are fields that hold personal data: names, such as "phone", which are hidden at any depth, and JSON paths,
 	// such as "user.phone" or "items.name" (a path goes through arrays), whatever the case of their letters. They are
 	// hidden in every payload, consume result and metadata. So are the fields with the struct tag `bus:"pii"` of every

@@ -26,8 +26,8 @@ func (o *Ops) Instances(ctx context.Context) ([]Instance, error) {
 			i.Alive = time.Duration(now-seen)*time.Microsecond < aliveFor
 			out = append(out, i)
 			return err
-		}, "SELECT "+o.d.Micros(o.d.Now)+", name, host, version, in_flight, clock_offset_us, draining, "+o.d.Micros("started_at")+", "+o.d.Micros("seen_at")+
-			" FROM bc_instance WHERE seen_at > "+o.d.After+" ORDER BY seen_at DESC, name", -instancesFor.Microseconds())
+		}, "SELECT "+o.d.Micros(o.d.Now)+", "+o.name("name")+", "+o.name("host")+", "+o.name("version")+", in_flight, clock_offset_us, draining, "+o.d.Micros("started_at")+", "+o.d.Micros("seen_at")+
+			" FROM bc_instance WHERE seen_at > "+o.d.After+" ORDER BY seen_at DESC, name LIMIT ?", -instancesFor.Microseconds(), maxNames)
 		if err != nil {
 			return nil, fmt.Errorf("ops: read instances: %w", err)
 		}
@@ -51,6 +51,14 @@ func (o *Ops) Audit(ctx context.Context, q AuditQuery) (Page[AuditRow], error) {
 		}
 		where, args = where+" AND target = ?", append(args, q.Target)
 	}
+	if CallerOf(ctx).limited() {
+		if q.Target == "" {
+			return Page[AuditRow]{}, CallerOf(ctx).whole("the audit log of everything")
+		}
+		if seen, err := o.named(ctx, Query{EventID: q.Target}, listText); err != nil || len(seen) == 0 {
+			return Page[AuditRow]{Rows: []AuditRow{}}, err
+		}
+	}
 	rows, err := o.auditRows(ctx, where+" ORDER BY id DESC LIMIT ?", append(args, limit+1)...)
 	p := Page[AuditRow]{Rows: rows}
 	if len(rows) > limit {
@@ -66,10 +74,10 @@ func (o *Ops) auditRows(ctx context.Context, where string, args ...any) ([]Audit
 		var r AuditRow
 		var at int64
 		err := rows.Scan(&r.ID, &r.Actor, &r.Action, &r.Target, &r.Reason, &r.Details, &at)
-		r.At = instant(at)
+		r.At, r.Reason, r.Details = instant(at), shown(r.Reason, pageText), shown(r.Details, pageText)
 		out = append(out, r)
 		return err
-	}, "SELECT id, actor, action, target, reason, COALESCE(details, ''), "+o.d.Micros("created_at")+" FROM bc_audit_log WHERE "+where, args...)
+	}, "SELECT id, "+o.name("actor")+", "+o.name("action")+", "+o.name("target")+", "+cut("reason", pageText)+", COALESCE("+cut("details", pageText)+", ''), "+o.d.Micros("created_at")+" FROM bc_audit_log WHERE "+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("ops: read the audit log: %w", err)
 	}

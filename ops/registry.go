@@ -50,11 +50,15 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 	byName := make(map[string]*registration)
 	var names []string
 	var now int64
+	left := budget(registryBudget)
 	err := o.rows(ctx, func(rows *sql.Rows) error {
 		var r registration
 		var types, typ string
 		var until, registered, seen int64
 		if err := rows.Scan(&now, &r.name, &r.displayName, &types, &r.replayable, &r.paused, &until, &r.pausedBy, &r.pauseReason, &registered, &seen, &typ); err != nil {
+			return err
+		}
+		if err := left.take(types, typ, r.name, r.pauseReason); err != nil {
 			return err
 		}
 		if byName[r.name] == nil {
@@ -68,8 +72,8 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 			reg.types = append(reg.types, typ)
 		}
 		return nil
-	}, "SELECT "+o.d.Micros(o.d.Now)+", c.name, CASE WHEN c.display_name = c.name THEN '' ELSE c.display_name END, c.event_types, c.replayable, CASE WHEN c.paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.paused_until")+", 0), "+
-		"COALESCE(c.paused_by, ''), COALESCE(c.pause_reason, ''), "+o.d.Micros("c.registered_at")+", "+o.d.Micros("c.seen_at")+", COALESCE(t.event_type, '') "+
+	}, "SELECT "+o.d.Micros(o.d.Now)+", "+o.name("c.name")+", CASE WHEN c.display_name = c.name THEN '' ELSE "+o.name("c.display_name")+" END, "+cut("c.event_types", metadataText)+", c.replayable, CASE WHEN c.paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.paused_until")+", 0), "+
+		"COALESCE("+o.name("c.paused_by")+", ''), COALESCE("+cut("c.pause_reason", listText)+", ''), "+o.d.Micros("c.registered_at")+", "+o.d.Micros("c.seen_at")+", COALESCE("+o.name("t.event_type")+", '') "+
 		"FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name, t.event_type")
 	if err != nil {
 		return k, fmt.Errorf("ops: read the consumer registry: %w", err)
@@ -91,7 +95,7 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 			k.broken[c] = append(k.broken[c], instance)
 		}
 		return err
-	}, "SELECT name, circuits FROM bc_instance WHERE circuits IS NOT NULL AND seen_at > "+o.d.After, -aliveFor.Microseconds())
+	}, "SELECT "+o.name("name")+", "+cut("circuits", metadataText)+" FROM bc_instance WHERE circuits IS NOT NULL AND seen_at > "+o.d.After+" LIMIT ?", -aliveFor.Microseconds(), maxNames)
 	if err != nil {
 		return k, fmt.Errorf("ops: read the instances: %w", err)
 	}

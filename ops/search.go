@@ -68,7 +68,7 @@ func (o *Ops) search(ctx context.Context, q Query) (Page[Event], error) {
 		return Page[Event]{}, err
 	}
 	if q.direct() {
-		events, err := o.named(ctx, q)
+		events, err := o.named(ctx, q, listText)
 		slices.Reverse(events)
 		return Page[Event]{Rows: append([]Event{}, events...)}, err
 	}
@@ -78,6 +78,8 @@ func (o *Ops) search(ctx context.Context, q Query) (Page[Event], error) {
 	}
 	p := Page[Event]{Rows: make([]Event, 0, len(found.hits)), Next: found.next.String(), SearchedTo: found.searchedTo}
 	err = o.loadHits(ctx, found.hits, &p.Rows)
+	caller := CallerOf(ctx) // a delivery may say another tenant than its event
+	p.Rows = slices.DeleteFunc(p.Rows, func(e Event) bool { return !caller.Sees(e.TenantID) })
 	return p, err
 }
 
@@ -93,7 +95,7 @@ func (o *Ops) loadHits(ctx context.Context, hits []hit, out *[]Event) error {
 		}
 	}
 	byID := make(map[string]Event, len(hits))
-	events, err := o.eventsByID(ctx, ids)
+	events, err := o.eventsByID(ctx, ids, listText)
 	if err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func (o *Ops) loadHits(ctx context.Context, hits []hit, out *[]Event) error {
 }
 
 // named returns the events that the query names, as far as they fit the rest of it.
-func (o *Ops) named(ctx context.Context, q Query) ([]Event, error) {
+func (o *Ops) named(ctx context.Context, q Query, most int) ([]Event, error) {
 	ids := []string{q.EventID}
 	if q.EventID == "" {
 		var err error
@@ -125,7 +127,7 @@ func (o *Ops) named(ctx context.Context, q Query) ([]Event, error) {
 			return nil, err
 		}
 	}
-	events, err := o.eventsByID(ctx, ids)
+	events, err := o.eventsByID(ctx, ids, most)
 	if err != nil {
 		return nil, err
 	}
@@ -137,11 +139,12 @@ func (o *Ops) named(ctx context.Context, q Query) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	events = slices.DeleteFunc(append(events, gone...), func(e Event) bool { return !q.fits(e) })
+	caller := CallerOf(ctx)
+	events = slices.DeleteFunc(append(events, gone...), func(e Event) bool { return !q.fits(e) || !caller.Sees(e.TenantID) })
 	if q.Consumer == "" {
 		return events, nil
 	}
-	log, err := o.deliveries(ctx, ids)
+	log, _, err := o.deliveries(ctx, ids, listText)
 	return slices.DeleteFunc(events, func(e Event) bool {
 		return !slices.ContainsFunc(log[e.EventID], func(r logRow) bool { return q.fitsDelivery(r) })
 	}), err
@@ -170,13 +173,14 @@ func (o *Ops) count(ctx context.Context, q Query) (Count, error) {
 		return Count{}, err
 	}
 	if q.direct() {
-		events, err := o.named(ctx, q)
+		events, err := o.named(ctx, q, listText)
 		return Count{Count: int64(len(events))}, err
 	}
 	legs, err := o.legs(ctx, q)
 	if err != nil {
 		return Count{}, err
 	}
+	owned(ctx, legs)
 	var n Count
 	began, looks := time.Now(), 0
 	for i, l := range legs {
@@ -206,7 +210,7 @@ func (o *Ops) Event(ctx context.Context, eventID string) (Event, error) {
 	if err := asInvalid(text.Key("ops: event id", eventID, longest)); err != nil {
 		return Event{}, err
 	}
-	events, err := o.named(ctx, Query{EventID: eventID})
+	events, err := o.named(ctx, Query{EventID: eventID}, pageText)
 	if err == nil && len(events) == 0 {
 		err = fmt.Errorf("ops: event %q: %w", eventID, ErrNotFound)
 	}
@@ -215,7 +219,7 @@ func (o *Ops) Event(ctx context.Context, eventID string) (Event, error) {
 	}
 	k, err := o.readRegistry(ctx)
 	if err == nil {
-		err = o.completeWith(ctx, k, events)
+		err = o.completeWith(ctx, k, events, pageText)
 	}
 	if err == nil {
 		err = o.histories(ctx, events)

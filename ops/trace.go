@@ -72,13 +72,13 @@ func (t *tracer) gather(ctx context.Context, key string) error {
 	if err := t.caused(ctx); err != nil {
 		return err
 	}
-	if t.o.cfg.Checks != nil {
+	if t.o.cfg.Checks != nil && t.mayAskHost(ctx) {
 		if err := t.missing(ctx, keys); err != nil {
 			return err
 		}
 	}
 	slices.SortFunc(t.story.Events, func(a, b Event) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
-	if err := t.o.completeWith(ctx, t.known, t.story.Events); err != nil {
+	if err := t.o.completeWith(ctx, t.known, t.story.Events, listText); err != nil {
 		return err
 	}
 	if err := t.o.histories(ctx, t.story.Events); err != nil {
@@ -155,6 +155,9 @@ func (t *tracer) search(ctx context.Context, q Query) error {
 
 // sections asks the host's modules. One that fails becomes a finding: the others are still of use.
 func (t *tracer) sections(ctx context.Context, keys []string) (further []string, err error) {
+	if !t.mayAskHost(ctx) {
+		return nil, nil
+	}
 	for i, section := range t.o.cfg.Sections {
 		for _, key := range keys {
 			facts, err := section(ctx, key)
@@ -181,6 +184,11 @@ func (t *tracer) sections(ctx context.Context, keys []string) (further []string,
 	return slices.DeleteFunc(unique(further), func(k string) bool { return slices.Contains(keys, k) }), nil
 }
 
+// mayAskHost reports whether sections and checks of the host may be asked: they know keys, and not whose they are.
+func (t *tracer) mayAskHost(ctx context.Context) bool {
+	return t.o.cfg.TenantSections || !CallerOf(ctx).limited()
+}
+
 func (t *tracer) find(f ...Finding) { t.story.Findings = append(t.story.Findings, f...) }
 
 // missing asks the checks which facts of the keys have no event.
@@ -201,6 +209,9 @@ func (t *tracer) missing(ctx context.Context, keys []string) error {
 // interventions reads what people and jobs have done to the events and the entities.
 func (t *tracer) interventions(ctx context.Context, targets []string) error {
 	targets = slices.Clone(targets)
+	if CallerOf(ctx).limited() { // other tenants have entities of the same names
+		return t.ownInterventions(ctx)
+	}
 	for _, e := range t.story.Events {
 		targets = append(targets, e.EventID, audit.Aggregate(e.AggregateType, e.AggregateID))
 	}
@@ -214,6 +225,18 @@ func (t *tracer) interventions(ctx context.Context, targets []string) error {
 	const most = 500
 	rows, err := t.o.auditRows(ctx, "target IN (?) ORDER BY id DESC LIMIT ?", bun.List(unique(targets)), most)
 	t.audit = rows
+	return err
+}
+
+// ownInterventions reads what people have done to the events.
+func (t *tracer) ownInterventions(ctx context.Context) (err error) {
+	var targets []string
+	for _, e := range t.story.Events {
+		targets = append(targets, e.EventID)
+	}
+	if len(targets) > 0 {
+		t.audit, err = t.o.auditRows(ctx, "target IN (?) ORDER BY id DESC LIMIT ?", bun.List(targets), storyEvents)
+	}
 	return err
 }
 

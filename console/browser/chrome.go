@@ -52,6 +52,9 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
+// LANHost is a name of this machine to which a browser speaks as to any other machine: without TLS it is not trusted.
+const LANHost = "shop.lan.test"
+
 // Start starts a browser with an empty profile in dir.
 func Start(path, dir string) (*Chrome, error) {
 	theirIn, ourOut, err := os.Pipe()
@@ -64,7 +67,7 @@ func Start(path, dir string) (*Chrome, error) {
 	}
 	// It is ended by Close, not by a context: it lives longer than any one call.
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", //nolint:noctx // see above
-		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+filepath.Join(dir, "profile"), "about:blank")
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe", "--host-resolver-rules=MAP "+LANHost+" 127.0.0.1", "--user-data-dir="+filepath.Join(dir, "profile"), "about:blank")
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4, as the pipe wants it
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)

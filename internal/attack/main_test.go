@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,8 +38,9 @@ const envVictim = "BLUECONE_ATTACK_VICTIM"
 // setup of a victim.
 type setup struct {
 	DSN      string
-	Engine   bool     // it delivers events, too
-	Personal []string // ops.Config.Personal
+	Engine   bool          // it delivers events, too
+	Personal []string      // ops.Config.Personal
+	Timeout  time.Duration // ops.Config.Timeout
 }
 
 func TestMain(m *testing.M) {
@@ -104,7 +106,7 @@ func live(how string) error {
 		}
 		go func() { fmt.Fprintln(os.Stderr, p.Run(ctx)) }()
 	}
-	o, err := ops.New(db, ob, ops.Config{Logger: logger, Personal: s.Personal})
+	o, err := ops.New(db, ob, ops.Config{Logger: logger, Personal: s.Personal, Timeout: s.Timeout})
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,10 @@ func live(how string) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, pages)
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	mux.HandleFunc("/victim/goroutines", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, runtime.NumGoroutine()) })
+	return serve(ctx, mux)
 }
 
 // serve serves, and says where.
@@ -228,6 +233,15 @@ func (v *victim) do(as, method, path string, form url.Values) (code int, body st
 func (v *victim) get(as, path string) (code int, body string) {
 	v.t.Helper()
 	return v.do(as, http.MethodGet, path, nil)
+}
+
+// goroutines is how many the victim has.
+func (v *victim) goroutines() int {
+	v.t.Helper()
+	_, body := v.get("", "/victim/goroutines")
+	n, err := strconv.Atoi(body)
+	require.NoError(v.t, err)
+	return n
 }
 
 // each runs fn with a victim on a database of every kind.

@@ -1,0 +1,134 @@
+package attack_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+)
+
+const (
+	// abandoned is how many searches an attacker starts and does not wait for.
+	abandoned = 3000
+	// atATime is how many of them are under way at a time.
+	atATime = 300
+	// healthy is how many pages somebody else reads meanwhile, at least.
+	healthy = 200
+	// slowest is within what time 99 of 100 of these have their answer. It is some milliseconds, and 1 s is wanted; this
+	// leaves room for a machine with ten times its load.
+	slowest = 5 * time.Second
+)
+
+// hostileTypes are rows that make a search by key look for as many events as it may: 3,000 types, 20 tenants.
+func hostileTypes(t *testing.T, db *bun.DB) {
+	t.Helper()
+	values := make([]string, 0, 3000)
+	for i := range 3000 {
+		values = append(values, fmt.Sprintf("('x%d', 'evil.t%d')", i%50, i))
+	}
+	execSQL(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES "+strings.Join(values, ", "))
+	values = values[:0]
+	for i := range 1000 {
+		values = append(values, fmt.Sprintf("(%d, 'EVIL', '%d', 'evil.t%d', 'evil-%d', '{}', 'SENT')", i%20+1, i, i, i))
+	}
+	execSQL(t, db, "INSERT INTO bc_outbox_event (tenant_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES "+strings.Join(values, ", "))
+}
+
+// Who starts searches and goes away, thousands of them, delays nobody else and takes no memory.
+func TestAbandonedSearchesDelayNobody(t *testing.T) {
+	each(t, setup{}, func(t *testing.T, db *bun.DB, v *victim) {
+		hostileTypes(t, db)
+		before := v.goroutines()
+		ctx, stop := context.WithCancel(t.Context())
+		var attackers sync.WaitGroup
+		var sent atomic.Int64
+		defer attackers.Wait()
+		defer stop()
+		for range atATime {
+			attackers.Go(func() {
+				client := http.Client{Timeout: 100 * time.Millisecond}
+				defer client.CloseIdleConnections()
+				for n := sent.Add(1); n <= abandoned && ctx.Err() == nil; n = sent.Add(1) {
+					r, err := v.request(ctx, "eve/viewer", http.MethodGet, "/api/v1/events?idempotencyKey=k"+strconv.FormatInt(n, 10), nil)
+					if err != nil {
+						continue
+					}
+					if answer, err := client.Do(r); err == nil {
+						_, _ = io.Copy(io.Discard, answer.Body)
+						_ = answer.Body.Close()
+					}
+				}
+			})
+		}
+		var took []time.Duration
+		for len(took) < healthy || sent.Load() < abandoned {
+			path := []string{"/events", "/api/v1/consumers", "/event?id=evil-7"}[len(took)%3]
+			began := time.Now()
+			code, body := v.get("rita/viewer", path)
+			require.Equal(t, http.StatusOK, code, "%s: %s", path, body)
+			took = append(took, time.Since(began))
+		}
+		stop()
+		attackers.Wait()
+		slices.Sort(took)
+		p99 := took[len(took)*99/100]
+		t.Logf("%d pages beside %d abandoned searches: p50 %v, p99 %v; peak %d MiB", len(took), abandoned, took[len(took)/2].Round(time.Millisecond), p99.Round(time.Millisecond), v.peak())
+		require.LessOrEqual(t, p99, slowest)
+		require.LessOrEqual(t, v.peak(), maxResident)
+		require.Eventually(t, func() bool { return v.goroutines() <= before+20 }, 2*time.Minute, 50*time.Millisecond, "what nobody waits for goes on")
+	})
+}
+
+// Rows of four megabytes are read as far as a page shows them.
+func TestPagesReadLittleOfLargeRows(t *testing.T) {
+	each(t, setup{Personal: []string{"phone"}, Timeout: time.Minute}, func(t *testing.T, db *bun.DB, v *victim) {
+		large := `"` + strings.Repeat("x", 4<<20) + `"`
+		kept := large // MySQL keeps 64 KiB of an error
+		if db.Dialect().Name().String() == "mysql" {
+			kept = large[:60_000]
+		}
+		for i := range 40 {
+			id := strconv.Itoa(i)
+			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, last_error, status) VALUES ('LARGE', '1', 'order.large', ?, '{}', ?, ?, 'DEAD')", "l"+id, large, kept)
+			execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, consume_result, error_message, aggregate_type, aggregate_id) VALUES ('Shop', ?, 'order.large', 'DEAD', ?, ?, 'LARGE', '1')", "l"+id, large, kept)
+			execSQL(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) VALUES ('Shop', ?, 1, 'DEAD', ?, 'i', 1)", "l"+id, kept)
+		}
+		execSQL(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, details) VALUES ('a', 'b', 'l1', ?, ?)", kept, kept)
+		var readers sync.WaitGroup
+		for i := range 4 { // several at a time
+			readers.Go(func() {
+				for _, path := range []string{"/events?limit=", "/api/v1/events?limit=", "/api/v1/dead?x=", "/api/v1/overview?x=", "/forensics?key=l1&x=", "/api/v1/event?id=l1&x=", "/api/v1/consumers?x=", "/api/v1/audit?limit=", "/api/v1/events?consumer=Shop&limit="} {
+					r, err := v.request(t.Context(), fmt.Sprintf("reader%d/viewer", i), http.MethodGet, path+strconv.Itoa(100+i), nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					answer, err := http.DefaultClient.Do(r)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					n, _ := io.Copy(io.Discard, answer.Body)
+					_ = answer.Body.Close()
+					if answer.StatusCode != http.StatusOK || n > 8<<20 {
+						t.Errorf("%s: %d, %d bytes", path, answer.StatusCode, n)
+					}
+				}
+			})
+		}
+		readers.Wait()
+		http.DefaultClient.CloseIdleConnections()
+		t.Logf("peak %d MiB", v.peak())
+		require.LessOrEqual(t, v.peak(), maxResident)
+	})
+}

@@ -1,0 +1,77 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/uptrace/bun"
+)
+
+// Caller is on whose behalf something is asked or done.
+type Caller struct {
+	// Name tells callers apart when they wait for their turn to read: one of them does not delay the others.
+	Name string
+	// Tenants are the ones whose events, deliveries and bulk operations the caller may see and change; 0 stands for events
+	// without a tenant. Empty means all of them, and what concerns the whole deployment.
+	Tenants []int64
+}
+
+type callerKey struct{}
+
+// WithCaller says on whose behalf the functions of an [Ops] are called with the context. Without it they are called for
+// somebody who may see all tenants.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// CallerOf returns the caller, for sections and checks of the host.
+func CallerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// ErrForbidden means that the caller is limited to some tenants, and asks for what concerns others, or everybody.
+var ErrForbidden = errors.New("this is not for a caller who is limited to some tenants")
+
+// Sees tells whether the caller may see what belongs to a tenant, 0 for none.
+func (c Caller) Sees(tenant int64) bool {
+	return !c.limited() || slices.Contains(c.Tenants, tenant)
+}
+
+func (c Caller) limited() bool { return len(c.Tenants) > 0 }
+
+// whole refuses what concerns the whole deployment to callers who are limited.
+func (c Caller) whole(what string) error {
+	if c.limited() {
+		return fmt.Errorf("ops: %s concerns the whole deployment: %w", what, ErrForbidden)
+	}
+	return nil
+}
+
+// owns is a condition that a row of the table x belongs to one of the caller's tenants.
+func (c Caller) owns(x string) (condition string, arg any) {
+	return "COALESCE(" + x + ".tenant_id, 0) IN (?)", bun.List(c.Tenants)
+}
+
+// mayChange makes sure that an event is one that the caller may see. What nobody knows is left to who changes it.
+func (o *Ops) mayChange(ctx context.Context, eventID string) error {
+	c := CallerOf(ctx)
+	if !c.limited() {
+		return nil
+	}
+	for _, from := range []string{eventTable, archiveTable, logTable} {
+		tenants, err := o.numbers(ctx, "SELECT COALESCE(tenant_id, 0) FROM "+from+" WHERE event_id = ? LIMIT 1", eventID)
+		if err != nil {
+			return fmt.Errorf("ops: look for the tenant of an event: %w", err)
+		}
+		if len(tenants) > 0 && !c.Sees(tenants[0]) {
+			return fmt.Errorf("ops: event %q: %w", eventID, ErrNotFound) // as if it were not there
+		}
+		if len(tenants) > 0 {
+			return nil
+		}
+	}
+	return nil
+}
