@@ -15,7 +15,7 @@ func ofUnknownCommits() []sabotage {
 		},
 		{
 			"a claim of deliveries whose COMMIT is unknown is forgotten", "consumelog/lease.go",
-			"return claimed, fmt.Errorf(", "return nil, fmt.Errorf(",
+			"return claimed, fmt.Errorf(", "return Claimed{}, fmt.Errorf(",
 			engine, "LeasesLeftByTrouble", nil,
 		},
 	}
