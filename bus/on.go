@@ -159,6 +159,23 @@ func (c *Consumer) decode(d *delivery) error {
 	return nil
 }
 
+// Decode is the payload of a stored event as a handler of E gets it: brought to the version of E by the upcasters of b, and
+// decoded. It is for tests and tools: a handler has it in [Message.Payload].
+func Decode[E Event](b *Bus, env *Envelope) (E, error) {
+	var e E
+	if env.Malformed != "" {
+		return e, errors.New("the event's row is malformed: " + env.Malformed)
+	}
+	payload, err := b.upcast(env, VersionOf(e))
+	if err == nil {
+		err = json.Unmarshal(payload, &e)
+	}
+	if err != nil {
+		return e, fmt.Errorf("payload of %s does not decode into %T: %w", env.Type, e, err)
+	}
+	return e, nil
+}
+
 // upcast is the event's payload in the schema version that this code knows.
 func (b *Bus) upcast(env *Envelope, known int) (json.RawMessage, error) {
 	payload, version := env.Data, env.SchemaVersion

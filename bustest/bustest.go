@@ -8,17 +8,15 @@
 // second time: a handler that works in its tx must not notice, and one registered with
 // bus.OnExternal must stand it. [Harness.Break] turns faults on the consumers under test.
 //
-// Give each test a database (or schema) of its own: the harness publishes whatever is due
-// in it. It applies the migrations and leaves everything else to the test.
+// Give each test a database (or schema) of its own, by [NewDB] or as your tests do it already: the harness publishes whatever
+// is due in it. It applies the migrations and leaves everything else to the test.
 package bustest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/uptrace/bun"
 
@@ -72,46 +70,6 @@ func New(t testing.TB, db *bun.DB, opts ...Option) *Harness {
 	return h
 }
 
-// Saved is an event that was saved, with its decoded payload.
-type Saved[E bus.Event] struct {
-	bus.Envelope
-	Payload E
-}
-
-// RequireSaved fails the test unless exactly one event of type E has been saved, and committed,
-// since the harness was made. It returns that event.
-func RequireSaved[E bus.Event](h *Harness) Saved[E] {
-	h.t.Helper()
-	all := AllSaved[E](h)
-	if len(all) != 1 {
-		var zero E
-		h.t.Fatalf("bustest: %d events of type %s have been saved, want exactly 1", len(all), zero.EventType())
-	}
-	return all[0]
-}
-
-// AllSaved lists the events of type E that have been saved since the harness was made, in order.
-func AllSaved[E bus.Event](h *Harness) []Saved[E] {
-	h.t.Helper()
-	var zero E
-	var out []Saved[E]
-	rows, err := h.db.QueryContext(h.t.Context(), "SELECT id, event_id, aggregate_type, aggregate_id, schema_version, "+h.d.Text("event_payload")+", "+h.d.Micros("created_at")+
-		" FROM bc_outbox_event WHERE id > ? AND event_type = ? ORDER BY id", h.first, zero.EventType())
-	h.must(err, "read the outbox")
-	defer rows.Close()
-	for rows.Next() {
-		s := Saved[E]{}
-		var payload string
-		var created int64
-		h.must(rows.Scan(&s.OutboxID, &s.ID, &s.AggregateType, &s.AggregateID, &s.SchemaVersion, &payload, &created), "read the outbox")
-		s.Type, s.Data, s.CreatedAt = zero.EventType(), json.RawMessage(payload), time.UnixMicro(created).UTC()
-		h.must(json.Unmarshal(s.Data, &s.Payload), "decode "+s.Type)
-		out = append(out, s)
-	}
-	h.must(rows.Err(), "read the outbox")
-	return out
-}
-
 // Report counts the deliveries of the test's events by their status.
 type Report map[consumelog.Status]int
 
@@ -119,7 +77,7 @@ type Report map[consumelog.Status]int
 const maxRounds = 200
 
 // Drain publishes until nothing is left to do. Waiting retries are made due at once, so a
-// handler that keeps failing ends DEAD here and now; see the report. Then everything is
+// handler that keeps failing ends DEAD here and now; see the report. Delayed events wait: see [Harness.Advance]. Then everything is
 // delivered a second time, unless the harness was made with [DeliverOnce].
 func (h *Harness) Drain() Report {
 	h.t.Helper()

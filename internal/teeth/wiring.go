@@ -98,5 +98,20 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 			`sent_at, trace_id, event_key"`, `sent_at, trace_id"`,
 			"./ops", "KeyIsFound", nil,
 		},
+		{
+			"time that passes in a test does not reach delayed events", "bustest/clock.go",
+			`[]string{"created_at", "next_retry_at", "sent_at"}`, `[]string{"created_at", "sent_at"}`,
+			"./bustest", "Advance", nil,
+		},
+		{
+			"what a test sees of a saved event is not upcast", "bus/on.go",
+			"payload, err := b.upcast(env, VersionOf(e))", "payload, err := env.Data, error(nil)",
+			"./bustest", "SavedIsComplete", nil,
+		},
+		{
+			"databases of tests are left behind", "bustest/newdb.go",
+			`drop := "DROP DATABASE IF EXISTS " + name`, `drop := "DROP DATABASE IF EXISTS x" + name`,
+			"./bustest", "NewDB", nil,
+		},
 	}
 }
