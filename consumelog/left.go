@@ -16,7 +16,7 @@ func (l *Log) LeftPage(ctx context.Context, consumer string, after int64, most i
 	return l.left.Page(ctx, l.db, consumer, after, most)
 }
 
-// LeftLong lists, for each consumer of the registry, the first delivery that was left longer ago than grace.
+// LeftLong lists, for each consumer of the registry, a delivery that was left longer ago than grace.
 func (l *Log) LeftLong(ctx context.Context, grace time.Duration) ([]store.LeftDelivery, error) {
 	return l.left.Long(ctx, l.db, grace)
 }

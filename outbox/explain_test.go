@@ -37,11 +37,7 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 			f := mine.another(dsn)
 			sent := testplan.Record(f.db, "bc_outbox_event", "bc_event_consume_log", "bc_event_key")
 			exercise(f, mine)
-			bad := scan
-			if dialect == "mysql9" {
-				bad = scanOnMySQL9
-			}
-			sent.Require(t, mine.db, bad, 30)
+			sent.Require(t, mine.db, scan, 30)
 			if dialect == "postgres" {
 				testplan.RequirePrepared(t, f.db, scan, 4)
 			}
@@ -232,7 +228,3 @@ func hurryWaiting(f *fixture) {
 }
 
 var scan = regexp.MustCompile(`type=(ALL|index) .*rows=\d{5,}|Using filesort.*rows=\d{5,}|rows=\d{5,}.*Using filesort|Seq Scan on bc_(outbox|event)|detail=SCAN (bc_|e\b|l\b|p\b)`)
-
-// scanOnMySQL9 lets it sort the open deliveries of one consumer and aggregate: it does not see that the index has them in
-// order, as MariaDB does, unless the order names columns that keep MariaDB from seeing it (decision 28).
-var scanOnMySQL9 = regexp.MustCompile(`type=(ALL|index) .*rows=\d{5,}|table=[ep] .*rows=\d{5,}.*Using filesort`)

@@ -3,8 +3,10 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -222,9 +224,57 @@ func TestKeyedSavesDoNotDeadlock(t *testing.T) {
 			})
 		}
 		require.NoError(t, g.Wait())
+		t.Logf("%d deadlocks in %d transactions of %d writers, five keys each", deadlocks.Load(), writers*each, writers)
 		require.Zero(t, deadlocks.Load(), "of %d transactions", writers*each)
 		distinct := f.count("SELECT COUNT(DISTINCT event_id) FROM bc_outbox_event")
 		require.Equal(t, distinct, f.count("SELECT COUNT(*) FROM bc_outbox_event"))
 		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == distinct }, "each is delivered once")
 	})
+}
+
+// neighbours are three keyed events whose ids lie next to one another, in the order of their ids.
+func neighbours() (below, middle, above keyedPaid) {
+	all := make([]keyedPaid, 1000)
+	for i := range all {
+		all[i] = keyedPaid{orderPaid{OrderID: fmt.Sprint("neighbour-", i)}}
+	}
+	slices.SortFunc(all, func(a, b keyedPaid) int { return strings.Compare(a.id(), b.id()) })
+	return all[499], all[500], all[501]
+}
+
+// A transaction that has waited for another one that was saving the same keyed event holds up no other key while it stays
+// open: not those whose ids are next to its own either. On MariaDB and MySQL that is not so if the other one was rolled
+// back: whoever waits for a row that goes inherits a lock on the gap in which it was (decision 28).
+func TestKeyedSaveThatCameSecondHoldsUpNoOtherKey(t *testing.T) {
+	t.Parallel()
+	for _, iso := range []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadCommitted} {
+		for name, end := range map[string]func(bun.Tx) error{"committed": bun.Tx.Commit, "rolled back": bun.Tx.Rollback} {
+			t.Run(iso.String()+", "+name, func(t *testing.T) {
+				t.Parallel()
+				manyWriters(t, func(t *testing.T, db *bun.DB) {
+					f := newFixture(t, db)
+					below, middle, above := neighbours()
+					second := f.open(iso)
+					f.countIn(second, "SELECT COUNT(*) FROM bc_event_key") // its snapshot is taken
+					first := f.open(iso)
+					require.NoError(t, f.ob.Save(t.Context(), first, middle))
+					saved := make(chan error, 1)
+					go func() { saved <- f.ob.Save(context.Background(), second, middle) }()
+					require.Eventually(t, func() bool { return f.isWaiting() || len(saved) > 0 }, time.Minute, 300*time.Millisecond, "the second waits for the first")
+					require.Empty(t, saved, "it cannot know what becomes of the first")
+					require.NoError(t, end(first))
+					require.NoError(t, <-saved)
+					if name == "rolled back" && f.db.Dialect().Name().String() == "mysql" {
+						require.NoError(t, second.Commit()) // the neighbours wait for that
+					}
+					f.saveSoon("below", below)
+					f.saveSoon("above", above)
+					if err := second.Commit(); !errors.Is(err, sql.ErrTxDone) {
+						require.NoError(t, err)
+					}
+					require.Equal(t, 3, f.count("SELECT COUNT(*) FROM bc_outbox_event"))
+				})
+			})
+		}
+	}
 }

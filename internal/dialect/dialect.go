@@ -296,6 +296,15 @@ func (d Dialect) Waiting(table, l, e string) string {
 	return d.openDeliveries(table, l, e, "waiting", l+".status NOT IN ('SUCCESS', 'SKIPPED', 'DEAD')")
 }
 
+// AlongOpen orders the deliveries l of one consumer, of those of [Dialect.Waiting] or [Dialect.Dead], as their indexes do. MySQL 9
+// would sort what it has found if the order did not begin with the index's first column, and MariaDB if it named the second.
+func (d Dialect) AlongOpen(l string) string {
+	if d.Name == "mysql" {
+		return l + ".open_aggregate, " + l + ".outbox_id"
+	}
+	return l + ".outbox_id"
+}
+
 // Dead is the same for the deliveries that are DEAD.
 func (d Dialect) Dead(table, l, e string) string {
 	return d.openDeliveries(table, l, e, "dead", l+".status = 'DEAD'")

@@ -111,7 +111,7 @@ func (o Order) question(q Question, heads []int64) (string, []any) {
 	}
 	// The event is looked at in a subquery of its own: PostgreSQL without statistics would join whole tables otherwise.
 	const exists = " AND 1 = (SELECT COUNT(CASE WHEN p.status <> 'SENT' THEN 1 END) FROM " + eventTable + " p WHERE p.id = l.outbox_id)"
-	first := " AND " + o.d.Receiver("l") + " = ?%s" + exists + " ORDER BY l.outbox_id LIMIT 1"
+	first := " AND " + o.d.Receiver("l") + " = ?%s" + exists + " ORDER BY " + o.d.AlongOpen("l") + " LIMIT 1"
 	columns := "e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), " +
 		only("SELECT CASE WHEN "+running+" AND l.locked_by <> ? THEN -l.outbox_id ELSE l.outbox_id END FROM "+o.d.Waiting(deliveryTable, "l", "e")+fmt.Sprintf(first, mine), names...)
 	if q.PassDead {
