@@ -97,6 +97,7 @@ func (a *Alerter) turn(ctx context.Context) (schedule.Counts, error) {
 	l := look{db: a.db, d: a.book.d, cfg: a.cfg}
 	found, err := l.all(ctx)
 	if err == nil {
+		found = urgent(found)
 		if err = a.book.observe(ctx, found); err == nil {
 			err = a.book.resolve(ctx)
 		}

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// perTurn is how many messages a sink gets at a look: DingTalk takes 20 a minute.
-	perTurn = 10
 	// retryFirst and retryLongest bound the pauses between attempts at a message.
 	retryFirst, retryLongest = 15 * time.Second, 10 * time.Minute
 )
@@ -72,12 +70,12 @@ func (a *Alerter) deliverTo(ctx context.Context, r Route) (sent, failed int64, e
 	return sent, failed, nil
 }
 
-// waiting lists the messages that are due for a sink, each after those before it about the same alert.
+// waiting lists the messages that are due for a sink, the critical ones first, each after those before it about the same alert.
 func (a *Alerter) waiting(ctx context.Context, sink string) (out []message, err error) {
 	d := a.book.d
 	rows, err := a.db.QueryContext(ctx, "SELECT m.id, m.lock_version, m.attempts, m.notice, m.fingerprint, m.kind, m.level, m.occurrences, m.says, "+d.Micros("m.since_at")+", "+
 		"COALESCE(s.rule, ''), COALESCE(s.subject, ''), COALESCE(s.consumer_name, ''), COALESCE(s.event_type, '') FROM bc_alert_message m LEFT JOIN bc_alert s ON s.fingerprint = m.fingerprint "+
-		"WHERE m.state = 'WAITING' AND m.sink = ? AND m.next_retry_at <= "+d.Now+" AND NOT EXISTS (SELECT 1 FROM bc_alert_message p WHERE p.state = 'WAITING' AND p.sink = m.sink AND p.fingerprint = m.fingerprint AND p.id < m.id) ORDER BY m.id LIMIT ?", sink, perTurn)
+		"WHERE m.state = 'WAITING' AND m.sink = ? AND m.next_retry_at <= "+d.Now+" AND NOT EXISTS (SELECT 1 FROM bc_alert_message p WHERE p.state = 'WAITING' AND p.sink = m.sink AND p.fingerprint = m.fingerprint AND p.id < m.id) ORDER BY CASE WHEN m.level = 'CRITICAL' THEN 0 ELSE 1 END, m.id LIMIT ?", sink, perTurn)
 	if err != nil {
 		return nil, fmt.Errorf("alert: read what waits for %s: %w", sink, err)
 	}

@@ -10,9 +10,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
-// countCap is where counting stops: a count of one more means "more than that".
-const countCap = 10_000
-
 // look is one look at the tables. Every statement of it is served by an index, and reads at most
 // countCap+1 rows of each kind.
 type look struct {

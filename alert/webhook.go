@@ -96,9 +96,6 @@ func Webhook(cfg WebhookConfig) (Sink, error) {
 	return &webhook{cfg: cfg, url: u, format: formats()[cfg.Format], client: client}, nil
 }
 
-// mostAnswer is how much of an answer is read.
-const mostAnswer = 64 << 10
-
 // Send posts a message, and reads whether it has been accepted: robots refuse with status 200.
 func (w *webhook) Send(ctx context.Context, n Notice) error {
 	req, err := w.request(ctx, n)

@@ -128,6 +128,9 @@ func (k mysqlKind) start(settings Settings, o options) (*Server, error) {
 			"--performance-schema=OFF",
 		)
 		args = append(append(args, mysqlSettings[settings]...), k.extra...)
+		if o.tls != nil {
+			args = append(args, "--ssl-cert="+o.tls.Cert, "--ssl-key="+o.tls.Key)
+		}
 		u := &url.URL{Scheme: "mysql", User: url.User("root"), Host: "127.0.0.1:" + port, Path: "/"}
 		return launch(&Server{
 			URL: u, dir: dir, options: o, end: syscall.SIGKILL,

@@ -17,6 +17,29 @@ type options struct {
 	connections int
 	disk        int64
 	clock       bool
+	tls         *Certificate
+}
+
+// Certificate is the files, in PEM, of a server that speaks TLS.
+type Certificate struct{ Cert, Key string }
+
+// TLS lets the server speak TLS to those who ask for it. The key must be a file that the user of the
+// server may read: see [Owned].
+func TLS(c Certificate) Option { return func(o *options) { o.tls = &c } }
+
+// Owned gives a file to the user as whom the server of a dialect runs, who alone may read it.
+func Owned(dialect, path string) error {
+	if err := os.Chmod(path, 0o600); err != nil {
+		return err
+	}
+	if dialect != "postgres" {
+		return nil
+	}
+	cred, err := unprivileged()
+	if err != nil || cred == nil {
+		return err
+	}
+	return os.Chown(path, int(cred.Uid), int(cred.Gid))
 }
 
 // Connections is how many connections the server takes. Default: 500.

@@ -39,6 +39,9 @@ func startPostgres(settings Settings, o options) (*Server, error) {
 		for _, setting := range append(postgresSettings[settings], "listen_addresses=127.0.0.1", "unix_socket_directories="+dir.data, "max_connections="+strconv.Itoa(o.connections)) {
 			args = append(args, "-c", setting)
 		}
+		if o.tls != nil {
+			args = append(args, "-c", "ssl=on", "-c", "ssl_cert_file="+o.tls.Cert, "-c", "ssl_key_file="+o.tls.Key)
+		}
 		u := &url.URL{Scheme: "postgres", User: url.User("postgres"), Host: "127.0.0.1:" + port, Path: "/postgres", RawQuery: "sslmode=disable"}
 		return launch(&Server{
 			// SIGQUIT ends it at once, too, but lets it remove its System V memory; after SIGKILL that stays until a reboot.

@@ -1,0 +1,89 @@
+package attack_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/internal/dbserver"
+	"github.com/bluecone-go/bluecone/internal/dsn"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+)
+
+// authority makes a certificate for 127.0.0.1 that only itself vouches for, and its key.
+func authority(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "a test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &pair.PublicKey, pair)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(pair)
+	require.NoError(t, err)
+	write := func(name, kind string, content []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600))
+		require.NoError(t, os.Chmod(path, 0o644)) //nolint:gosec // the server is another user
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", secret)
+}
+
+// TestTLSToEachDatabase speaks to servers with a certificate as docs/security.md says: encrypted, and to nobody else.
+func TestTLSToEachDatabase(t *testing.T) {
+	for _, name := range testdb.Servers() {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "bluecone-tls-") //nolint:usetesting // another user has to get at the files
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // as above
+			cert, key := authority(t, dir)
+			require.NoError(t, dbserver.Owned(name, key))
+			server, err := dbserver.Start(name, dbserver.Fast, dbserver.TLS(dbserver.Certificate{Cert: cert, Key: key}))
+			if err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(server.Stop)
+			other := t.TempDir()
+			stranger, _ := authority(t, other)
+
+			postgres := testdb.Dialect(name) == "postgres"
+			address := func(ca string) string {
+				u := *server.URL
+				if postgres {
+					u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {ca}}.Encode()
+				} else {
+					u.Path, u.RawQuery = "/mysql", url.Values{"tls": {"true"}, "tls-ca": {ca}}.Encode()
+				}
+				return u.String()
+			}
+			db, err := dsn.Open(t.Context(), address(cert))
+			require.NoError(t, err)
+			defer db.Close()
+			var cipher, variable string
+			if postgres {
+				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid()").Scan(&cipher))
+			} else {
+				require.NoError(t, db.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&variable, &cipher))
+			}
+			require.NotEmpty(t, cipher)
+			_, err = dsn.Open(t.Context(), address(stranger))
+			require.ErrorIs(t, err, dsn.ErrUnreachable, "somebody else's certificate")
+		})
+	}
+}
