@@ -86,8 +86,21 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 	both := func(v any, err error) []any { return []any{v, err} }
 	only := func(err error) []any { return []any{err} }
 	queries := []ops.Query{
-		{}, {TenantID: 2}, {EventID: x.theirs}, {AggregateID: "7"}, {AggregateType: "ORDER", AggregateID: "7"}, {AggregateID: "theirs-8"}, {IdempotencyKey: "order:7:paid"}, {IdempotencyKey: foreign}, {TraceID: "shared-trace"},
-		{Consumer: "Moody"}, {Consumer: "Steady", DeliveryStatus: "SUCCESS"}, {Status: outbox.StatusDead}, {Status: outbox.StatusSent}, {EventType: "order.paid"}, {Since: time.Now().Add(-time.Hour)},
+		{},
+		{TenantID: 2},
+		{EventID: x.theirs},
+		{AggregateID: "7"},
+		{AggregateType: "ORDER", AggregateID: "7"},
+		{AggregateID: "theirs-8"},
+		{IdempotencyKey: "order:7:paid"},
+		{IdempotencyKey: foreign},
+		{TraceID: "shared-trace"},
+		{Consumer: "Moody"},
+		{Consumer: "Steady", DeliveryStatus: "SUCCESS"},
+		{Status: outbox.StatusDead},
+		{Status: outbox.StatusSent},
+		{EventType: "order.paid"},
+		{Since: time.Now().Add(-time.Hour)},
 	}
 	many := func(do func(q ops.Query) []any) (out []any) {
 		for _, q := range queries {

@@ -60,11 +60,11 @@ func killedByOne(db *bun.DB) (*outbox.Publisher, *outbox.Outbox, error) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {} // the signal is on its way
 		}
-		time.Sleep(20 * time.Millisecond) // so that others are under way when it dies
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // the handler is slow, so that others are under way when it dies
 		return nil
 	})
 	bus.OnExternal(b.Consumer("Beside", bus.ConsumerConfig{}), func(context.Context, bus.Message[paid]) error {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // likewise
 		return nil
 	})
 	p, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{Poll: 20 * time.Millisecond, Lease: 20 * time.Second})
