@@ -30,8 +30,11 @@ test-short: ## the same on SQLite only, without the long ones
 	go test -short ./...
 	cd cmd/bluecone && go test -short ./...
 
-soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED; PROFILE=restarts: two that are killed
-ifeq ($(PROFILE),restarts)
+soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED; PROFILE=restarts or kills: two that are killed
+ifeq ($(PROFILE),kills)
+	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_KILLS=$(or $(SOAK),1m) BLUECONE_TEST_SOAK_DB=$(DB) \
+	go test -count=1 -v -timeout 1h -run '^TestTheDemoUnderKillsIsSoonQuiet$$' ./demo/bluecone
+else ifeq ($(PROFILE),restarts)
 	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_RESTARTS=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) \
 	go test -count=1 -v -timeout 4h -parallel 1 -run '^TestTwoInstancesThatSaveInTurnAndAreKilledKeepTheOrder$$' ./internal/restart
 else

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 )
 
@@ -25,7 +26,7 @@ func (ln *lane) batchSize() int {
 		return 1
 	case ln.perEvent == 0:
 		return min(most, firstBatch)
-	case ln.wary > 0:
+	case ln.wary.Any():
 		most = min(most, mostWary)
 	}
 	if ln.backlog {
@@ -34,9 +35,10 @@ func (ln *lane) batchSize() int {
 	return max(1, min(int(box/ln.perEvent), most))
 }
 
-// notice tells a backlog by the queue. It needs ln.mu.
+// notice tells a backlog by the queue, and by the consume log: of that the queue never holds more than a second's work.
+// It needs ln.mu.
 func (ln *lane) notice() {
-	ln.backlog = len(ln.queue) > 0 && (ln.backlog || 2*len(ln.queue) > ln.window)
+	ln.backlog = len(ln.queue) > 0 && (ln.backlog || 2*len(ln.queue) > ln.window || ln.more.Has(claim.Deliveries))
 }
 
 // observeTime learns how long a handler took for each of its events: that it is slow, at once.
@@ -56,23 +58,20 @@ func (ln *lane) observeTime(each time.Duration) {
 	}
 }
 
-// It is not worth anything to let events share a transaction of which a handler refuses some.
-const (
-	waryFor  = 20  // successes in a row that make up for a failure
-	mostWary = 100 // events that a worker takes, to run them one by one
-)
+// mostWary is how many events a worker takes, to run them in parts.
+const mostWary = 100
 
-// runAlone notes that a handler has refused an event: for a while events do not share transactions.
-func (ln *lane) runAlone() {
+// refused notes that a handler has refused one of the deliveries that shared a transaction: for a while fewer do.
+func (ln *lane) refused(ds []*delivery) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.wary = waryFor
+	ln.wary.Refused(ds[0].isFirstRun(), len(ds))
 }
 
-// accepted notes that handlers have accepted n events.
-func (ln *lane) accepted(ctx context.Context, n int) {
+// accepted notes that handlers have accepted deliveries of one kind.
+func (ln *lane) accepted(ctx context.Context, ds []*delivery) {
 	ln.mu.Lock()
-	ln.wary = max(ln.wary-n, 0)
+	ln.wary.Accepted(ds[0].isFirstRun(), len(ds))
 	ln.mu.Unlock()
 	ln.observe(ctx, flow.Succeeded, false, nil)
 }
@@ -87,7 +86,7 @@ func (ln *lane) box() time.Duration {
 
 // fullBatch is how many deliveries are worth another worker at once: one where each runs alone anyway. It needs ln.mu.
 func (ln *lane) fullBatch(size int) int {
-	if ln.wary > 0 {
+	if ln.wary.Any() {
 		return 1
 	}
 	return size
@@ -120,11 +119,11 @@ func (ln *lane) depth() int {
 	return min(most, ln.c.cfg.Queue)
 }
 
-// isWary tells whether a handler has refused an event lately.
-func (ln *lane) isWary() bool {
+// together is how many of the deliveries should share a transaction, after what handlers have refused lately.
+func (ln *lane) together(ds []*delivery) int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.wary > 0
+	return ln.wary.Together(ds[0].isFirstRun(), len(ds))
 }
 
 // observeOverhead learns how long a transaction takes beside its handlers: that it is less than it was, soon. The

@@ -62,7 +62,7 @@ func outcomeOf(err error) (o flow.Outcome, says bool) {
 
 // refuse ends a delivery whose handler has not succeeded: the circuit notes it, and the log.
 func (ln *lane) refuse(ctx context.Context, d *delivery, cause error) {
-	ln.runAlone()
+	ln.refused([]*delivery{d})
 	if o, says := outcomeOf(cause); says {
 		ln.observe(ctx, o, d.isFirstRun(), cause)
 	}

@@ -36,8 +36,8 @@ func (ln *lane) run(ctx context.Context, batch []*delivery) {
 	case len(ready) == 0:
 	case ln.external(ready[0]):
 		ln.deliverExternal(ctx, ready[0])
-	case ln.isWary():
-		ln.oneByOne(ctx, ready)
+	case ln.together(ready) < len(ready):
+		ln.inParts(ctx, ready, len(ready))
 	default:
 		ln.deliver(ctx, ready)
 	}
@@ -76,7 +76,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ds = ln.sortOut(ctx, ds, aside)
 		case err == nil:
 			ln.adjust((*pace).bear)
-			ln.accepted(ctx, len(ds))
+			ln.accepted(ctx, ds)
 			ln.succeed(ctx, ds)
 			return
 		case len(ds) > 1 && (isInfra(err) || errors.Is(err, consumelog.ErrLeaseLost)):
@@ -84,7 +84,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ln.deliver(ctx, ds[len(ds)/2:])
 			return
 		case len(ds) > 1:
-			ln.runAlone()
+			ln.refused(ds)
 			ln.deliverParts(ctx, ds, err)
 			return
 		case errors.Is(err, consumelog.ErrLeaseLost), ds[0].lost(), ctx.Err() != nil:

@@ -47,7 +47,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	})
 	switch {
 	case err == nil:
-		ln.accepted(ctx, 1)
+		ln.accepted(ctx, []*delivery{d})
 		ln.succeed(ctx, []*delivery{d})
 	case errors.Is(err, consumelog.ErrLeaseLost):
 		ln.setAside(ctx, d, consumelog.Lost)

@@ -43,7 +43,7 @@ type lane struct {
 	backlog  bool          // the queue has been half full, and not empty since
 	behind   bool          // its deliveries go to the consume log until it has caught up
 	circuit  flow.Circuit
-	wary     int // how many events in a row have to succeed before several share a transaction again
+	wary     flow.Wary
 	pace     pace
 	ahead    flow.Ahead
 	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first

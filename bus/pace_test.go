@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -73,6 +74,10 @@ func TestBatchSizeFollowsTimes(t *testing.T) {
 	ln.queue = queueOf(ln.window / 2)
 	ln.notice()
 	require.Equal(t, 20, ln.batchSize(), "nothing to speak of")
+	ln.more = claim.Of(claim.Deliveries)
+	ln.notice()
+	require.Equal(t, 60, ln.batchSize(), "a backlog in the consume log, of which the queue never holds much")
+	ln.more, ln.backlog = 0, false
 	ln.queue = queueOf(ln.window)
 	ln.notice()
 	require.Equal(t, 60, ln.batchSize(), "a backlog")
@@ -87,10 +92,11 @@ func TestBatchSizeFollowsTimes(t *testing.T) {
 	require.Equal(t, 1, ln.batchSize())
 	ln.perEvent = time.Microsecond
 	require.Equal(t, c.cfg.Batch, ln.batchSize())
-	ln.runAlone()
-	ln.accepted(t.Context(), waryFor-1)
+	refused := []*delivery{{}}
+	ln.refused(slices.Repeat(refused, 32))
+	ln.accepted(t.Context(), slices.Repeat(refused, 15))
 	require.Equal(t, mostWary, ln.batchSize(), "a handler has refused one lately")
-	ln.accepted(t.Context(), 1)
+	ln.accepted(t.Context(), refused)
 	require.Equal(t, c.cfg.Batch, ln.batchSize())
 }
 
@@ -108,7 +114,7 @@ func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 	require.Equal(t, 1, ln.batchSize())
 	require.True(t, ln.behind, "what comes in waits in the consume log")
 	require.Less(t, ln.depth(), 100, "few are in hand")
-	ln.accepted(t.Context(), 1)
+	ln.accepted(t.Context(), []*delivery{{}})
 	require.Equal(t, 4, ln.mostWorkers())
 }
 

@@ -10,39 +10,30 @@ import (
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// deliverParts runs a refused batch again: at once what the handlers had taken, one by one what the
-// refused call was about, and the rest in parts of which none is longer than what had gone well,
-// lest many events at fault make each part run many times.
+// deliverParts runs a refused batch again: at once what the handlers had taken, and the rest in parts. What the refused
+// call was about shares no transaction as a whole again.
 func (ln *lane) deliverParts(ctx context.Context, ds []*delivery, err error) {
 	first, count := 0, len(ds)
 	if r, ok := errors.AsType[*refusal](err); ok {
 		first, count = r.first, r.count
 	}
-	if first == 0 {
-		ln.oneByOne(ctx, ds)
-		return
+	if first > 0 {
+		ln.deliver(ctx, ds[:first])
 	}
-	ln.deliver(ctx, ds[:first])
-	ln.oneByOne(ctx, ds[first:first+count])
-	for part := range slices.Chunk(ds[first+count:], first) {
-		ln.deliver(ctx, part)
-	}
+	ln.inParts(ctx, ds[first:first+count], max(count/2, 1))
+	ln.inParts(ctx, ds[first+count:], len(ds))
 }
 
-// oneByOne runs deliveries each in a transaction of its own, until as many have succeeded as make up
-// for a failure. An event that fails takes those behind it along: they are set aside together.
-func (ln *lane) oneByOne(ctx context.Context, ds []*delivery) {
+// inParts runs deliveries in transactions of as many as are worth it, at most so many. An event that fails takes those
+// behind it along: they are set aside together.
+func (ln *lane) inParts(ctx context.Context, ds []*delivery, most int) {
 	for ds = ln.passable(ctx, ds, nil); len(ds) > 0; {
 		if ln.stops(ctx, ds) {
 			return
 		}
-		first := ds[0]
-		ln.deliver(ctx, ds[:1])
-		ds = ln.passable(ctx, ds[1:], first)
-		if len(ds) > 0 && !ln.isWary() {
-			ln.deliver(ctx, ds)
-			return
-		}
+		part := ds[:min(ln.together(ds), most)]
+		ln.deliver(ctx, part)
+		ds = ln.passable(ctx, ds[len(part):], part)
 	}
 }
 
@@ -62,13 +53,13 @@ func (ln *lane) stops(ctx context.Context, ds []*delivery) bool {
 }
 
 // passable sets aside, without a transaction, what has to wait for an unfinished event of its aggregate,
-// and returns the rest. Only the aggregate of after is looked at; nil means all.
-func (ln *lane) passable(ctx context.Context, ds []*delivery, after *delivery) []*delivery {
+// and returns the rest. Only the aggregates of after are looked at; nil means all.
+func (ln *lane) passable(ctx context.Context, ds, after []*delivery) []*delivery {
 	mates := make(map[store.Aggregate][]*delivery)
 	var heads []*delivery // one answers for its whole aggregate
 	for _, d := range ds {
 		key := d.aggregate()
-		if ln.c.cfg.Unordered || (after != nil && after.aggregate() != key) {
+		if ln.c.cfg.Unordered || (after != nil && !slices.ContainsFunc(after, func(a *delivery) bool { return a.aggregate() == key })) {
 			continue
 		}
 		if mates[key] = append(mates[key], d); len(mates[key]) == 1 && ln.mayWait(d) {

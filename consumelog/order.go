@@ -127,7 +127,8 @@ func (g Gate) answer(a Asked, s store.Standing, ahead store.Ahead) Answer {
 const wakeMost = 100
 
 // WakeNext makes the next waiting deliveries of the same aggregates due at once, after the given ones have got out of
-// their way. It tells how many it has woken.
+// their way. They take the place of their age: behind all that is due, they would wait for a backlog to be worked off
+// that is younger than they are, and with them whatever waits for them. It tells how many it has woken.
 func (l *Log) WakeNext(ctx context.Context, idb bun.IDB, consumers []string, ended ...Delivery) (woken int, err error) {
 	last := make(map[store.Aggregate]int64, len(ended))
 	for _, d := range ended {
@@ -151,7 +152,8 @@ func (l *Log) wake(ctx context.Context, idb bun.IDB, consumer string, heads []in
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}
-	_, err = idb.ExecContext(ctx, l.d.UpdateIDs(table, dialect.Pairs(waiting), "next_retry_at = "+l.d.Now, "e.status = 'PENDING'"))
+	due := "CASE WHEN e.created_at < " + l.d.Now + " THEN e.created_at ELSE " + l.d.Now + " END" // a clock may have been ahead
+	_, err = idb.ExecContext(ctx, l.d.UpdateIDs(table, dialect.Pairs(waiting), "next_retry_at = "+due, "e.status = 'PENDING'"))
 	return len(waiting), err
 }
 

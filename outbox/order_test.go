@@ -327,3 +327,30 @@ func TestLongBlockedAggregateHoldsUpNobody(t *testing.T) {
 		}, "and nothing else")
 	})
 }
+
+// What waited behind an event that has ended takes the place of its age among what is due, not one behind a whole
+// backlog that is younger than it is: whatever waits for it in turn would wait as long.
+func TestWhatIsWokenTakesThePlaceOfItsAge(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		var got []string // one worker
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+			got = append(got, m.ID)
+			return nil
+		})
+		events := []bus.Event{orderPaid{OrderID: "first", Seq: 1}, orderPaid{OrderID: "first", Seq: 2}}
+		for _, id := range ids(60) {
+			events = append(events, orderPaid{OrderID: id})
+		}
+		f.save(events...)
+		f.wait("A")
+		f.exec("UPDATE bc_event_consume_log SET created_at = next_retry_at")
+		var second string
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT event_id FROM bc_outbox_event ORDER BY id LIMIT 1 OFFSET 1").Scan(&second))
+		f.exec("UPDATE bc_event_consume_log SET next_retry_at = "+inAnHour(db)+" WHERE event_id = ?", second)
+		f.once()
+		require.Len(t, got, 62)
+		require.Less(t, slices.Index(got, second), 31, "it must not wait for all that is due")
+	})
+}

@@ -22,11 +22,13 @@ func (s *session) rollUp(ctx context.Context, eventIDs []string) {
 	s.retried.Add(int64(len(eventIDs)))
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
 	defer cancel()
-	for ids := range slices.Chunk(eventIDs, rollUpBatch) {
-		if err := s.lanes.Write(ctx, func() error { return s.p.ob.rollUp(ctx, ids) }); err != nil {
-			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the status of events could not be brought up to date; the sweep does it", telemetry.EventID, ids[0], telemetry.Count, len(ids), telemetry.Err, err)
+	s.rollUps.do(eventIDs, func(eventIDs []string) {
+		for ids := range slices.Chunk(eventIDs, rollUpBatch) {
+			if err := s.lanes.Write(ctx, func() error { return s.p.ob.rollUp(ctx, ids) }); err != nil {
+				s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the status of events could not be brought up to date; the sweep does it", telemetry.EventID, ids[0], telemetry.Count, len(ids), telemetry.Err, err)
+			}
 		}
-	}
+	})
 }
 
 // rollUp computes the status of FAILED and DEAD events from their deliveries, in one

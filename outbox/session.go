@@ -42,6 +42,7 @@ type session struct {
 	doubt          atomic.Bool // something may be leased that is not in flight
 	claimed        atomic.Int64
 	retried        atomic.Int64
+	rollUps        together
 	saidUnroutable sync.Map
 	lastSweep      time.Time
 	agenda         due.Agenda

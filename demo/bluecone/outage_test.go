@@ -38,9 +38,9 @@ func TestInstancesOutliveTheirDatabase(t *testing.T) {
 	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
 			t.Parallel()
-			s := newSoak(t, dialect, 1)
+			s := newSoak(newWorld(t, dialect), 1)
 			stop := make(chan struct{})
-			wait := s.serve(stop)
+			wait := s.serve(stop, customers, think)
 			halt := sync.OnceFunc(func() { close(stop); wait() })
 			t.Cleanup(halt)
 			s.eventually(func() bool {

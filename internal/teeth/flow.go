@@ -28,5 +28,25 @@ func ofFlow() []sabotage {
 			"if ln.isHalfOpen() {\n\t\tif batch", "if false {\n\t\tif batch",
 			pure, "FailedRetries", nil,
 		},
+		{
+			"what waited behind an event goes to the end of all that is due", "consumelog/order.go",
+			`THEN e.created_at ELSE`, `THEN " + l.d.Now + " ELSE`,
+			engine, "PlaceOfItsAge", nil,
+		},
+		{
+			"retries that are refused make new deliveries run alone", "internal/engine/flow/wary.go",
+			"	if first {\n\t\treturn &w.first", "	if true {\n\t\treturn &w.first",
+			rooms, "HalvesWhatShares", nil,
+		},
+		{
+			"a refusal makes every delivery run alone", "internal/engine/flow/wary.go",
+			"l.most = min(n/2, enoughTogether)", "l.most = 1",
+			rooms, "RefusalsCost|HalvesWhatShares", nil,
+		},
+		{
+			"nobody sees a backlog in the consume log", "bus/batch.go",
+			" || ln.more.Has(claim.Deliveries))", " || ln.more.Has(claim.Deliveries) && false)",
+			pure, "BatchSizeFollows", nil,
+		},
 	}
 }
