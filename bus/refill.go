@@ -94,7 +94,7 @@ func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	if err == nil && claimed.Found == (consumelog.Limits{}) && len(left) == 0 {
 		ln.catchUp()
 	}
-	return ln.noteMore(claimed.Found, room, len(left) > 0)
+	return ln.noteMore(claimed.Found, room, len(left) > 0) || claimed.Woken > 0
 }
 
 // noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any; left says

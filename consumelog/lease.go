@@ -65,14 +65,16 @@ type Limits struct{ Failed, Pending, Processing int }
 type Claimed struct {
 	Deliveries []Leased
 	Found      Limits // how many were due; those that it has not leased are put off
+	Woken      int    // of those that it has put off, because what was in their way has ended meanwhile
 }
 
 // Claim leases due deliveries of one consumer, of the types it handles here. It counts no attempt: a delivery that is
 // leased has not started. Those that an earlier event of their aggregate still blocks are put off instead.
 // An error with deliveries means that it is unknown whether they are leased: [Log.Lost] tells.
 func (l *Log) Claim(ctx context.Context, q ClaimQuery) (claimed Claimed, err error) {
+	var asleep []Leased
 	err = l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-		claimed = Claimed{}
+		claimed, asleep = Claimed{}, nil
 		if l.d.ByIndex != "" {
 			if _, err := tx.ExecContext(ctx, l.d.ByIndex); err != nil {
 				return err
@@ -89,9 +91,12 @@ func (l *Log) Claim(ctx context.Context, q ClaimQuery) (claimed Claimed, err err
 		if err := l.take(ctx, tx, q, candidates); err != nil {
 			return err
 		}
-		claimed.Deliveries, err = l.keepOpen(ctx, tx, q, candidates)
+		claimed.Deliveries, asleep, err = l.keepOpen(ctx, tx, q, candidates)
 		return err
 	})
+	if err == nil {
+		claimed.Woken, err = l.wakeOpen(ctx, q.Gate, asleep)
+	}
 	if err != nil {
 		return claimed, fmt.Errorf("consume log: claim deliveries of %s: %w", q.Gate.Consumer, err)
 	}
@@ -170,8 +175,8 @@ func (l *Log) take(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased) er
 	return nil
 }
 
-// keepOpen keeps what may run, in outbox order, and puts off what is blocked.
-func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased) ([]Leased, error) {
+// keepOpen keeps what may run, in outbox order, and puts off what is blocked. It tells what sleeps for a while then.
+func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased) (open, asleep []Leased, err error) {
 	gate := q.Gate
 	gate.trustMine = true
 	asked := make([]Asked, 0, len(ds))
@@ -180,9 +185,8 @@ func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased
 	}
 	answers, err := l.Ask(ctx, tx, gate, asked)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var open []Leased
 	blocked := make(map[wait][]dialect.Pair)
 	for _, d := range ds {
 		if a := answers[d.OutboxID]; a == Open || a == Gone {
@@ -191,14 +195,40 @@ func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased
 		}
 		how := wait{as: d.waits(), delay: untilNextLook(d.Age), suspect: d.Suspect}
 		blocked[how] = append(blocked[how], d.pair())
+		if how.as == Pending && how.delay > time.Second {
+			asleep = append(asleep, d)
+		}
 	}
 	for how, pairs := range blocked {
 		if err := l.putOff(ctx, tx, gate.Owner, how, pairs); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	sort.SliceStable(open, func(i, j int) bool { return open[i].OutboxID < open[j].OutboxID })
-	return open, nil
+	return open, asleep, nil
+}
+
+// wakeOpen asks again, after the claim, about what it has put off for long. What was in the way may have ended between
+// the question and the COMMIT: whoever ended it has not seen that there is somebody to wake.
+func (l *Log) wakeOpen(ctx context.Context, g Gate, asleep []Leased) (woken int, err error) {
+	asked := make([]Asked, len(asleep))
+	for i, d := range asleep {
+		asked[i] = Asked{Event: dialect.Pair{ID: d.OutboxID}, Aggregate: d.Aggregate()}
+	}
+	answers, err := l.Ask(ctx, l.db, g, asked)
+	if err != nil {
+		return 0, err
+	}
+	var open []int64
+	for _, d := range asleep {
+		if a := answers[d.OutboxID]; a == Open || a == Gone {
+			open = append(open, d.ID)
+		}
+	}
+	if len(open) == 0 {
+		return 0, nil
+	}
+	return len(open), l.wakeUp(ctx, l.db, open)
 }
 
 // wait is how deliveries wait again.

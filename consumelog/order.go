@@ -152,9 +152,14 @@ func (l *Log) wake(ctx context.Context, idb bun.IDB, consumer string, heads []in
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}
+	return len(waiting), l.wakeUp(ctx, idb, waiting)
+}
+
+// wakeUp makes deliveries that wait due, at the place of their age.
+func (l *Log) wakeUp(ctx context.Context, idb bun.IDB, ids []int64) error {
 	due := "CASE WHEN e.created_at < " + l.d.Now + " THEN e.created_at ELSE " + l.d.Now + " END" // a clock may have been ahead
-	_, err = idb.ExecContext(ctx, l.d.UpdateIDs(table, dialect.Pairs(waiting), "next_retry_at = "+due, "e.status = 'PENDING'"))
-	return len(waiting), err
+	_, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, dialect.Pairs(ids), "next_retry_at = "+due, "e.status = 'PENDING'"))
+	return err
 }
 
 func (l *Log) column(ctx context.Context, idb bun.IDB, query string, args ...any) ([]string, error) {

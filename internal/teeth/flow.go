@@ -34,6 +34,11 @@ func ofFlow() []sabotage {
 			engine, "PlaceOfItsAge", nil,
 		},
 		{
+			"what ends while others are put off behind it wakes nobody", "consumelog/lease.go",
+			"if err == nil {\n\t\tclaimed.Woken", "if false {\n\t\tclaimed.Woken",
+			engine, "WhatEndsWhile", nil,
+		},
+		{
 			"retries that are refused make new deliveries run alone", "internal/engine/flow/wary.go",
 			"	if first {\n\t\treturn &w.first", "	if true {\n\t\treturn &w.first",
 			rooms, "HalvesWhatShares", nil,
