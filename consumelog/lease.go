@@ -208,45 +208,12 @@ func (l *Log) keepOpen(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased
 	return open, asleep, nil
 }
 
-// wakeOpen asks again, after the claim, about what it has put off for long. What was in the way may have ended between
-// the question and the COMMIT: whoever ended it has not seen that there is somebody to wake.
-func (l *Log) wakeOpen(ctx context.Context, g Gate, asleep []Leased) (woken int, err error) {
-	asked := make([]Asked, len(asleep))
-	for i, d := range asleep {
-		asked[i] = Asked{Event: dialect.Pair{ID: d.OutboxID}, Aggregate: d.Aggregate()}
-	}
-	answers, err := l.Ask(ctx, l.db, g, asked)
-	if err != nil {
-		return 0, err
-	}
-	var open []int64
-	for _, d := range asleep {
-		if a := answers[d.OutboxID]; a == Open || a == Gone {
-			open = append(open, d.ID)
-		}
-	}
-	if len(open) == 0 {
-		return 0, nil
-	}
-	return len(open), l.wakeUp(ctx, l.db, open)
-}
-
 // wait is how deliveries wait again.
 type wait struct {
 	as      Status
 	delay   time.Duration
 	suspect bool // still
 	left    bool // for an instance that knows the schema version, however long that takes
-}
-
-// untilNextLook is when to look again at a delivery that somebody will wake: half its age, in powers of
-// two seconds, so that many are put off together.
-func untilNextLook(age time.Duration) time.Duration {
-	delay := time.Second
-	for delay < time.Minute && 4*delay <= age {
-		delay *= 2
-	}
-	return delay
 }
 
 // waits is what the delivery becomes if it is not tried.

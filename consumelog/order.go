@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -153,6 +154,39 @@ func (l *Log) wake(ctx context.Context, idb bun.IDB, consumer string, heads []in
 		return 0, err
 	}
 	return len(waiting), l.wakeUp(ctx, idb, waiting)
+}
+
+// untilNextLook is when to look again at a delivery that somebody will wake: half its age, in powers of
+// two seconds, so that many are put off together.
+func untilNextLook(age time.Duration) time.Duration {
+	delay := time.Second
+	for delay < time.Minute && 4*delay <= age {
+		delay *= 2
+	}
+	return delay
+}
+
+// wakeOpen asks again, after the claim, about what it has put off for long. What was in the way may have ended between
+// the question and the COMMIT: whoever ended it has not seen that there is somebody to wake.
+func (l *Log) wakeOpen(ctx context.Context, g Gate, asleep []Leased) (woken int, err error) {
+	asked := make([]Asked, len(asleep))
+	for i, d := range asleep {
+		asked[i] = Asked{Event: dialect.Pair{ID: d.OutboxID}, Aggregate: d.Aggregate()}
+	}
+	answers, err := l.Ask(ctx, l.db, g, asked)
+	if err != nil {
+		return 0, err
+	}
+	var open []int64
+	for _, d := range asleep {
+		if a := answers[d.OutboxID]; a == Open || a == Gone {
+			open = append(open, d.ID)
+		}
+	}
+	if len(open) == 0 {
+		return 0, nil
+	}
+	return len(open), l.wakeUp(ctx, l.db, open)
 }
 
 // wakeUp makes deliveries that wait due, at the place of their age.
