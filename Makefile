@@ -52,7 +52,8 @@ test-teeth: packages ## break every promise on purpose, and see which test notic
 fuzz: ## every fuzz target, FUZZ=30s each
 	@for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' $$file); do \
-			echo "$$target in $$(dirname $$file)"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZ),30s) $$(dirname $$file); \
+			echo "$$target in $$(dirname $$file)"; \
+			(cd $$(dirname $$file) && go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZ),30s) .) || exit 1; \
 		done; \
 	done
 
