@@ -58,6 +58,7 @@ type Bus struct {
 
 	mu         sync.Mutex
 	consumers  []*Consumer
+	taken      map[string]*Consumer // by their names and keys in lower case
 	unconsumed map[string]struct{}
 	upcasters  map[string]map[int]Upcaster
 	open       bool
@@ -71,6 +72,7 @@ func New(db *bun.DB, cfg Config) *Bus {
 	b := &Bus{
 		db: db, logger: cfg.Logger, onDead: cfg.OnDead,
 		tracer:     telemetry.Tracer(cfg.TracerProvider),
+		taken:      make(map[string]*Consumer),
 		unconsumed: make(map[string]struct{}),
 		upcasters:  make(map[string]map[int]Upcaster),
 	}
@@ -108,6 +110,7 @@ func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
 		}
 		return c
 	}
+	b.taken[strings.ToLower(c.name)], b.taken[strings.ToLower(c.key)] = c, c
 	b.consumers = append(b.consumers, c)
 	return c
 }
@@ -125,10 +128,12 @@ func (c *Consumer) mistakes(cfg ConsumerConfig) (mistakes []error) {
 			return []error{err}
 		}
 	}
-	for _, other := range c.bus.consumers {
-		if err := c.collides(other); err != nil {
-			mistakes = append(mistakes, err)
-		}
+	one, two := c.bus.taken[strings.ToLower(c.name)], c.bus.taken[strings.ToLower(c.key)]
+	if one != nil {
+		mistakes = append(mistakes, c.collides(one))
+	}
+	if two != nil && two != one {
+		mistakes = append(mistakes, c.collides(two))
 	}
 	return mistakes
 }

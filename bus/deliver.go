@@ -106,7 +106,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 // transact runs the handlers of ds in one transaction: mark, check, handle, verify, commit.
 // If it returns deliveries to set aside, or an error, nothing has taken effect.
 func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delivery]consumelog.Answer, err error) {
-	defer ln.l.Turn()()
+	defer ln.l.laneTurn()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(ln.l.host.Lease, func() { cancel(errSilent) }) // handlers have limits of their own

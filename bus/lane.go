@@ -189,18 +189,18 @@ func (ln *lane) dry() (each time.Duration, dry, starved bool) {
 // room tells how many more deliveries the lane takes, and how many when it is empty. If others
 // have been dry for too long because this one is full, it falls behind. Until that is decided, it takes more
 // than its window for the sake of those that are starved. A lane that does not work directly puts no limit on the others.
-func (ln *lane) room(dry []time.Duration, starved bool) (free, window int) {
+func (ln *lane) room(dry dryLanes, starved bool) (free, window int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	free = ln.window - ln.queued(claim.New)
 	now := time.Now()
 	passed := min(now.Sub(ln.looked), patience/3)
 	ln.looked = now
-	if len(dry) == 0 || free > ln.window/2 {
+	if !dry.any || free > ln.window/2 {
 		ln.debt = max(ln.debt-passed, 0)
 	} else {
 		ln.debt += passed
-		ln.behind = ln.behind || (ln.debt > ln.patience(slices.Min(dry)) && !ln.closed)
+		ln.behind = ln.behind || (ln.debt > ln.patience(dry.quickest) && !ln.closed)
 	}
 	if ln.behind || ln.halted() {
 		return math.MaxInt, math.MaxInt

@@ -41,6 +41,8 @@ type Lanes struct {
 	budget chan struct{}    // one token per transaction that may be open; nil means the lanes' own limits do
 	work   context.Context  //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
 	stop   context.CancelCauseFunc
+	line   chan struct{} // one token: its lane waits for the budget
+	claims chan struct{} // one token per claim from the consume log
 	freed  chan struct{}
 	wg     sync.WaitGroup
 
@@ -61,7 +63,7 @@ func (b *Bus) Open(host Host) *Lanes {
 	defer b.mu.Unlock()
 	b.open = true
 	limits, budget := b.shares()
-	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, freed: make(chan struct{}, 1)}
+	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, line: make(chan struct{}, 1), claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1)}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range b.consumers {
 		l.lanes[c.key] = newLane(l, c, limits[c.key])
@@ -71,7 +73,7 @@ func (b *Bus) Open(host Host) *Lanes {
 			l.lanes[r.key] = newLane(l, r, 1)
 		}
 	}
-	for _, key := range l.keys() {
+	for _, key := range slices.Sorted(maps.Keys(l.lanes)) {
 		if l.lanes[key].c.isVersioned() {
 			l.versioned = append(l.versioned, key)
 		}
@@ -79,8 +81,16 @@ func (b *Bus) Open(host Host) *Lanes {
 	return l
 }
 
-// engineConns is how many connections of a bounded pool stay free for the publisher and the user.
-const engineConns = 2
+const (
+	// engineConns is how many connections of a bounded pool stay free for the publisher and the user.
+	engineConns = 2
+	// mostClaims is how many lanes claim from the consume log at a time: thousands would keep the publisher from the
+	// connections that it renews leases with.
+	mostClaims = 8
+	// unboundedConns is how many transactions consumers have open at a time, if there are more consumers than that and the
+	// pool has no limit: one event for all of them would make as many connections as there are consumers.
+	unboundedConns = 64
+)
 
 // shares tells how many transactions each consumer may have open at a time: what it asked for,
 // or its part of a pool that is too small for all, but at least one, so that a slow consumer
@@ -99,6 +109,9 @@ func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 		return limits, make(chan struct{}, 1) // one writer: a second transaction would only wait inside the database
 	}
 	open := b.db.Stats().MaxOpenConnections
+	if open == 0 && len(b.consumers) > unboundedConns {
+		open = unboundedConns + engineConns
+	}
 	free := max(open-engineConns, 1)
 	if open == 0 || wanted <= free {
 		return limits, nil
@@ -132,6 +145,17 @@ func (l *Lanes) Turn() (over func()) {
 	return func() { <-l.budget }
 }
 
+// laneTurn is [Lanes.Turn] for a lane. Lanes stand in a line of their own, of which one at a time waits with the engine's
+// writers: behind thousands of lanes these would wait until their time is up.
+func (l *Lanes) laneTurn() (over func()) {
+	if l.budget == nil {
+		return func() {}
+	}
+	l.line <- struct{}{}
+	defer func() { <-l.line }()
+	return l.Turn()
+}
+
 // Write runs a short write of the engine's, on SQLite when it is its turn. A caller who has one already would wait for
 // itself.
 func (l *Lanes) Write(ctx context.Context, write func() error) error {
@@ -153,7 +177,7 @@ func (l *Lanes) Write(ctx context.Context, write func() error) error {
 // one falls behind: until it has caught up, its deliveries go to the consume log, and it works
 // from there.
 func (l *Lanes) Room() (now, atMost int) {
-	var dry []time.Duration // how fast those are that have nothing to do
+	var dry dryLanes
 	starved := false
 	for _, ln := range l.lanes {
 		if ln.c.replays != nil {
@@ -161,7 +185,7 @@ func (l *Lanes) Room() (now, atMost int) {
 		}
 		each, idle, empty := ln.dry()
 		if idle {
-			dry = append(dry, each)
+			dry.add(each)
 		}
 		starved = starved || empty
 	}
@@ -174,6 +198,18 @@ func (l *Lanes) Room() (now, atMost int) {
 		now, atMost = min(now, free), min(atMost, window)
 	}
 	return now, atMost
+}
+
+// dryLanes are those that have nothing to do.
+type dryLanes struct {
+	any      bool
+	quickest time.Duration // what the quickest of them takes for an event
+}
+
+func (d *dryLanes) add(each time.Duration) {
+	if !d.any || each < d.quickest {
+		d.any, d.quickest = true, each
+	}
 }
 
 // RoomFor tells how many more events of a kind that is not NEW may be offered now, and how many when the lanes have
@@ -242,30 +278,32 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	return l.lanes[c.key].push(ds)
 }
 
-// Waiting is a condition, and its arguments, that holds when [Lanes.Retry] has something to do.
-func (l *Lanes) Waiting() (cond string, args []any) {
-	return l.bus.log.Due(l.keys())
-}
-
-// keys are those of the consumers, sorted.
-func (l *Lanes) keys() []string { return slices.Sorted(maps.Keys(l.lanes)) }
-
-// Retry lets every lane that has waiting deliveries due claim and run them.
+// Retry lets the lanes of these consumers, by their keys, claim and run what waits for them and is due; others are passed over.
 // It returns at once; the lanes go on until nothing is due any more.
-func (l *Lanes) Retry(ctx context.Context) error {
-	due, err := l.bus.log.DueConsumers(ctx, l.keys())
-	if err != nil || len(due) == 0 {
-		return err
+func (l *Lanes) Retry(ctx context.Context, due []string) error {
+	var lanes []*lane
+	for _, key := range due {
+		if ln := l.lanes[key]; ln != nil {
+			lanes = append(lanes, ln)
+		}
+	}
+	if len(lanes) == 0 {
+		return nil
 	}
 	if err := l.host.Refresh(ctx); err != nil {
 		return err
 	}
-	for _, key := range due {
-		if ln := l.lanes[key]; !ln.isHalted() {
+	for _, ln := range lanes {
+		if !ln.isHalted() {
 			ln.refill()
 		}
 	}
 	return nil
+}
+
+// Has reports whether one of the keys is that of a consumer of these lanes.
+func (l *Lanes) Has(keys []string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return l.lanes[key] != nil })
 }
 
 // Renew prolongs the leases of the retried deliveries that are in memory. Call it
@@ -288,9 +326,11 @@ func (l *Lanes) Renew(ctx context.Context) error {
 	return err
 }
 
-// Expire ends, at once, the leases of waiting deliveries that an earlier run of this instance has left.
-func (l *Lanes) Expire(ctx context.Context, owner string) error {
-	return l.Write(ctx, func() error { return l.bus.log.Expire(ctx, l.keys(), owner) })
+// Expire ends, at once, the leases of waiting deliveries that an earlier run of this instance has left, of those of the keys
+// that are consumers of these lanes.
+func (l *Lanes) Expire(ctx context.Context, keys []string, owner string) error {
+	mine := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return l.lanes[key] == nil })
+	return l.Write(ctx, func() error { return l.bus.log.Expire(ctx, mine, owner) })
 }
 
 // Quiesce makes the lanes drop what has not started: it is reported as [Abandoned],

@@ -168,7 +168,7 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 			}
 			for range c.looks {
 				ln.looked = time.Now().Add(-cmp.Or(c.passed, patience/3))
-				ln.room([]time.Duration{2 * c.others, c.others}, true)
+				ln.room(dryLanes{true, c.others}, true)
 			}
 			require.Equal(t, c.behind, ln.behind)
 		})
@@ -183,10 +183,10 @@ func TestRoomForThoseThatAreStarved(t *testing.T) {
 		c: &Consumer{cfg: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
 		limit: 4, window: 200, queue: queueOf(200), looked: time.Now(),
 	}
-	free, window := ln.room(nil, false)
+	free, window := ln.room(dryLanes{}, false)
 	require.Equal(t, 0, free)
 	require.Equal(t, 200, window)
-	free, window = ln.room(nil, true)
+	free, window = ln.room(dryLanes{}, true)
 	require.Equal(t, cfg.Queue*4/5-200, free)
 	require.Equal(t, 200, window)
 	require.False(t, ln.behind)

@@ -31,10 +31,17 @@ func (ln *lane) refillLocked() {
 	ln.l.wg.Go(func() {
 		for ln.begins() {
 			began := time.Now() // what is blocked is put off, and must not be met again
-			for ln.claimDue(ln.l.work, time.Since(began)) {
+			for ln.claimInTurn(began) {
 			}
 		}
 	})
+}
+
+// claimInTurn is [lane.claimDue] when it is the lane's turn: a claim ends within the length of a lease.
+func (ln *lane) claimInTurn(began time.Time) (more bool) {
+	ln.l.claims <- struct{}{}
+	defer func() { <-ln.l.claims }()
+	return ln.claimDue(ln.l.work, time.Since(began))
 }
 
 // begins tells whether refill has to begin, because of the first call or another since then.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,45 +192,69 @@ func (l *Log) Holds(ctx context.Context, tx bun.Tx, consumer, eventID, owner str
 	return h, rows.Err()
 }
 
+const (
+	// rowsPerStatement keeps a statement with the values of many deliveries well below what databases take at once.
+	rowsPerStatement = 1000
+	// fewConsumers is up to how many consumers each gets a statement of its own, where that is the cheaper way to copy columns.
+	fewConsumers  = 8
+	insertWaiting = insertInto + ", status, next_retry_at) "
+)
+
 // Defer inserts PENDING rows for deliveries that cannot run now, due after delay, or never if they are left to others.
 // A delivery that has a row already is left as it is.
 func (l *Log) Defer(ctx context.Context, idb bun.IDB, ds []Delivery, delay time.Duration) error {
-	type alike struct {
-		consumer string
-		left     bool
-	}
-	groups := make(map[alike][]Delivery)
+	groups := [2]map[string][]Delivery{make(map[string][]Delivery), make(map[string][]Delivery)}
 	for _, d := range ds {
-		of := alike{d.Consumer, d.Left}
-		groups[of] = append(groups[of], d)
+		group := groups[0]
+		if d.Left {
+			group = groups[1]
+		}
+		group[d.Consumer] = append(group[d.Consumer], d)
 	}
-	for _, group := range groups {
-		for chunk := range slices.Chunk(group, dialect.MostIDs) {
-			if err := l.deferSome(ctx, idb, chunk, dialect.Micro(delay)); err != nil {
-				return fmt.Errorf("consume log: queue deliveries: %w", err)
-			}
+	for i, due := range []string{l.after(delay), l.d.Never} {
+		if err := l.deferUntil(ctx, idb, groups[i], i == 1, delay, due); err != nil {
+			return fmt.Errorf("consume log: queue deliveries: %w", err)
 		}
 	}
 	return nil
 }
 
-// deferSome inserts the PENDING rows of one consumer, all of them left to others or none.
-func (l *Log) deferSome(ctx context.Context, idb bun.IDB, ds []Delivery, delay int64) error {
-	const insert = insertInto + ", status, next_retry_at) "
-	due, args := l.d.After, []any{ds[0].Consumer, 0, delay, outboxIDs(ds)}
-	if ds[0].Left {
+// deferUntil inserts the PENDING rows of deliveries, by their consumers, that are all left to others or all due after delay:
+// that is what due says.
+func (l *Log) deferUntil(ctx context.Context, idb bun.IDB, groups map[string][]Delivery, left bool, delay time.Duration, due string) error {
+	keys := slices.Sorted(maps.Keys(groups)) // who writes many does it in one order
+	if l.d.SelectsFreely && len(keys) <= fewConsumers {
+		for _, key := range keys {
+			for chunk := range slices.Chunk(groups[key], dialect.MostIDs) {
+				if err := l.deferOf(ctx, idb, chunk, left, delay); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	var untried []Delivery
+	for _, key := range keys {
+		for _, d := range groups[key] {
+			d.Attempts = 0
+			untried = append(untried, d)
+		}
+	}
+	for chunk := range slices.Chunk(untried, rowsPerStatement) {
+		if _, err := idb.ExecContext(ctx, insertWaiting+l.valuesOf(chunk, ", 'PENDING', "+due)+l.d.Ignore(uniqueEvent)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deferOf inserts the PENDING rows of one consumer by what stands in their events.
+func (l *Log) deferOf(ctx context.Context, idb bun.IDB, ds []Delivery, left bool, delay time.Duration) error {
+	due, args := l.d.After, []any{ds[0].Consumer, 0, dialect.Micro(delay), outboxIDs(ds)}
+	if left {
 		due, args = l.d.Never, []any{ds[0].Consumer, 0, outboxIDs(ds)}
 	}
-	if l.d.SelectsFreely {
-		_, err := l.stmts.On(idb).ExecContext(ctx, insert+fromEvents+", 'PENDING', "+due+" FROM "+eventTable+" AS e WHERE e.id IN (?)"+inOrder+l.d.Ignore(uniqueEvent), args...)
-		return err
-	}
-	untried := slices.Clone(ds)
-	for i := range untried {
-		untried[i].Attempts = 0
-	}
-	due = strings.Replace(due, "?", strconv.FormatInt(delay, 10), 1) // as text, without an argument
-	_, err := idb.ExecContext(ctx, insert+l.valuesOf(untried, ", 'PENDING', "+due)+l.d.Ignore(uniqueEvent))
+	_, err := l.stmts.On(idb).ExecContext(ctx, insertWaiting+fromEvents+", 'PENDING', "+due+" FROM "+eventTable+" AS e WHERE e.id IN (?)"+inOrder+l.d.Ignore(uniqueEvent), args...)
 	return err
 }
 

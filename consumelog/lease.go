@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -353,37 +352,6 @@ func (l *Log) lost(ctx context.Context, owner string, ds []Leased, lock string) 
 func (l *Log) held(ctx context.Context, idb bun.IDB, owner string, ds []Leased, lock string) (ids []int64, err error) {
 	err = idb.NewRaw("SELECT e.id FROM "+l.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(ds))+" AND "+heldBy+" ORDER BY e.id"+lock, owner).Scan(ctx, &ids)
 	return ids, err
-}
-
-// Due is a condition, and its arguments, that holds when a delivery of one of the names is due: each
-// part of it is a look at one place of idx_consumer_due.
-func (l *Log) Due(names []string) (cond string, args []any) {
-	if len(names) == 0 {
-		return "1 = 0", nil
-	}
-	var parts []string
-	for _, name := range names {
-		for _, s := range []Status{Failed, Pending, Processing} {
-			parts = append(parts, "EXISTS (SELECT 1 FROM "+table+" WHERE consumer_name = ? AND status = '"+string(s)+"'"+inDueIndex+" AND next_retry_at <= "+l.d.Now+")")
-			args = append(args, name)
-		}
-	}
-	return strings.Join(parts, " OR "), args
-}
-
-// DueConsumers tells which of the names have a delivery that is due.
-func (l *Log) DueConsumers(ctx context.Context, names []string) ([]string, error) {
-	var parts []string
-	var args []any
-	for _, name := range names {
-		cond, its := l.Due([]string{name})
-		parts = append(parts, "SELECT ? AS name FROM (SELECT 1 AS one) AS o WHERE "+cond)
-		args = append(append(args, name), its...)
-	}
-	if len(parts) == 0 {
-		return nil, nil
-	}
-	return l.column(ctx, l.db, strings.Join(parts, " UNION ALL "), args...)
 }
 
 func pairsOf(ds []Leased) []dialect.Pair {

@@ -195,20 +195,3 @@ func (l *Log) wakeUp(ctx context.Context, idb bun.IDB, ids []int64) error {
 	_, err := idb.ExecContext(ctx, l.d.UpdateIDs(table, dialect.Pairs(ids), "next_retry_at = "+due, "e.status = 'PENDING'"))
 	return err
 }
-
-func (l *Log) column(ctx context.Context, idb bun.IDB, query string, args ...any) ([]string, error) {
-	rows, err := idb.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("consume log: %w", err)
-	}
-	defer rows.Close()
-	var out []string
-	for rows.Next() {
-		var s string
-		if err := rows.Scan(&s); err != nil {
-			return nil, fmt.Errorf("consume log: %w", err)
-		}
-		out = append(out, s)
-	}
-	return out, rows.Err()
-}

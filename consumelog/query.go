@@ -11,13 +11,13 @@ import (
 )
 
 // States tells the state of the events' deliveries to the consumers, or to all if there are none: event id → consumer →
-// status.
+// status. Of more than a thousand consumers it may tell of others too.
 func (l *Log) States(ctx context.Context, idb bun.IDB, eventIDs []string, consumers ...string) (map[string]map[string]Status, error) {
 	if len(eventIDs) == 0 {
 		return map[string]map[string]Status{}, nil
 	}
 	and, args := "", []any{bun.List(eventIDs)}
-	if len(consumers) > 0 {
+	if len(consumers) > 0 && len(consumers) <= dialect.MostIDs { // of more, all are read
 		and, args = " AND consumer_name IN (?)", append(args, bun.List(consumers))
 	}
 	rows, err := idb.QueryContext(ctx, "SELECT l.event_id, l.consumer_name, l.status FROM "+l.d.Each(table, "event_id", and), args...)
@@ -37,6 +37,29 @@ func (l *Log) States(ctx context.Context, idb bun.IDB, eventIDs []string, consum
 		states[id][consumer] = Status(status)
 	}
 	return states, rows.Err()
+}
+
+// Summary is what the deliveries of an event amount to.
+type Summary struct{ Rows, Waiting, Dead int }
+
+// Summaries sums up the deliveries of the events, however many each has. Those without any are missing.
+func (l *Log) Summaries(ctx context.Context, idb bun.IDB, eventIDs []string) (map[string]Summary, error) {
+	rows, err := idb.QueryContext(ctx, "SELECT l.event_id, COUNT(*), COUNT(CASE WHEN l.status IN ('PENDING', 'PROCESSING', 'FAILED') THEN 1 END), COUNT(CASE WHEN l.status = 'DEAD' THEN 1 END) FROM "+
+		l.d.Each(table, "event_id", "")+" GROUP BY l.event_id", bun.List(eventIDs))
+	if err != nil {
+		return nil, fmt.Errorf("consume log: sum up deliveries: %w", err)
+	}
+	defer rows.Close()
+	found := make(map[string]Summary, len(eventIDs))
+	for rows.Next() {
+		var id string
+		var s Summary
+		if err := rows.Scan(&id, &s.Rows, &s.Waiting, &s.Dead); err != nil {
+			return nil, fmt.Errorf("consume log: sum up deliveries: %w", err)
+		}
+		found[id] = s
+	}
+	return found, rows.Err()
 }
 
 // Counts tells how many deliveries are in each state.

@@ -29,7 +29,7 @@ type claim struct {
 	rows      []claimedRow // with the lock version of the new lease
 	until     int64        // when the leases end, by the database's clock, or a little earlier
 	asked     time.Time    // when this process began to ask for them, never later
-	consumers roster       // all consumers of the deployment, as of the claim
+	consumers *roster      // all consumers of the deployment, as of the claim
 	full      bool         // whether more may be due
 	handed    bool         // not searched for, but handed over after the commit
 	seen      int          // rows it has looked at
@@ -89,10 +89,11 @@ func (s *session) leaseRows(ctx context.Context, tx bun.Tx, c *claim, expired bo
 	if len(c.rows) == 0 {
 		return nil
 	}
-	if c.consumers, err = s.p.ob.readRoster(ctx, tx); err != nil {
+	var now int64
+	if c.consumers, now, err = s.registry.read(ctx, tx); err != nil {
 		return err
 	}
-	c.until = c.consumers.now + dialect.Micro(s.p.cfg.Lease)
+	c.until = now + dialect.Micro(s.p.cfg.Lease)
 	return s.lease(ctx, tx, c.rows, expired)
 }
 

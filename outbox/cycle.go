@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 	"time"
@@ -50,7 +51,11 @@ func (s *session) cycle(ctx context.Context, beat, full, exhaustive bool) error 
 	if err := s.writeDeferred(ctx); err != nil {
 		return err
 	}
-	return s.lanes.Retry(ctx) // also what the claims have made wait
+	waiting, err := s.p.ob.queues.DueConsumers(ctx, s.p.ob.db) // also what the claims have made wait
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	return s.lanes.Retry(ctx, waiting)
 }
 
 // claimInTurns claims what is known to be due.
@@ -68,7 +73,7 @@ func (s *session) claimInTurns(ctx context.Context, exhaustive bool) error {
 			s.waitForRoom(ctx)
 		case kind == due.Deliveries:
 			s.agenda.Taken(kind, false)
-			if err := s.lanes.Retry(ctx); err != nil {
+			if err := s.lanes.Retry(ctx, s.waiting); err != nil {
 				return err
 			}
 		default:
@@ -226,47 +231,41 @@ func (s *session) claimSize(backlog bool) int {
 	return max(s.p.cfg.BatchSize, min(backlogClaim*s.p.cfg.BatchSize, mostBacklogClaim))
 }
 
+// leftToOthers is beside the kinds of due work in the answer of a look: deliveries that others have left because of the
+// schema versions of their events.
+const leftToOthers due.Kind = 255
+
 // peek looks, in one statement that locks nothing, for kinds of due work that it does not know of. An instance that
 // has nothing to do asks nothing else.
 func (s *session) peek(ctx context.Context) error {
-	exists := func(where string) string { return "EXISTS (SELECT 1 FROM " + table + " e WHERE " + where + ")" }
-	waiting, waitingArgs := s.lanes.Waiting()
-	var asked []due.Kind
-	var conditions []string
-	var args []any
-	ask := func(cond string, its ...any) {
-		conditions, args = append(conditions, "CASE WHEN "+cond+" THEN 1 ELSE 0 END"), append(args, its...)
-	}
-	for _, q := range []struct {
-		kind due.Kind
-		cond string
-		args []any
-	}{{due.New, exists(dueNew), nil}, {due.Scheduled, exists(s.scheduled()), nil}, {due.Expired, exists(s.expired()), nil}, {due.Deliveries, waiting, waitingArgs}} {
-		if !s.agenda.Due().Has(q.kind) {
-			asked = append(asked, q.kind)
-			ask(q.cond, q.args...)
+	var parts []string
+	ask := func(kind due.Kind, query string) {
+		if !s.agenda.Due().Has(kind) {
+			parts = append(parts, fmt.Sprintf("SELECT %d AS kind, %s", kind, query))
 		}
 	}
-	left, leftArgs := s.lanes.Left()
+	holds := func(cond string) string { return "'' AS name FROM (SELECT 1 AS one) AS o WHERE " + cond }
+	exists := func(where string) string { return holds("EXISTS (SELECT 1 FROM " + table + " e WHERE " + where + ")") }
+	ask(due.New, exists(dueNew))
+	ask(due.Scheduled, exists(s.scheduled()))
+	ask(due.Expired, exists(s.expired()))
+	ask(due.Deliveries, "w.name FROM ("+s.p.ob.queues.Due()+") AS w")
+	left, args := s.lanes.Left()
 	if left != "" {
-		ask(left, leftArgs...)
+		ask(leftToOthers, holds(left))
 	}
 	began := time.Now()
 	var found due.Kinds
-	if len(conditions) > 0 {
-		answers, dest := make([]int, len(conditions)), make([]any, len(conditions))
-		for i := range answers {
-			dest[i] = &answers[i]
+	if len(parts) > 0 {
+		var isLeft bool
+		rows, err := s.p.ob.db.QueryContext(ctx, strings.Join(parts, " UNION ALL "), args...)
+		if err == nil {
+			found, isLeft, err = s.noteDue(rows)
 		}
-		if err := s.p.ob.db.QueryRowContext(ctx, "SELECT "+strings.Join(conditions, ", "), args...).Scan(dest...); err != nil {
+		if err != nil {
 			return fmt.Errorf("outbox: look for due events: %w", err)
 		}
-		for i, kind := range asked {
-			if answers[i] == 1 {
-				found |= due.Of(kind)
-			}
-		}
-		if left != "" && answers[len(asked)] == 1 {
+		if isLeft {
 			if err := s.lanes.TakeLeft(ctx); err != nil {
 				return err
 			}
@@ -274,6 +273,31 @@ func (s *session) peek(ctx context.Context) error {
 	}
 	s.agenda.Looked(began, time.Now(), found)
 	return nil
+}
+
+// noteDue reads what is due, for which consumers deliveries are, and whether others have left any.
+func (s *session) noteDue(rows *sql.Rows) (found due.Kinds, isLeft bool, err error) {
+	defer rows.Close()
+	var waiting []string
+	for rows.Next() {
+		var kind due.Kind
+		var name string
+		if err := rows.Scan(&kind, &name); err != nil {
+			return 0, false, err
+		}
+		switch kind {
+		case due.Deliveries:
+			waiting = append(waiting, name)
+		case leftToOthers:
+			isLeft = true
+		default:
+			found |= due.Of(kind)
+		}
+	}
+	if s.lanes.Has(waiting) { // otherwise they wait for other instances
+		s.waiting, found = waiting, found|due.Of(due.Deliveries)
+	}
+	return found, isLeft, rows.Err()
 }
 
 // worth is how much room there has to be for a claim, where at most so many fit.

@@ -60,7 +60,11 @@ func (s *session) writeDeferred(ctx context.Context) (err error) {
 	for held := s.takeDeferred(); len(held) > 0; held = s.takeDeferred() {
 		var waiting []consumelog.Delivery
 		for _, f := range held {
-			waiting = append(waiting, f.waits...)
+			for i, consumer := range f.waits {
+				d := f.delivery(consumer)
+				d.Left = i < f.left
+				waiting = append(waiting, d)
+			}
 		}
 		over := s.lanes.Turn()
 		err = errors.Join(err, s.p.ob.log.Defer(ctx, s.p.ob.db, waiting, 0))
@@ -75,7 +79,7 @@ func (s *session) writeDeferred(ctx context.Context) (err error) {
 func (s *session) takeDeferred() []*flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(len(s.deferred), settleBatch)
+	n := fit(s.deferred)
 	held := s.deferred[:n:n]
 	s.deferred = s.deferred[n:]
 	return held

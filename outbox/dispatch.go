@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
@@ -35,9 +36,7 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 			left[row.Aggregate()] = true
 		}
 	}
-	for _, consumer := range s.consumers {
-		s.offer(consumer, flights, c.kind)
-	}
+	s.offerAll(flights, c.kind)
 	var held []*flight
 	for _, f := range flights {
 		if len(f.waits) > 0 {
@@ -50,16 +49,29 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 	return nil
 }
 
+// takers are the consumers of this process that take an event type, in the order of their names.
+type takers struct {
+	consumers []*bus.Consumer
+	keys      []string // theirs
+}
+
+func takersOf(consumers []*bus.Consumer) map[string]takers {
+	of := make(map[string]takers)
+	for _, c := range consumers {
+		for _, t := range c.EventTypes() {
+			of[t] = takers{append(of[t].consumers, c), append(of[t].keys, c.Key())}
+		}
+	}
+	return of
+}
+
 // route notes who must get the event; consumers that live in other instances only have to wait for it, and so have those
 // of which other instances know the event's schema version.
-func (s *session) route(f *flight, all roster) {
+func (s *session) route(f *flight, all *roster) {
+	here, others := s.takers[f.row.Type], all.elsewhere[f.row.Type]
+	f.needed = append(slices.Clip(here.keys), others...)
 	local := int32(0)
-	f.needed = make([]string, 0, len(s.consumers))
-	for _, c := range s.consumers {
-		if !c.Handles(f.row.Type) {
-			continue
-		}
-		f.needed = append(f.needed, c.Key())
+	for _, c := range here.consumers {
 		if c.Knows(f.row.Type, f.env.SchemaVersion) {
 			local++
 		} else {
@@ -67,28 +79,38 @@ func (s *session) route(f *flight, all roster) {
 		}
 	}
 	f.open.Store(local + 1)
-	others := all.foreign(s.local, f.row.Type)
-	f.needed = append(f.needed, others...)
-	for _, name := range others {
-		f.wait(name)
+	for _, key := range others {
+		f.wait(key)
 	}
 }
 
-// offer hands the events that a consumer handles to its lane, all at once.
-func (s *session) offer(c *bus.Consumer, flights []*flight, kind due.Kind) {
-	var wanted []*flight
-	var events []bus.Claimed
+// offerAll hands each consumer the events that it takes, all at once.
+func (s *session) offerAll(flights []*flight, kind due.Kind) {
+	var order []*bus.Consumer
+	wanted := make(map[*bus.Consumer][]*flight)
 	for _, f := range flights {
-		if !c.Knows(f.row.Type, f.env.SchemaVersion) {
-			continue
+		for _, c := range s.takers[f.row.Type].consumers {
+			if !c.Knows(f.row.Type, f.env.SchemaVersion) {
+				continue
+			}
+			if wanted[c] == nil {
+				order = append(order, c)
+			}
+			wanted[c] = append(wanted[c], f)
 		}
-		wanted = append(wanted, f)
-		events = append(events, bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, MustAsk: f.mustAsk, Expired: f.row.RetryCount > 0})
 	}
-	taken := 0
-	if len(events) > 0 {
-		taken = s.lanes.Offer(c, events)
+	for _, c := range order {
+		s.offer(c, wanted[c], kind)
 	}
+}
+
+// offer hands events to the lane of a consumer.
+func (s *session) offer(c *bus.Consumer, wanted []*flight, kind due.Kind) {
+	events := make([]bus.Claimed, len(wanted))
+	for i, f := range wanted {
+		events[i] = bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, MustAsk: f.mustAsk, Expired: f.row.RetryCount > 0}
+	}
+	taken := s.lanes.Offer(c, events)
 	for _, f := range wanted[taken:] {
 		f.wait(c.Key())
 		f.open.Add(-1) // never the last one: the dispatch itself is still open
@@ -118,13 +140,8 @@ func (s *session) park(ctx context.Context, c claim) (rows []claimedRow, err err
 	return rows, s.giveBack(ctx, park, ending{status: StatusScheduled, delay: parkFor}, "no consumer is registered for "+park[0].row.Type)
 }
 
-func (s *session) unroutable(row eventrow.Row, all roster) bool {
-	for _, c := range s.consumers {
-		if c.Handles(row.Type) {
-			return false
-		}
-	}
-	return len(all.foreign(s.local, row.Type)) == 0 && !s.p.bus.Ignores(row.Type)
+func (s *session) unroutable(row eventrow.Row, all *roster) bool {
+	return len(s.takers[row.Type].keys) == 0 && len(all.elsewhere[row.Type]) == 0 && !s.p.bus.Ignores(row.Type)
 }
 
 // warnUnroutable reports an event type without a consumer once, after the grace time.

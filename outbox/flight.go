@@ -17,11 +17,12 @@ type flight struct {
 	env     *bus.Envelope
 	lease   bus.Lease
 	decoded bus.Payloads
-	needed  []string              // consumers that must have a row when the event is settled
-	waits   []consumelog.Delivery // those of its deliveries that are to wait in the log
-	fresh   bool                  // first claim ever: what this instance saw is all there is
-	handed  bool                  // routed by a registry that may be a little old
-	mustAsk bool                  // an earlier event of the aggregate may be unfinished for a consumer
+	needed  []string // keys of the consumers that must have a row when the event is settled
+	waits   []string // of those whose deliveries are to wait in the log
+	left    int      // how many of them, from the first, wait for an instance that knows the event's schema version
+	fresh   bool     // first claim ever: what this instance saw is all there is
+	routed  *roster  // by which registry, if that may be a little old
+	mustAsk bool     // an earlier event of the aggregate may be unfinished for a consumer
 
 	landedAt time.Time // when its last delivery had an outcome
 	status   Status    // what it was settled as, "" while it is not
@@ -34,8 +35,10 @@ type flight struct {
 }
 
 func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
-	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, mustAsk: row.mustAsk, handed: c.handed, landed: landed}
-	f.report = f.done
+	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, mustAsk: row.mustAsk, landed: landed}
+	if f.report = f.done; c.handed {
+		f.routed = c.consumers
+	}
 	f.clean.Store(true)
 	f.lease.Version = row.LockVersion
 	f.lease.Extend(c.until, c.asked)
@@ -54,14 +57,14 @@ func (f *flight) done(outcome bus.Outcome) {
 
 // wait notes that the delivery to a consumer is to wait in the log.
 func (f *flight) wait(consumer string) {
-	f.waits = append(f.waits, f.delivery(consumer))
+	f.waits = append(f.waits, consumer)
 }
 
-// leave notes that the delivery to a consumer is to wait for an instance that knows the event's schema version.
+// leave notes that the delivery to a consumer is to wait for an instance that knows the event's schema version. It comes
+// before any wait.
 func (f *flight) leave(consumer string) {
-	d := f.delivery(consumer)
-	d.Left = true
-	f.waits = append(f.waits, d)
+	f.wait(consumer)
+	f.left = len(f.waits)
 }
 
 func (f *flight) delivery(consumer string) consumelog.Delivery {
@@ -87,11 +90,7 @@ func (f *flight) uncertain() []string {
 	if !f.certain() {
 		return f.needed
 	}
-	names := make([]string, len(f.waits))
-	for i, d := range f.waits {
-		names[i] = d.Consumer
-	}
-	return names
+	return f.waits
 }
 
 func byID(a, b *flight) int { return cmp.Compare(a.row.OutboxID, b.row.OutboxID) }

@@ -62,11 +62,12 @@ func (s *session) measure(ctx context.Context, set func(name string, v float64, 
 	set(gaugePending, float64(b.Pending))
 	set(gaugeOldest, b.Oldest.Seconds())
 	set(gaugeDead, float64(b.Dead))
+	backlogs, err := s.p.ob.queues.Backlogs(ctx, s.p.ob.db)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
 	for _, c := range s.consumers {
-		lag, err := s.p.ob.log.Lag(ctx, c.Key())
-		if err != nil {
-			return err
-		}
+		lag := backlogs[c.Key()]
 		set(gaugeLag, float64(lag.Waiting), telemetry.Consumer, c.Name())
 		set(gaugeLagAge, lag.Oldest.Seconds(), telemetry.Consumer, c.Name())
 		set(gaugeLost, float64(lag.Dead), telemetry.Consumer, c.Name())

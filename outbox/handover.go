@@ -65,7 +65,7 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 	if len(ids) == 0 {
 		return true, nil
 	}
-	if time.Since(s.registryAt) > registryFor {
+	if time.Since(s.rosterAt) > registryFor {
 		if err := s.refresh(ctx); err != nil {
 			return false, err
 		}
@@ -95,7 +95,7 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 	if rows = s.notInFlight(rows); len(rows) == 0 {
 		return claim{}, nil, nil
 	}
-	c = claim{until: rows[0].DueAt, asked: asked, consumers: s.registry, handed: true} // where the end of a lease stands
+	c = claim{until: rows[0].DueAt, asked: asked, consumers: s.roster, handed: true} // where the end of a lease stands
 	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	for _, r := range rows {
 		w := store.InWayOf(r.Extra[0], r.Extra[1])
@@ -175,24 +175,36 @@ func (s *session) recheck(ctx context.Context, flights []*flight) error {
 	var all *roster
 	var late []consumelog.Delivery
 	for _, f := range flights {
-		if !f.handed {
+		if f.routed == nil {
 			continue
 		}
 		if all == nil {
-			read, err := s.p.ob.readRoster(ctx, s.p.ob.db)
+			read, _, err := s.registry.read(ctx, s.p.ob.db)
 			if err != nil {
 				return err
 			}
-			all = &read
+			all = read
 		}
-		f.handed = false
-		for _, name := range all.foreign(s.local, f.row.Type) {
-			if !slices.Contains(f.needed, name) {
-				f.needed = append(f.needed, name)
-				f.clean.Store(false)
-				late = append(late, f.delivery(name))
-			}
+		if f.routed != all {
+			late = append(late, f.routeAgain(all)...)
 		}
+		f.routed = nil
 	}
 	return s.p.ob.log.Defer(ctx, s.p.ob.db, late, 0)
+}
+
+// routeAgain adds the consumers of other instances that have to get the event by a newer registry.
+func (f *flight) routeAgain(all *roster) (late []consumelog.Delivery) {
+	needed := make(map[string]bool, len(f.needed))
+	for _, name := range f.needed {
+		needed[name] = true
+	}
+	for _, name := range all.elsewhere[f.row.Type] {
+		if !needed[name] {
+			f.needed = append(f.needed, name)
+			f.clean.Store(false)
+			late = append(late, f.delivery(name))
+		}
+	}
+	return late
 }

@@ -9,6 +9,9 @@ import (
 
 const (
 	settleBatch = 500
+	// mostLooks is how many deliveries are looked at or written for the events of a batch, unless it is one event: one may
+	// have thousands.
+	mostLooks = 20_000
 	// settleLinger is how long to wait for other events to land, if there are others: nobody is waiting
 	// for the settling.
 	settleLinger = 5 * time.Millisecond
@@ -77,9 +80,11 @@ func (s *session) ripe(all bool) []*flight {
 	defer s.mu.Unlock()
 	all = all || s.hurried()
 	var now, rest []*flight
+	looks := 0
 	for _, f := range s.landed {
-		if len(now) < settleBatch && (all || f.delivered() || time.Since(f.landedAt) >= settleLater) {
-			now = append(now, f)
+		fits := len(now) == 0 || (len(now) < settleBatch && looks+len(f.uncertain()) <= mostLooks)
+		if fits && (all || f.delivered() || time.Since(f.landedAt) >= settleLater) {
+			now, looks = append(now, f), looks+len(f.uncertain())
 		} else {
 			rest = append(rest, f)
 		}
@@ -98,4 +103,15 @@ func (s *session) ripen() {
 	s.later = false
 	s.mu.Unlock()
 	signal(s.landing)
+}
+
+// fit tells how many of the flights, from the first, make a batch.
+func fit(flights []*flight) int {
+	looks := 0
+	for i, f := range flights {
+		if looks += len(f.uncertain()); i == settleBatch || (i > 0 && looks > mostLooks) {
+			return i
+		}
+	}
+	return len(flights)
 }

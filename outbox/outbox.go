@@ -109,8 +109,10 @@ type Outbox struct {
 	keys   store.Keys
 	stmts  *prepared.Statements
 	order  store.Order
+	queues store.Queues
 	logger *slog.Logger
 
+	registry   store.Registry
 	saidRotten sync.Map    // keys of registry rows that were reported
 	quotes     atomic.Bool // the database reads texts as they are written
 	tracer     trace.Tracer
@@ -146,7 +148,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	cfg = cfg.withDefaults()
 	stmts := prepared.New(db)
 	ob := &Outbox{
-		db: db, d: d, cfg: cfg, log: log, keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
+		db: db, d: d, cfg: cfg, log: log, keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), queues: store.NewQueues(d, stmts), registry: store.NewRegistry(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
 		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
 	}
 	ob.hook = &commitHook{ob: ob}

@@ -40,7 +40,11 @@ func (s *session) expirePredecessor(ctx context.Context) error {
 			return fmt.Errorf("outbox: end the leases of %s: %w", before.String, err)
 		}
 	}
-	return s.lanes.Expire(ctx, before.String)
+	leased, err := o.queues.Leased(ctx, o.db)
+	if err != nil {
+		return fmt.Errorf("outbox: end the leases of %s: %w", before.String, err)
+	}
+	return s.lanes.Expire(ctx, leased, before.String)
 }
 
 // expireEvents ends leases of events, and tells whether there may be more.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -27,41 +29,72 @@ type registration struct {
 // roster is the registry at a moment. What is in it stays until an operator retires it: neither time nor a
 // jump of the database's clock ends the wait for a consumer.
 type roster struct {
-	all    []registration
-	takers map[string][]string // the keys of those that take an event type
-	now    int64               // by the database's clock, in microseconds
+	state     store.State
+	all       []registration
+	elsewhere map[string][]string // by event type, the keys of the consumers that only other instances can call for it
+}
+
+// registry is the deployment's registry as a session knows it. It is read only when it has changed.
+type registry struct {
+	ob    *Outbox
+	local map[string]*bus.Consumer
+
+	mu   sync.Mutex
+	last *roster
+}
+
+// read returns the registry as of now, and the time by the database's clock, in microseconds.
+func (g *registry) read(ctx context.Context, idb bun.IDB) (all *roster, now int64, err error) {
+	state, now, err := g.ob.registry.Look(ctx, idb)
+	if err != nil {
+		return nil, 0, err
+	}
+	g.mu.Lock()
+	all = g.last
+	g.mu.Unlock()
+	if all != nil && all.state == state {
+		return all, now, nil
+	}
+	if all, err = g.ob.readRoster(ctx, idb); err != nil { // after the look: it may be newer than the state says, never older
+		return nil, 0, err
+	}
+	all.state = state
+	all.elsewhere = all.foreign(g.local)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.last = all
+	return all, now, nil
 }
 
 // readRoster reads the registry. Of a row that is rotten only what bc_consumer_type says is known.
-func (o *Outbox) readRoster(ctx context.Context, idb bun.IDB) (roster, error) {
-	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT "+o.d.Micros(o.d.Now)+", COALESCE(name, ''), COALESCE(event_types, '[]'), "+
+func (o *Outbox) readRoster(ctx context.Context, idb bun.IDB) (*roster, error) {
+	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT COALESCE(name, ''), COALESCE(event_types, '[]'), "+
 		"CASE WHEN paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE(t.event_type, '') "+
-		"FROM (SELECT 1 AS one) AS o LEFT JOIN bc_consumer c ON 1 = 1 LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name")
+		"FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name")
 	if err != nil {
-		return roster{}, fmt.Errorf("read the consumer registry: %w", err)
+		return nil, fmt.Errorf("read the consumer registry: %w", err)
 	}
 	defer rows.Close()
-	out := roster{takers: make(map[string][]string)}
+	out := &roster{}
+	var taken map[string]bool // the types of the last one
 	for rows.Next() {
 		var r registration
 		var types, typ string
-		if err := rows.Scan(&out.now, &r.key, &types, &r.paused, &typ); err != nil {
-			return roster{}, fmt.Errorf("read the consumer registry: %w", err)
+		if err := rows.Scan(&r.key, &types, &r.paused, &typ); err != nil {
+			return nil, fmt.Errorf("read the consumer registry: %w", err)
 		}
-		if r.key == "" { // the one row of an empty registry, or one that names nobody
+		if r.key == "" { // it names nobody
 			continue
 		}
 		if last := len(out.all) - 1; last < 0 || out.all[last].key != r.key { // otherwise another type of the same one
-			r.types = o.typesIn(ctx, r.key, types)
+			r.types, taken = o.typesIn(ctx, r.key, types), make(map[string]bool)
+			for _, t := range r.types {
+				taken[t] = true
+			}
 			out.all = append(out.all, r)
 		}
-		if of := &out.all[len(out.all)-1]; typ != "" && !slices.Contains(of.types, typ) {
-			of.types = append(of.types, typ)
-		}
-	}
-	for _, r := range out.all {
-		for _, t := range r.types {
-			out.takers[t] = append(out.takers[t], r.key)
+		if of := &out.all[len(out.all)-1]; typ != "" && !taken[typ] {
+			of.types, taken[typ] = append(of.types, typ), true
 		}
 	}
 	return out, rows.Err()
@@ -94,10 +127,10 @@ func (o *Outbox) register(ctx context.Context, consumers []*bus.Consumer) error 
 
 // registerKeys writes the consumers. The column aliases is there for instances of releases before 0007.
 func (o *Outbox) registerKeys(ctx context.Context, consumers []*bus.Consumer) error {
-	var args []any
+	var rows []string
 	add := func(key, name string, types []string, replayable int) error {
 		t, err := json.Marshal(append([]string{}, types...))
-		args = append(args, key, name, string(t), replayable)
+		rows = append(rows, o.row("?, ?, ?, '[]', ?, "+o.d.Now+", "+o.d.Now, key, name, string(t), replayable))
 		return err
 	}
 	for _, c := range consumers {
@@ -113,46 +146,69 @@ func (o *Outbox) registerKeys(ctx context.Context, consumers []*bus.Consumer) er
 		}
 	}
 	return o.upsert(ctx, "INSERT INTO bc_consumer (name, display_name, event_types, aliases, replayable, registered_at, seen_at) VALUES ",
-		"(?, ?, ?, '[]', ?, "+o.d.Now+", "+o.d.Now+")", len(args)/4, args, "name", "display_name", "event_types", "replayable", "seen_at")
+		rows, "name", "display_name", "event_types", "replayable", "seen_at")
 }
 
 // registerTypes adds the event types that this instance takes to those of other releases.
 func (o *Outbox) registerTypes(ctx context.Context, consumers []*bus.Consumer) error {
-	var args []any
+	var rows []string
 	for _, c := range consumers {
 		for _, t := range c.EventTypes() {
-			args = append(args, c.Key(), t)
+			rows = append(rows, o.row("?, ?, "+o.d.Now, c.Key(), t))
 		}
 	}
-	return o.upsert(ctx, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", "(?, ?, "+o.d.Now+")", len(args)/2, args, "consumer_name, event_type", "seen_at")
+	return o.upsert(ctx, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", rows, "consumer_name, event_type", "seen_at")
 }
 
-// upsert writes n rows.
-func (o *Outbox) upsert(ctx context.Context, insert, row string, n int, args []any, key string, set ...string) error {
-	if n == 0 {
-		return nil
+// row is the values of a row as text.
+func (o *Outbox) row(values string, args ...any) string {
+	return "(" + o.db.QueryGen().FormatQuery(values, args...) + ")"
+}
+
+// mostBytes is how long a statement that announces consumers may get: every database takes it, and few houses need two.
+const mostBytes = 600_000
+
+// upsert writes the rows, each one the values between brackets, in as few statements as their length allows.
+func (o *Outbox) upsert(ctx context.Context, insert string, rows []string, key string, set ...string) error {
+	for len(rows) > 0 {
+		n, length := 0, 0
+		for n < len(rows) && (n == 0 || length+len(rows[n]) <= mostBytes) {
+			length += len(rows[n]) + len(", ")
+			n++
+		}
+		if _, err := o.db.ExecContext(ctx, insert+strings.Join(rows[:n], ", ")+o.d.Upsert(key, set...)); err != nil {
+			return err
+		}
+		rows = rows[n:]
 	}
-	_, err := o.db.ExecContext(ctx, insert+strings.Repeat(", "+row, n)[2:]+o.d.Upsert(key, set...), args...)
-	return err
+	return nil
 }
 
-// foreign lists, by their keys, the consumers of the event type that only other instances can call: those
+// foreign lists, by event type, the keys of the consumers that only other instances can call: those
 // that are not known here, and those that an older release knows without this type.
-func (r roster) foreign(local map[string]*bus.Consumer, eventType string) []string {
-	var keys []string
-	for _, key := range r.takers[eventType] {
-		if c := local[key]; c == nil || !c.Handles(eventType) {
-			keys = append(keys, key)
+func (r *roster) foreign(local map[string]*bus.Consumer) map[string][]string {
+	keys := make(map[string][]string)
+	for _, reg := range r.all {
+		for _, t := range reg.types {
+			if c := local[reg.key]; c == nil || !c.Handles(t) {
+				keys[t] = append(keys[t], reg.key)
+			}
 		}
 	}
 	return keys
 }
 
+// mostNamed is how many consumers a log line names.
+const mostNamed = 20
+
 // describe names consumers for a log line.
 func describe(consumers []*bus.Consumer) string {
-	names := make([]string, len(consumers))
-	for i, c := range consumers {
-		names[i] = c.Name() + "(" + strings.Join(c.EventTypes(), " ") + ")"
+	var names []string
+	for _, c := range consumers[:min(len(consumers), mostNamed)] {
+		names = append(names, c.Name()+"("+strings.Join(c.EventTypes(), " ")+")")
+	}
+	if more := len(consumers) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }

@@ -3,8 +3,10 @@ package outbox_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
@@ -66,6 +68,43 @@ func TestOperatorRetiresATypeOrAConsumer(t *testing.T) {
 		here.save(orderPaid{OrderID: "1"})
 		here.once()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, here.statuses())
+	})
+}
+
+// A publisher that runs keeps what it has read of the registry, and reads again what has changed: a consumer that another
+// instance has registered, a pause, a consumer that was retired.
+func TestRegistryIsReadAgainWhenItHasChanged(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		here, away := newFixture(t, db), newFixture(t, db)
+		here.effects()
+		here.counting("Wallet", bus.ConsumerConfig{})
+		away.counting("Points", bus.ConsumerConfig{})
+		here.run(outbox.PublisherConfig{Poll: 50 * time.Millisecond})
+		saved := 0
+		save := func(want map[outbox.Status]int, what string) {
+			saved++
+			here.save(orderPaid{OrderID: fmt.Sprint(saved)})
+			here.eventually(func() bool { return maps.Equal(want, here.statuses()) }, what)
+		}
+		save(map[outbox.Status]int{outbox.StatusSent: 1}, "nobody else takes it")
+		away.once()
+		save(map[outbox.Status]int{outbox.StatusSent: 1, outbox.StatusFailed: 1}, "it waits for Points")
+		op := outbox.Operation{Actor: "ops", Reason: "test"}
+		require.NoError(t, here.ob.Pause(t.Context(), op, "Wallet", 0))
+		here.eventually(func() bool { // nobody promises how soon a pause is heard of
+			saved++
+			here.save(orderPaid{OrderID: fmt.Sprint(saved)})
+			return here.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'Wallet' AND status = 'PENDING'") > 0
+		}, "it waits for Wallet")
+		require.NoError(t, here.ob.Resume(t.Context(), op, "Wallet"))
+		here.eventually(func() bool { return here.count("SELECT COUNT(*) FROM effect WHERE consumer = 'Wallet'") == saved }, "Wallet goes on")
+		require.NoError(t, here.ob.Retire(t.Context(), op, "Points"))
+		here.eventually(func() bool { // nor that
+			saved++
+			here.save(orderPaid{OrderID: fmt.Sprint(saved)})
+			return here.statuses()[outbox.StatusSent] > 1
+		}, "nobody else takes it any more")
 	})
 }
 

@@ -22,6 +22,7 @@ type session struct {
 	lanes     *bus.Lanes
 	consumers []*bus.Consumer
 	local     map[string]*bus.Consumer // the same, by their keys
+	takers    map[string]takers        // the same, by the event types they take
 	size      int                      // of the next claim
 	most      int                      // flights there may be: what is in the lanes, and what waits to be settled
 
@@ -46,11 +47,13 @@ type session struct {
 	saidUnroutable sync.Map
 	lastSweep      time.Time
 	agenda         due.Agenda
+	waiting        []string                  // keys of the consumers for which deliveries are due, if the agenda says so
 	passedOver     bool                      // a claim has left events alone for the sake of others
 	walks          [due.Expired + 1]progress // by kind
 	lookout        lookout
-	registry       roster
-	registryAt     time.Time
+	registry       registry
+	roster         *roster // of the last claim, look or turn
+	rosterAt       time.Time
 	wasFair        time.Time
 	front          chan struct{} // it is time for a claim from the front
 	more           chan struct{} // the last turn has left something
@@ -68,6 +71,7 @@ func (p *Publisher) open() *session {
 	for _, c := range s.consumers {
 		s.local[c.Key()] = c
 	}
+	s.takers, s.registry = takersOf(s.consumers), registry{ob: p.ob, local: s.local}
 	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused})
 	s.most = s.lanes.Most() + settleBatch
 	p.sessions.Add(1)
@@ -124,7 +128,7 @@ func (s *session) isPaused(consumer string) bool {
 
 // refresh reads which consumers are paused, and what they take elsewhere.
 func (s *session) refresh(ctx context.Context) error {
-	all, err := s.p.ob.readRoster(ctx, s.p.ob.db)
+	all, _, err := s.registry.read(ctx, s.p.ob.db)
 	if err == nil {
 		s.learn(all)
 	}
@@ -132,8 +136,11 @@ func (s *session) refresh(ctx context.Context) error {
 }
 
 // learn takes over what the registry says.
-func (s *session) learn(all roster) {
-	s.registry, s.registryAt = all, time.Now()
+func (s *session) learn(all *roster) {
+	if s.rosterAt = time.Now(); s.roster == all {
+		return
+	}
+	s.roster = all
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range all.all {

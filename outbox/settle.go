@@ -84,24 +84,23 @@ func (s *session) settleIn(ctx context.Context, tx bun.Tx, rest []*flight) error
 
 // look reads what the log says of the flights' deliveries: of an event that went well here, only of those that wait.
 func (s *session) look(ctx context.Context, tx bun.Tx, flights []*flight) (map[string]map[string]consumelog.Status, error) {
-	var certain, others, waiting []string
+	var certain, others []string
+	waiting := make(map[string]struct{})
 	for _, f := range flights {
 		if !f.certain() {
 			others = append(others, f.row.ID)
 			continue
 		}
 		certain = append(certain, f.row.ID)
-		for _, name := range f.uncertain() {
-			if !slices.Contains(waiting, name) {
-				waiting = append(waiting, name)
-			}
+		for _, key := range f.waits {
+			waiting[key] = struct{}{}
 		}
 	}
 	states, err := s.p.ob.log.States(ctx, tx, others)
 	if err != nil || len(certain) == 0 {
 		return states, err
 	}
-	more, err := s.p.ob.log.States(ctx, tx, certain, waiting...)
+	more, err := s.p.ob.log.States(ctx, tx, certain, slices.Sorted(maps.Keys(waiting))...)
 	maps.Copy(states, more) // of other events
 	return states, err
 }

@@ -58,6 +58,7 @@ type Dialect struct {
 	NullsLast bool
 
 	micros string // format of the expression that reads a time column as microseconds
+	number string // format of that of Number
 }
 
 var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant table
@@ -70,6 +71,7 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		SkipLocked: " FOR UPDATE SKIP LOCKED",
 		ForUpdate:  " FOR UPDATE",
 		micros:     "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', %s)",
+		number:     "(%s + 0)",
 	},
 	dialect.PG: {
 		Name:          "postgres",
@@ -85,6 +87,7 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		KeepsPlans:    true,
 		NullsLast:     true,
 		micros:        "(EXTRACT(EPOCH FROM %s) * 1000000)::bigint",
+		number:        "(EXTRACT(EPOCH FROM %s) * 1000000)::bigint",
 	},
 	dialect.SQLite: {
 		Name:  "sqlite",
@@ -95,6 +98,7 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		// SkipLocked and ForUpdate are empty: a transaction that writes has the whole database to itself.
 		SelectsFreely: true,
 		micros:        "(CAST(strftime('%%s', %[1]s) AS INTEGER) * 1000000 + CAST(substr(%[1]s || '000000', 21, 6) AS INTEGER))",
+		number:        "CAST(substr(%[1]s, 9, 2) || substr(%[1]s, 12, 2) || substr(%[1]s, 15, 2) || substr(%[1]s, 18, 2) || substr(%[1]s, 21, 6) AS INTEGER)",
 	},
 }
 
@@ -113,6 +117,10 @@ func Of(db *bun.DB) (Dialect, error) {
 
 // Micros is an expression for the column's time as microseconds since the epoch, NULL for NULL.
 func (d Dialect) Micros(column string) string { return fmt.Sprintf(d.micros, column) }
+
+// Number is an expression for a number that another time within the same month does not have, for less than what
+// [Dialect.Micros] costs.
+func (d Dialect) Number(column string) string { return fmt.Sprintf(d.number, column) }
 
 // Ignore ends an INSERT that leaves an existing row with the same key alone.
 // It never is INSERT IGNORE, which also swallows truncation.
@@ -262,105 +270,6 @@ func (d Dialect) NextConsumer(table string) string {
 		waits = ""
 	}
 	return "SELECT consumer_name FROM " + d.DueDeliveries(table) + " WHERE consumer_name > ?" + waits + " ORDER BY consumer_name LIMIT 1"
-}
-
-// InHand is a FROM and WHERE of the events p of the same aggregate as the event e that are NEW, leased, or parked, by an
-// index that holds nothing else. An event that its producer has delayed is among them from its first claim on.
-func (d Dialect) InHand(table, p, e string) string {
-	cond := d.partial("(%[1]s.status IN ('NEW', 'DISPATCHING') OR (%[1]s.status = 'SCHEDULED' AND %[1]s.lock_version > 0))")
-	switch d.Name {
-	case "mysql":
-		return table + " AS " + p + " FORCE INDEX (idx_in_hand) WHERE " + p + ".in_hand = CONCAT(" + aggregateText(e) + ")"
-	case "sqlite":
-		p += " INDEXED BY bc_outbox_event_idx_in_hand"
-	}
-	name, _, _ := strings.Cut(p, " ")
-	return table + " AS " + p + " WHERE " + d.sameAggregate(name, e) + " AND " + fmt.Sprintf(cond, name)
-}
-
-// AlongHand orders the events p of [Dialect.InHand] as its index does. PostgreSQL would walk along the primary key instead,
-// and MySQL 9 would sort what it has found if the order did not name all columns.
-func (d Dialect) AlongHand(p string) string {
-	switch d.Name {
-	case "postgres":
-		return p + ".id + 0"
-	case "mysql":
-		return p + ".in_hand, " + p + ".id"
-	}
-	return p + ".id"
-}
-
-// Waiting is a FROM and WHERE of the deliveries l of the same aggregate as the event e that are neither done nor DEAD, by an
-// index in the order of their consumers and events.
-func (d Dialect) Waiting(table, l, e string) string {
-	return d.openDeliveries(table, l, e, "waiting", l+".status NOT IN ('SUCCESS', 'SKIPPED', 'DEAD')")
-}
-
-// AlongOpen orders the deliveries l of one consumer, of those of [Dialect.Waiting] or [Dialect.Dead], as their indexes do. MySQL 9
-// would sort what it has found if the order did not begin with the index's first column, and MariaDB if it named the second.
-func (d Dialect) AlongOpen(l string) string {
-	if d.Name == "mysql" {
-		return l + ".open_aggregate, " + l + ".outbox_id"
-	}
-	return l + ".outbox_id"
-}
-
-// Dead is the same for the deliveries that are DEAD.
-func (d Dialect) Dead(table, l, e string) string {
-	return d.openDeliveries(table, l, e, "dead", l+".status = 'DEAD'")
-}
-
-// Receiver is the consumer of the deliveries l of [Dialect.Waiting] and [Dialect.Dead] as their indexes have it. PostgreSQL
-// would go along all that waits for the consumer instead.
-func (d Dialect) Receiver(l string) string {
-	if d.Name == "postgres" {
-		return "(" + l + ".consumer_name || '')"
-	}
-	return l + ".consumer_name"
-}
-
-func (d Dialect) openDeliveries(table, l, e, kind, cond string) string {
-	hint := ""
-	switch d.Name {
-	case "mysql":
-		return table + " AS " + l + " FORCE INDEX (idx_open_aggregate) WHERE " + l + ".open_aggregate = CONCAT('" + kind + "/', " + aggregateText(e) + ")"
-	case "sqlite":
-		hint = " INDEXED BY " + table + "_idx_" + kind
-	}
-	return table + " AS " + l + hint + " WHERE " + d.sameAggregate(l, e) + " AND " + d.partial(cond)
-}
-
-// WaitingOf is a FROM and WHERE of the waiting deliveries l of the aggregate whose tenant (0 for none), type and id are the
-// arguments.
-func (d Dialect) WaitingOf(table, l string) string {
-	from := d.Waiting(table, l, "\x00")
-	for _, part := range []string{"COALESCE(\x00.tenant_id, 0)", "\x00.aggregate_type", "\x00.aggregate_id"} {
-		from = strings.ReplaceAll(from, part, "?")
-	}
-	return from
-}
-
-// partial is the condition of a partial index. PostgreSQL must not see what it implies: while its statistics know of few open
-// rows, it would take another partial index for cheaper, and read all that is open.
-func (d Dialect) partial(cond string) string {
-	if d.Name == "postgres" {
-		return "CASE WHEN " + cond + " THEN 1 END = 1"
-	}
-	return cond
-}
-
-// sameAggregate is the condition that two rows belong to one aggregate, as the indexes have it.
-func (d Dialect) sameAggregate(a, b string) string {
-	if d.Name == "postgres" {
-		const name = "(COALESCE(%[1]s.tenant_id, 0)::text || '/' || %[1]s.aggregate_type || '/' || %[1]s.aggregate_id)"
-		return fmt.Sprintf(name+" = ", a) + fmt.Sprintf(name, b)
-	}
-	return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND " + a + ".aggregate_type = " + b + ".aggregate_type AND " + a + ".aggregate_id = " + b + ".aggregate_id"
-}
-
-// aggregateText are the parts of an aggregate's name in MySQL's computed columns.
-func aggregateText(e string) string {
-	return "COALESCE(" + e + ".tenant_id, 0), '/', " + e + ".aggregate_type, '/', " + e + ".aggregate_id"
 }
 
 // Micro is a duration in whole microseconds, as After wants it.

@@ -19,3 +19,19 @@ func readKeys(rows *sql.Rows, err error) (map[string]bool, error) {
 	}
 	return found, rows.Err()
 }
+
+// readTexts reads rows of one text.
+func readTexts(rows *sql.Rows, err error) (out []string, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, rows.Err()
+}

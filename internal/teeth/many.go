@@ -1,0 +1,28 @@
+package main
+
+// ofMany are about what must not grow with the number of consumers.
+func ofMany() []sabotage {
+	return []sabotage{
+		{
+			"a look for due deliveries has a condition for each consumer", "outbox/cycle.go",
+			`ask(due.Deliveries, "w.name FROM ("+s.p.ob.queues.Due()+") AS w")`,
+			`ask(due.Deliveries, "w.name FROM ("+s.p.ob.queues.Due()+strings.Repeat(" OR c.name = ''", len(s.consumers))+") AS w")`,
+			engine, "ManyConsumers", nil,
+		},
+		{
+			"each consumer is announced by a statement of its own", "outbox/registry.go",
+			"const mostBytes = 600_000", "const mostBytes = 1",
+			"./internal/simulation", "IdleInstance", nil,
+		},
+		{
+			"what is due for a consumer is found by reading all that waits for it", "internal/store/queues.go",
+			`q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1)`, `"l.id LIMIT 1)`,
+			"./internal/store", "QueuesAreFound", nil,
+		},
+		{
+			"a registry is taken for the one that is known already", "outbox/registry.go",
+			"if all != nil && all.state == state {", "if all != nil {",
+			engine, "RegistryIsReadAgain", nil,
+		},
+	}
+}
