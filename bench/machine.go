@@ -34,7 +34,7 @@ func startMachine(dialect string) (*machine, error) {
 		return nil, err
 	}
 	if dialect != "sqlite" {
-		m.server, err = dbserver.Start(dialect, dbserver.Durable)
+		m.server, err = dbserver.Start(dialect, dbserver.Large)
 	}
 	return m, err
 }

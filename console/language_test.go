@@ -246,8 +246,11 @@ func TestTranslationsOfTheDoctorKeepItsValues(t *testing.T) {
 // The page of the doctor has no English sentence on it for a Chinese reader, whatever is wrong.
 func TestTheDoctorSpeaksTheReadersLanguage(t *testing.T) {
 	t.Parallel()
-	db := testdb.Open(t, "sqlite") // its commits are not durable: a WARN
-	_, err := db.ExecContext(t.Context(), "DELETE FROM bc_schema_version")
+	db := testdb.Open(t, "sqlite")
+	db.SetMaxOpenConns(1) // the setting stays
+	_, err := db.ExecContext(t.Context(), "PRAGMA synchronous = 1") // a WARN
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "DELETE FROM bc_schema_version")
 	require.NoError(t, err)
 	ob, err := outbox.New(db, outbox.Config{Logger: quiet()})
 	require.NoError(t, err)

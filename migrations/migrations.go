@@ -71,7 +71,13 @@ func Up(ctx context.Context, db *bun.DB) error {
 		return err
 	}
 	defer conn.Close()
-	return locked(ctx, conn, d, func() error { return apply(ctx, conn, d, wanted) })
+	for more := true; more && err == nil; {
+		err = locked(ctx, conn, d, func() (err error) {
+			more, err = applyNext(ctx, conn, d, wanted)
+			return err
+		})
+	}
+	return err
 }
 
 // Status lists the migrations of this code, oldest first, and when each was applied. It writes
@@ -148,31 +154,30 @@ var hasVersionTable = map[string]string{ //nolint:gochecknoglobals // a constant
 
 var timeType = map[string]string{"mysql": "DATETIME(6)", "postgres": "timestamptz", "sqlite": "TEXT"} //nolint:gochecknoglobals // a constant table
 
-func apply(ctx context.Context, conn bun.Conn, d dialect.Dialect, wanted []Migration) error {
+// applyNext applies the first migration that is pending, and tells whether there was one. Each has the lock, and where DDL
+// can be rolled back a transaction, to itself: nobody waits for one because of the next.
+func applyNext(ctx context.Context, conn bun.Conn, d dialect.Dialect, wanted []Migration) (more bool, err error) {
 	create := "CREATE TABLE IF NOT EXISTS " + versionTable +
 		" (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(128) NOT NULL, checksum VARCHAR(64) NOT NULL, applied_at " + timeType[d.Name] + " NOT NULL)"
 	if d.Name == "mysql" {
 		create += " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
 	}
 	if _, err := conn.ExecContext(ctx, create); err != nil {
-		return fmt.Errorf("migrations: create %s: %w", versionTable, err)
+		return false, fmt.Errorf("migrations: create %s: %w", versionTable, err)
 	}
 	applied, err := readApplied(ctx, conn, d)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := compare(applied, wanted); err != nil {
-		return err
+		return false, err
 	}
 	for _, m := range wanted {
-		if _, done := applied[m.Version]; done {
-			continue
-		}
-		if err := run(ctx, conn, d, m); err != nil {
-			return err
+		if _, done := applied[m.Version]; !done {
+			return true, run(ctx, conn, d, m)
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // compare makes sure that what the database has is what this code would have applied.

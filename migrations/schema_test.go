@@ -65,9 +65,9 @@ var (
 		{"consumed_at", "time"},
 		{"created_at", "time"},
 		{"updated_at", "time"},
-		{"open_aggregate", "mysql char(223)?"},
 		{"started", "int"},
 		{"first_run_at", "time?"},
+		{"open_aggregate", "mysql char(223)?"},
 	}
 	keys = map[string][]string{
 		"bc_outbox_event":      {"u event_id", "aggregate_type,aggregate_id,id", "status,next_retry_at,id", "trace_id", "event_key"},

@@ -64,7 +64,7 @@ func newWorld(t *testing.T, name string) *world {
 	if canFakeTime(name) {
 		opts = append(opts, dbserver.OwnClock())
 	}
-	srv, err := dbserver.Start(name, dbserver.Crashable, opts...)
+	srv, err := dbserver.Start(name, dbserver.Durable, opts...)
 	if err != nil {
 		testdb.Unavailable(t, name, err)
 	}

@@ -25,16 +25,18 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 )
 
-// Settings choose between speed and durability.
+// Settings are how large a server is, and whether it is durable.
 type Settings int
 
 const (
-	// Fast is for tests: small, and what it has committed may be lost if the server is killed.
-	Fast Settings = iota
-	// Durable is for benchmarks: every commit is on disk, with 2 GiB of cache.
-	Durable
-	// Crashable is for tests that kill the server: small, and what it has committed outlives its process.
-	Crashable
+	// Durable is for tests: every commit is on disk before it is answered, as in production. It is small.
+	Durable Settings = iota
+	// Large is for benchmarks: the same with 2 GiB of cache.
+	Large
+	// Careless is for the tests of what warns of such a server: it loses what it has committed when it is killed.
+	Careless
+	// Unflushed is a MySQL 9 that flushes nothing: what it has committed outlives its process, not its machine.
+	Unflushed
 )
 
 // Start starts a database server: "mysql" (MariaDB, or MySQL where only that is installed), "mysql9" (MySQL 9 or later) or "postgres".

@@ -32,7 +32,7 @@ func TestServerIsMistreated(t *testing.T) {
 			if clock {
 				opts = append(opts, dbserver.OwnClock())
 			}
-			s, err := dbserver.Start(dialect, dbserver.Crashable, opts...)
+			s, err := dbserver.Start(dialect, dbserver.Durable, opts...)
 			if err != nil {
 				testdb.Unavailable(t, dialect, err)
 			}

@@ -13,27 +13,19 @@ import (
 	"syscall"
 )
 
-// mysqlSettings are the options that depend on the settings. Fast loses the last second of
-// commits if the server is killed.
+// mysqlSettings are the options that depend on the settings.
 var mysqlSettings = map[Settings][]string{ //nolint:gochecknoglobals // a constant table
-	Fast:      {"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"},
-	Crashable: {"--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M"},
-	Durable:   {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=2G", "--innodb-flush-method=O_DIRECT"},
-}
-
-// mysql9Settings are the further options of MySQL 9. What a server has written outlives its process
-// without being flushed to the disk: MySQL flushes so often that a slow disk would set the pace of every test.
-var mysql9Settings = map[Settings][]string{ //nolint:gochecknoglobals // a constant table
-	Fast:      {"--innodb-flush-method=nosync", "--innodb-doublewrite=OFF"},
-	Crashable: {"--innodb-flush-method=nosync", "--innodb-doublewrite=OFF"},
-	Durable:   nil,
+	Durable:   {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=64M"},
+	Large:     {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=2G", "--innodb-flush-method=O_DIRECT"},
+	Careless:  {"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"},
+	Unflushed: {"--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M"},
 }
 
 // logFile is the size of the redo log, which must be known when the data directory is made.
-var logFile = map[Settings]string{Fast: "8M", Crashable: "8M", Durable: "1G"} //nolint:gochecknoglobals // a constant table
+var logFile = map[Settings]string{Durable: "32M", Large: "1G", Careless: "32M", Unflushed: "32M"} //nolint:gochecknoglobals // a constant table
 
 // redoCapacity is the same for MySQL 9, which divides it into 32 files.
-var redoCapacity = map[Settings]string{Fast: "32M", Crashable: "32M", Durable: "128M"} //nolint:gochecknoglobals // a constant table
+var redoCapacity = map[Settings]string{Durable: "64M", Large: "128M", Careless: "64M", Unflushed: "64M"} //nolint:gochecknoglobals // a constant table
 
 // mysqlKind is how one product of the MySQL family is found, initialised and started.
 type mysqlKind struct {
@@ -149,7 +141,10 @@ func mysql9Basics(data string, settings Settings) []string {
 		"--auto-generate-certs=OFF",
 		"--caching-sha2-password-auto-generate-rsa-keys=OFF",
 	)
-	return append(args, mysql9Settings[settings]...)
+	if settings == Unflushed {
+		args = append(args, "--innodb-flush-method=nosync", "--innodb-doublewrite=OFF")
+	}
+	return args
 }
 
 func familyBasics(data string) []string {

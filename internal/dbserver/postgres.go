@@ -12,10 +12,9 @@ import (
 )
 
 var postgresSettings = map[Settings][]string{ //nolint:gochecknoglobals // a constant table
-	Fast: {"fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"},
-	// The files of a server that was killed are in the cache of the system, whole.
-	Crashable: {"fsync=off", "synchronous_commit=on", "full_page_writes=off", "shared_buffers=64MB", "max_wal_size=128MB"},
-	Durable:   {"fsync=on", "synchronous_commit=on", "shared_buffers=2GB", "max_wal_size=4GB"},
+	Durable:  {"fsync=on", "synchronous_commit=on", "shared_buffers=64MB", "max_wal_size=256MB"},
+	Large:    {"fsync=on", "synchronous_commit=on", "shared_buffers=2GB", "max_wal_size=4GB"},
+	Careless: {"fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"},
 }
 
 func startPostgres(settings Settings, o options) (*Server, error) {

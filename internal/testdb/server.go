@@ -59,7 +59,7 @@ func server(t testing.TB, dialect string) *instance {
 	s.once.Do(func() {
 		if dsn := os.Getenv("BLUECONE_TEST_" + strings.ToUpper(dialect) + "_DSN"); dsn != "" {
 			s.admin, s.err = adminURL(dialect, dsn)
-		} else if s.private, s.err = dbserver.Start(dialect, dbserver.Fast); s.err == nil {
+		} else if s.private, s.err = dbserver.Start(dialect, settings(dialect)); s.err == nil {
 			s.admin = s.private.URL
 		}
 		if s.err == nil {
@@ -70,6 +70,16 @@ func server(t testing.TB, dialect string) *instance {
 		unavailable(t, dialect, s.err)
 	}
 	return s
+}
+
+// settings are durable, as in production, but for MySQL 9: it flushes so often while it makes the tables of each test's
+// database that the tests take twice as long. No test kills the servers of this package; those that kill one start it
+// by themselves, durable.
+func settings(dialect string) dbserver.Settings {
+	if dialect == "mysql9" {
+		return dbserver.Unflushed
+	}
+	return dbserver.Durable
 }
 
 // serverOf is the name of the server that a DSN leads to, by its address: mysql and mysql9 have the same scheme. A DSN that

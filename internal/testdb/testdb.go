@@ -53,7 +53,7 @@ const Bare Option = 1
 const (
 	poolSize       = 12
 	filePoolSize   = 6
-	sqliteSettings = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)"
+	sqliteSettings = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
 )
 
 // Dialects lists the names of all databases bluecone runs on, as [Open] and [DSN] take them.

@@ -59,7 +59,7 @@ func durable(t *testing.T, name string) func(database string) *bun.DB {
 		dir := t.TempDir()
 		return func(database string) *bun.DB { return testdb.OpenDSN(t, "sqlite://"+filepath.Join(dir, database)) }
 	}
-	srv, err := dbserver.Start(name, dbserver.Durable)
+	srv, err := dbserver.Start(name, dbserver.Large)
 	if err != nil {
 		testdb.Unavailable(t, name, err)
 	}

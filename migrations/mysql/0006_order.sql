@@ -11,6 +11,17 @@ SET @bc = (SELECT CASE COUNT(*) WHEN 0 THEN 'ALTER TABLE bc_outbox_event ADD KEY
 PREPARE bc FROM @bc;
 EXECUTE bc;
 DEALLOCATE PREPARE bc;
+-- These two are for 0009. MariaDB adds them without touching the rows only as long as no computed column has an index.
+SET @bc = (SELECT CASE COUNT(*) WHEN 0 THEN 'ALTER TABLE bc_event_consume_log ADD COLUMN started INT NOT NULL DEFAULT 0' ELSE 'DO 0' END
+    FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'bc_event_consume_log' AND column_name = 'started');
+PREPARE bc FROM @bc;
+EXECUTE bc;
+DEALLOCATE PREPARE bc;
+SET @bc = (SELECT CASE COUNT(*) WHEN 0 THEN 'ALTER TABLE bc_event_consume_log ADD COLUMN first_run_at DATETIME(6) NULL' ELSE 'DO 0' END
+    FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'bc_event_consume_log' AND column_name = 'first_run_at');
+PREPARE bc FROM @bc;
+EXECUTE bc;
+DEALLOCATE PREPARE bc;
 SET @bc = (SELECT CASE COUNT(*) WHEN 0 THEN 'ALTER TABLE bc_event_consume_log ADD COLUMN open_aggregate VARCHAR(223) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin AS (CASE WHEN status IN (''SUCCESS'', ''SKIPPED'') THEN NULL ELSE CONCAT(CASE WHEN status = ''DEAD'' THEN ''dead/'' ELSE ''waiting/'' END, COALESCE(tenant_id, 0), ''/'', aggregate_type, ''/'', aggregate_id) END) VIRTUAL' ELSE 'DO 0' END
     FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'bc_event_consume_log' AND column_name = 'open_aggregate');
 PREPARE bc FROM @bc;
