@@ -247,7 +247,7 @@ func TestTranslationsOfTheDoctorKeepItsValues(t *testing.T) {
 func TestTheDoctorSpeaksTheReadersLanguage(t *testing.T) {
 	t.Parallel()
 	db := testdb.Open(t, "sqlite")
-	db.SetMaxOpenConns(1) // the setting stays
+	db.SetMaxOpenConns(1)                                           // the setting stays
 	_, err := db.ExecContext(t.Context(), "PRAGMA synchronous = 1") // a WARN
 	require.NoError(t, err)
 	_, err = db.ExecContext(t.Context(), "DELETE FROM bc_schema_version")

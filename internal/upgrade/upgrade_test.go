@@ -303,7 +303,7 @@ func (u *upgrade) roll() {
 		newB.do("retry %s", id)
 	}
 	newB.do("retire Gone")
-	u.skipping(newB, "Gone", "SELECT CASE WHEN (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT' AND aggregate_id <> 'late') + " +
+	u.skipping(newB, "Gone", "SELECT CASE WHEN (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT' AND aggregate_id <> 'late') + "+
 		"(SELECT COUNT(*) FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED')) = 0 THEN 1 ELSE 0 END")
 	newB.leave()
 }
