@@ -37,7 +37,7 @@ type killing struct {
 func newKilling(t *testing.T, name string) *killing {
 	t.Helper()
 	dialect := testdb.Dialect(name)
-	srv, err := dbserver.Start(name, dbserver.Crashable, dbserver.Connections(mostConns))
+	srv, err := dbserver.Start(name, dbserver.Durable, dbserver.Connections(mostConns))
 	if err != nil {
 		testdb.Unavailable(t, name, err)
 	}

@@ -54,7 +54,7 @@ func TestTLSToEachDatabase(t *testing.T) {
 			require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // as above
 			cert, key := authority(t, dir)
 			require.NoError(t, dbserver.Owned(name, key))
-			server, err := dbserver.Start(name, dbserver.Fast, dbserver.TLS(dbserver.Certificate{Cert: cert, Key: key}))
+			server, err := dbserver.Start(name, dbserver.Durable, dbserver.TLS(dbserver.Certificate{Cert: cert, Key: key}))
 			if err != nil {
 				t.Skip(err)
 			}
