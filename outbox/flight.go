@@ -45,6 +45,9 @@ func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
 	return f
 }
 
+// bytes is what the event takes in memory, roughly.
+func (f *flight) bytes() int { return len(f.row.Payload) }
+
 // done takes the outcome of one delivery; the last one lands the flight.
 func (f *flight) done(outcome bus.Outcome) {
 	if outcome != bus.Succeeded {

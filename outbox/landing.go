@@ -65,6 +65,7 @@ func (s *session) settleLanded(all bool) {
 		s.mu.Lock()
 		for _, f := range flights {
 			delete(s.flights, f.row.OutboxID)
+			s.bytes -= f.bytes()
 		}
 		s.mu.Unlock()
 		if err != nil {

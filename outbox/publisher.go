@@ -19,6 +19,9 @@ type PublisherConfig struct {
 	// BatchSize is the most events one claim takes (bluecone.outbox.batch-size), but in a backlog:
 	// there it takes five times as many, up to 500, if the consumers have room. Default: 100.
 	BatchSize int
+	// MaxInHand is how many bytes of payloads this process claims before it has delivered them, but for one event, which may
+	// be larger. Default: 16 MiB.
+	MaxInHand int
 	// Cron is when the publisher looks at everything whether or not a hint says so
 	// (bluecone.outbox.publisher-cron). Saving in this process wakes it within
 	// milliseconds; this is the safety net. Default: "0/10 * * * * ?", every 10 s.
@@ -48,6 +51,9 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 	if c.BatchSize == 0 {
 		c.BatchSize = 100
 	}
+	if c.MaxInHand == 0 {
+		c.MaxInHand = defaultInHand
+	}
 	if c.Cron == "" {
 		c.Cron = "0/10 * * * * ?"
 	}
@@ -62,6 +68,9 @@ func (c PublisherConfig) validate() error {
 	var errs []error
 	if c.BatchSize < 0 || c.BatchSize > dialect.MostIDs {
 		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.BatchSize is %d: it must be between 1 and %d (0 means 100)", c.BatchSize, dialect.MostIDs))
+	}
+	if c.MaxInHand < 0 {
+		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.MaxInHand is %d: it must not be negative (0 means 16 MiB)", c.MaxInHand))
 	}
 	if c.Cron != "" {
 		if _, err := schedule.Parse(c.Cron); err != nil {

@@ -28,6 +28,7 @@ type session struct {
 
 	mu       sync.Mutex
 	flights  map[int64]*flight // by outbox id
+	bytes    int               // of the payloads of all that was launched and has not been settled
 	landed   []*flight         // waiting to be settled
 	later    bool              // some of them not before a while, of which a timer tells
 	deferred []*flight         // with deliveries that are to wait in the log
@@ -90,6 +91,7 @@ func (s *session) launch(row claimedRow, c claim) *flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flights[row.OutboxID] = f
+	s.bytes += f.bytes()
 	s.claimed.Add(1)
 	return f
 }
@@ -117,7 +119,17 @@ func (s *session) inFlight() []*flight {
 func (s *session) free() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.bytes >= s.p.cfg.MaxInHand {
+		return 0
+	}
 	return s.most - len(s.flights)
+}
+
+// freeBytes is how many bytes of payloads may be claimed. One event may be larger.
+func (s *session) freeBytes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.p.cfg.MaxInHand-s.bytes, 0)
 }
 
 func (s *session) isPaused(consumer string) bool {

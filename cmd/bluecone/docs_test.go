@@ -28,6 +28,7 @@ var varying = []struct {
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`), "0193a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b"},
 	{regexp.MustCompile(`\b\d+(\.\d+)?(ms|µs|s| s)\b`), "2s"},
 	{regexp.MustCompile(`\b3\.\d+\.\d+\b`), "3.53.4"},
+	{regexp.MustCompile(`#[0-9a-f]{8}\b`), "#1a2b3c4d"}, // the run of an instance
 }
 
 func steady(text string) string {

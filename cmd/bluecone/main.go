@@ -32,6 +32,7 @@ func main() {
 // command is the command line with the flags that say which database.
 func command(getenv func(string) string) *cobra.Command {
 	var address string
+	var personal []string
 	var verbose bool
 	root := cli.Command(cli.Config{Open: func(ctx context.Context) (cli.Deployment, error) {
 		logger := slog.New(slog.DiscardHandler)
@@ -41,9 +42,10 @@ func command(getenv func(string) string) *cobra.Command {
 		if address == "" {
 			address = getenv("BLUECONE_DSN")
 		}
-		return open(ctx, address, logger)
+		return open(ctx, address, personal, logger)
 	}})
 	root.PersistentFlags().StringVar(&address, "dsn", "", "database, better given as BLUECONE_DSN, which nobody sees in the list of processes:\n"+dsn.Forms)
+	root.PersistentFlags().StringSliceVar(&personal, "personal", nil, "fields that hold personal data, by name or path, to be hidden in payloads; \"none\" if there are none")
 	root.PersistentFlags().BoolVar(&verbose, "verbose", false, "log to standard error")
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version
@@ -52,7 +54,7 @@ func command(getenv func(string) string) *cobra.Command {
 }
 
 // open opens the deployment of a database. This program has no consumers, jobs or event types.
-func open(ctx context.Context, address string, logger *slog.Logger) (cli.Deployment, error) {
+func open(ctx context.Context, address string, personal []string, logger *slog.Logger) (cli.Deployment, error) {
 	slog.SetDefault(logger)
 	if address == "" {
 		return cli.Deployment{}, fmt.Errorf("%w: --dsn is missing: give it or set BLUECONE_DSN; %s", cli.ErrUsage, dsn.Forms)
@@ -74,9 +76,9 @@ func open(ctx context.Context, address string, logger *slog.Logger) (cli.Deploym
 	if err != nil {
 		return cli.Deployment{}, errors.Join(err, db.Close())
 	}
-	o, err := ops.New(db, ob, ops.Config{Logger: logger})
+	o, err := ops.New(db, ob, ops.Config{Logger: logger, Personal: personal})
 	if err != nil {
 		return cli.Deployment{}, errors.Join(err, db.Close())
 	}
-	return cli.Deployment{Ops: o, DB: db}, nil
+	return cli.Deployment{Ops: o, DB: db, UnknownFields: len(personal) == 0}, nil
 }

@@ -121,10 +121,18 @@ func TestPayloadIsShownOnDemandAndAudited(t *testing.T) {
 		}
 	}
 	require.NotContains(t, d.ok("audit", "list"), "payload")
-	require.Contains(t, d.ok("events", "show", id, "--payload", "--reason", "r"), `"note":"canary"`)
+	for _, args := range [][]string{{"events", "show", id, "--payload", "--reason", "r"}, {"dead", "export", "--payload", "--reason", "r"}} {
+		r := d.bluecone(args...) // nobody has said what is personal
+		require.Equal(t, 2, r.code)
+		require.Contains(t, r.errors, "--personal none")
+		require.NotContains(t, r.out, "canary")
+	}
+	require.NotContains(t, d.ok("audit", "list"), "payload")
+	require.Contains(t, d.ok("events", "show", id, "--payload", "--reason", "r", "--personal", "phone,NOTE"), `"note":"(hidden)"`)
+	require.Contains(t, d.ok("events", "show", id, "--payload", "--reason", "r", "--personal", "none"), `"note":"canary"`)
 	require.Contains(t, d.ok("audit", "list", "--target", id), "payload")
 	file := filepath.Join(t.TempDir(), "dead.ndjson")
-	r := d.bluecone("dead", "export", "--payload", "--reason", "r", "--file", file)
+	r := d.bluecone("dead", "export", "--payload", "--reason", "r", "--personal", "none", "--file", file)
 	require.Zero(t, r.code, r.errors)
 	require.Contains(t, r.errors, "1 delivery exported.")
 	text, err := os.ReadFile(file)
@@ -135,7 +143,7 @@ func TestPayloadIsShownOnDemandAndAudited(t *testing.T) {
 	}](t, string(text))
 	require.Equal(t, "Points", line.Consumer)
 	require.Equal(t, "canary", line.Payload.Note)
-	require.Len(t, as[ops.Page[ops.AuditRow]](t, d.ok("audit", "list", "--target", id, "-o", "json")).Rows, 2)
+	require.Len(t, as[ops.Page[ops.AuditRow]](t, d.ok("audit", "list", "--target", id, "-o", "json")).Rows, 3)
 }
 
 // A consumer is paused with an end, shown so, and resumed.
@@ -278,11 +286,11 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	id := as[ops.Page[ops.Event]](t, d.ok("events", "list", "-o", "json")).Rows[0].EventID
 	for _, args := range [][]string{
 		{"events", "list"},
-		{"events", "show", id, "--payload", "--reason", evil},
+		{"events", "show", id, "--payload", "--personal", "none", "--reason", evil},
 		{"trace", id},
 		{"dead", "list"},
 		{"status"},
-		{"dead", "export", "--payload", "--reason", "r"},
+		{"dead", "export", "--payload", "--personal", "none", "--reason", "r"},
 		{"audit", "list"},
 		{"consumers", "list"},
 		{"trace", "nobody" + evil},

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/bluecone-go/bluecone/console"
 	"github.com/bluecone-go/bluecone/ops"
@@ -19,9 +20,13 @@ type door struct {
 	token   [sha256.Size]byte
 	used    bool
 	session [sha256.Size]byte
+	until   time.Time // the session ends
 }
 
-const sessionCookie = "bluecone_console"
+const (
+	sessionCookie = "bluecone_console"
+	sessionFor    = 8 * time.Hour
+)
 
 func secret() string {
 	var b [32]byte
@@ -44,7 +49,7 @@ func (d *door) open(token string) (session string, ok bool) {
 		return "", false
 	}
 	session = secret()
-	d.used, d.session = true, sha256.Sum256([]byte(session))
+	d.used, d.session, d.until = true, sha256.Sum256([]byte(session)), time.Now().Add(sessionFor)
 	return session, true
 }
 
@@ -57,7 +62,7 @@ func (d *door) authorize(r *http.Request) (console.Principal, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	sent := sha256.Sum256([]byte(cookie.Value))
-	if !d.used || subtle.ConstantTimeCompare(sent[:], d.session[:]) != 1 {
+	if !d.used || time.Now().After(d.until) || subtle.ConstantTimeCompare(sent[:], d.session[:]) != 1 {
 		return console.Principal{}, console.ErrNobody
 	}
 	return console.Principal{Name: "demo", May: append(console.Admin(), console.PayloadView)}, nil
@@ -80,7 +85,7 @@ func (d *door) handler(o *ops.Ops) (http.Handler, error) {
 			http.Error(w, "This token has been used, or is not of this process. Start the demo again for a new one.", http.StatusForbidden)
 			return
 		}
-		http.SetCookie(w, &http.Cookie{Name: sessionCookie, Value: session, Path: "/console/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // the demo listens on plain HTTP, where a Secure cookie would not come back
+		http.SetCookie(w, &http.Cookie{Name: sessionCookie, Value: session, Path: "/console/", MaxAge: int(sessionFor / time.Second), HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // the demo listens on plain HTTP, where a Secure cookie would not come back
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Location", "./")
 		w.WriteHeader(http.StatusSeeOther)

@@ -121,7 +121,7 @@ func assemble(ctx context.Context, o monolith.Options) (*monolith.App, error) {
 
 // listen serves until ctx ends; then requests under way are answered and the engine drains.
 func listen(ctx context.Context, listener net.Listener, handler http.Handler, app *monolith.App) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return app.Run(ctx) })
 	g.Go(func() error {

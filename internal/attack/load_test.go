@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 const (
@@ -131,4 +133,28 @@ func TestPagesReadLittleOfLargeRows(t *testing.T) {
 		t.Logf("peak %d MiB", v.peak())
 		require.LessOrEqual(t, v.peak(), maxResident)
 	})
+}
+
+// Thirty events of eight megabytes are delivered a few at a time.
+func TestClaimsAreBoundedByBytes(t *testing.T) {
+	for _, name := range testdb.Dialects() {
+		t.Run(name, func(t *testing.T) {
+			address := testdb.DSN(t, name)
+			db := testdb.OpenDSN(t, address)
+			require.NoError(t, migrate(t, db))
+			const events = 30
+			payload := `{"Text":"` + strings.Repeat("x", 8<<20) + `"}`
+			for i := range events {
+				execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('LARGE', ?, 'order.large', ?, ?)", strconv.Itoa(i), "l"+strconv.Itoa(i), payload)
+			}
+			v := start(t, setup{DSN: address, Engine: true})
+			require.Eventually(t, func() bool {
+				var sent int
+				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'SENT'").Scan(&sent))
+				return sent == events
+			}, 5*time.Minute, 100*time.Millisecond)
+			t.Logf("peak %d MiB", v.peak())
+			require.LessOrEqual(t, v.peak(), maxResident)
+		})
+	}
 }

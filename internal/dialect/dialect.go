@@ -286,6 +286,17 @@ func (d Dialect) ReadCommitted() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 }
 
+// Bytes is an expression for the length of a JSON column's text, in bytes; 0 without one.
+func (d Dialect) Bytes(column string) string {
+	switch d.Name {
+	case "postgres":
+		return "COALESCE(octet_length(" + column + "::text), 0)"
+	case "sqlite":
+		return "COALESCE(LENGTH(CAST(" + column + " AS BLOB)), 0)"
+	}
+	return "COALESCE(LENGTH(" + column + "), 0)"
+}
+
 // Text is an expression that reads a JSON column as its text.
 func (d Dialect) Text(column string) string {
 	if d.Name == "postgres" {

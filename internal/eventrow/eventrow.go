@@ -33,6 +33,7 @@ type Row struct {
 	DueAt                      int64    // next_retry_at in microseconds, 0 for none
 	Extra                      [2]int64 // what the query asked for besides
 	Malformed                  string   // why the row cannot be delivered; empty if it can
+	Size                       int      // bytes of payload and metadata, of rows read by [ReadWithin]
 }
 
 // Aggregate is the entity within which the event keeps its place.
@@ -44,8 +45,12 @@ const columns = 16
 
 // Columns are those of the row e that make a [Row].
 func Columns(d dialect.Dialect) string {
+	return columnsWith(d, d.Text("e.event_payload"), d.Text("e.event_metadata"))
+}
+
+func columnsWith(d dialect.Dialect, payload, metadata string) string {
 	return "e.id, e.event_id, e.event_type, e.aggregate_type, e.aggregate_id, e.tenant_id, e.store_id, e.schema_version, e.max_retry_count, " +
-		d.Text("e.event_payload") + ", " + d.Text("e.event_metadata") + ", " + d.Micros("e.created_at") + ", e.status, e.retry_count, e.lock_version, " + d.Micros("e.next_retry_at")
+		payload + ", " + metadata + ", " + d.Micros("e.created_at") + ", e.status, e.retry_count, e.lock_version, " + d.Micros("e.next_retry_at")
 }
 
 // Select is a SELECT of rows from (a table, as e, and what else comes before and with WHERE).
@@ -60,6 +65,10 @@ type Querier interface {
 
 // Read runs a query for [Columns], and perhaps two numbers more, which become Extra.
 func Read(ctx context.Context, db Querier, query string, args ...any) ([]Row, error) {
+	return read(ctx, db, parser{words: make(map[string]string)}, query, args...)
+}
+
+func read(ctx context.Context, db Querier, p parser, query string, args ...any) ([]Row, error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -69,7 +78,7 @@ func Read(ctx context.Context, db Querier, query string, args ...any) ([]Row, er
 	if err != nil {
 		return nil, err
 	}
-	p := parser{raw: make([]sql.RawBytes, len(names)), words: make(map[string]string)}
+	p.raw = make([]sql.RawBytes, len(names))
 	dest := make([]any, len(names))
 	for i := range dest {
 		dest[i] = &p.raw[i]
@@ -88,6 +97,7 @@ func Read(ctx context.Context, db Querier, query string, args ...any) ([]Row, er
 type parser struct {
 	raw   []sql.RawBytes
 	words map[string]string // such as stand in many rows
+	sized bool              // the first number more is the size, and long texts are not there
 	errs  []error
 }
 
@@ -101,17 +111,29 @@ func (p *parser) row() Row {
 		Payload: bytes.Clone(p.raw[9]), CreatedAt: time.UnixMicro(p.number(11, "created_at")).UTC(),
 		Status: p.word(12), RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: [2]int64{p.number(columns, "extra"), p.number(columns+1, "extra")},
 	}
-	if !json.Valid(r.Payload) {
-		p.errs = append(p.errs, errors.New("event_payload is not valid JSON"))
+	if p.sized {
+		r.Size = int(r.Extra[0])
 	}
-	var err error
-	if r.Metadata, err = Metadata(p.raw[10]); err != nil {
-		p.errs = append(p.errs, err)
+	if !r.isLate() {
+		p.errs = append(p.errs, r.texts(p.raw[10]))
 	}
 	if err := errors.Join(p.errs...); err != nil {
 		r.Malformed = err.Error()
 	}
 	return r
+}
+
+// texts reads what anybody may have written as JSON.
+func (r *Row) texts(metadata []byte) error {
+	var bad []error
+	if !json.Valid(r.Payload) {
+		bad = append(bad, errors.New("event_payload is not valid JSON"))
+	}
+	var err error
+	if r.Metadata, err = Metadata(metadata); err != nil {
+		bad = append(bad, err)
+	}
+	return errors.Join(bad...)
 }
 
 func (p *parser) number(i int, column string) int64 {

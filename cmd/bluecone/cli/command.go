@@ -19,6 +19,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/uptrace/bun"
@@ -33,6 +34,9 @@ type Deployment struct {
 	Ops *ops.Ops
 	// DB is the database of Ops. It is closed when the command is done. Required.
 	DB *bun.DB
+	// UnknownFields says that this program knows neither event types nor names of fields that hold personal data. Payloads are
+	// refused then. Default: false.
+	UnknownFields bool
 	// Consistency configures how "check run" looks. Default: the zero value.
 	Consistency consistency.Config
 	// Checks are looked at by "check run" beside the built-in ones; what they find is repaired
@@ -87,6 +91,14 @@ type call struct {
 	cmd    *cobra.Command
 	args   []string
 	format format
+}
+
+// payload reveals a payload, unless nobody has said what to hide in it.
+func (c *call) payload(ctx context.Context, op ops.Operation, eventID string) (ops.Payload, error) {
+	if c.UnknownFields {
+		return ops.Payload{}, fmt.Errorf("%w: --payload: this program does not know which fields hold personal data: name them, as in --personal phone,user.email, or say --personal none", ErrUsage)
+	}
+	return c.Ops.Payload(ctx, op, eventID)
 }
 
 // run opens the deployment for fn and closes it afterwards.

@@ -270,7 +270,7 @@ func (x *export) delivery(ctx context.Context, consumer string, e ops.Event) (de
 	if !x.payload {
 		return d, nil
 	}
-	p, err := x.Ops.Payload(ctx, x.op, e.EventID)
+	p, err := x.call.payload(ctx, x.op, e.EventID)
 	if err != nil {
 		return d, fmt.Errorf("payload of %s: %w", e.EventID, err)
 	}

@@ -151,7 +151,7 @@ func (a *app) eventsShow() *cobra.Command {
 			Payload *ops.Payload `json:"payload,omitempty"`
 		}{Event: e}
 		if payload {
-			p, err := c.Ops.Payload(ctx, w.operation(), e.EventID)
+			p, err := c.payload(ctx, w.operation(), e.EventID)
 			if err != nil {
 				return err
 			}

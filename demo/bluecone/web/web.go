@@ -47,7 +47,7 @@ func New(app *monolith.App, faults bool, metrics http.Handler) http.Handler {
 		mux.HandleFunc("POST /faults", a.fault)
 		mux.HandleFunc("POST /jobs/{code}/run", a.runJob)
 	}
-	return traced(jsonErrors(mux))
+	return traced(guarded(jsonErrors(mux)))
 }
 
 const maxBody = 1 << 20
@@ -55,6 +55,7 @@ const maxBody = 1 << 20
 // decode reads a JSON body of exactly the fields of v. An empty body is an empty object.
 func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it has arrived: what is done with it may take its time
 	if err == nil && len(body) > 0 {
 		err = unmarshal(body, v)
 	}

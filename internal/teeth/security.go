@@ -1,0 +1,79 @@
+package main
+
+const attacked = "./internal/attack"
+
+// ofSecurity are the ways to open what docs/security.md says is closed.
+func ofSecurity() []sabotage { //nolint:funlen // a list
+	return []sabotage{
+		{
+			"an error page reads the form of a refused request", "console/language.go",
+			"r.PostForm.Get(\"lang\")", "r.FormValue(\"lang\")",
+			"./console", "RefusedUploads", []edit{{"console/gate.go", "r = c.bounded(w, r)", "_ = c.bounded"}},
+		},
+		{
+			"a read goes on when nobody waits for it", "ops/access.go",
+			"f.cancel()\n\tif a.flights", "if a.flights",
+			"./ops", "EndsWhenNobodyWaits", nil,
+		},
+		{
+			"one caller gets all places", "ops/turns.go",
+			"return t.places - 1", "return t.places",
+			"./ops", "OneCallerLeavesRoom", nil,
+		},
+		{
+			"stored JSON is walked however deep it is", "ops/redact.go",
+			"if len(w.open) > maxDepth {", "if len(w.open) < 0 {",
+			"./ops", "DeepDocument", nil,
+		},
+		{
+			"personal fields are compared by case", "internal/personal/personal.go",
+			"least = min(least, next)", "least = min(least, r)",
+			attacked, "PersonalFields", nil,
+		},
+		{
+			"a retry undoes a skip", "ops/write.go",
+			"Consumers: consumers, KeepSkipped: true}", "Consumers: consumers}",
+			attacked, "RetryUndoesNoSkip", nil,
+		},
+		{
+			"ids stand in commands as they are", "internal/text/shell.go",
+			"case word.MatchString(s):", "case true:",
+			attacked + " ./internal/text", "RemediesCanBePasted|AnyValueForOneWord", nil,
+		},
+		{
+			"searches find what belongs to other tenants", "ops/leg.go",
+			"if !caller.limited() {", "if true {",
+			"./ops ./console", "AnotherTenant", []edit{{"ops/search.go", "p.Rows = slices.DeleteFunc(p.Rows, func(e Event) bool { return !caller.Sees(e.TenantID) })", "_ = caller"}},
+		},
+		{
+			"who is limited to a tenant changes events of others", "ops/caller.go",
+			"if len(tenants) > 0 && !c.Sees(tenants[0]) {", "if false {",
+			"./ops ./console", "AnotherTenant", nil,
+		},
+		{
+			"a bulk operation goes further than who started it", "ops/bulk_run.go",
+			"Tenants: w.b.Tenants}", "}",
+			"./ops", "AnotherTenant", nil,
+		},
+		{
+			"what is critical waits its turn among warnings", "alert/deliver.go",
+			"ORDER BY CASE WHEN m.level = 'CRITICAL' THEN 0 ELSE 1 END, m.id", "ORDER BY m.id",
+			"./alert", "Flood", nil,
+		},
+		{
+			"a database that runs texts as SQL is used", "internal/dialect/quoting.go",
+			`if value == "off" {`, `if value == "" {`,
+			engine, "KeepTextsApart", nil,
+		},
+		{
+			"claims are not bounded by bytes", "internal/eventrow/within.go",
+			"total > most && i > 0 {", "total < 0 {",
+			attacked, "ClaimsAreBounded", nil,
+		},
+		{
+			"the id of an operation stands for any", "console/once.go",
+			"if a.content != content {", "if false {",
+			"./console", "BoundToItsContent", nil,
+		},
+	}
+}
