@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -128,7 +129,11 @@ func TestAReadEndsWhenNobodyWaits(t *testing.T) {
 	default:
 	}
 	leaveSecond()
-	<-ended
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		require.Fail(t, "the read goes on although nobody waits for it")
+	}
 	require.ErrorIs(t, <-answers, context.Canceled)
 	v, err := share(t.Context(), a, "x", nil, func(context.Context) (int, error) { return 7, nil })
 	require.NoError(t, err)
