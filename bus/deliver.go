@@ -93,7 +93,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 		case isInfra(err) && try < infraTries:
 			try++
 			ln.pause(ctx, try)
-		case isOutage(err):
+		case isOutage(err) && !(lostByHandler(err) && ln.reaches(ctx)):
 			ln.postpone(ctx, ds[0], err)
 			return
 		default:
@@ -114,18 +114,16 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 	defer ln.guard(ds, cancel)()
 	faults, ids, began := &ln.l.bus.faults, eventIDs(ds), time.Now()
 	if err := inject.Call(faults.BeforeDelivery, ln.c.name, ids); err != nil {
-		return nil, &infraError{err}
+		return nil, &infraError{err: err}
 	}
 	tx, fence, err := beginFenced(ctx, ln.l.bus.db, ln.options())
 	if err != nil {
-		return nil, &infraError{silenced(ctx, err)}
+		return nil, &infraError{err: silenced(ctx, err)}
 	}
 	defer func() {
-		if err != nil || len(aside) > 0 {
-			ln.rollback(tx, err)
-		}
+		ln.end(tx, fence, err != nil || len(aside) > 0, errors.Is(err, errStuck))
 		if silent := silenced(ctx, err); err != nil && silent != err { //nolint:errorlint // another one, or the same
-			err = &infraError{silent}
+			err = &infraError{err: silent}
 		}
 	}()
 	if aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {
@@ -137,8 +135,10 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 		silence.Reset(ln.l.host.Lease)
 		aside, err = ln.verify(ctx, tx, ds)
 	}
-	if p := fence.poisoned(); p != nil {
-		return nil, &infraError{errors.Join(p, err)}
+	if p := fence.poisoned(); errors.Is(p, errEnds) {
+		return nil, errors.Join(p, err)
+	} else if p != nil {
+		return nil, &infraError{err: errors.Join(p, err), handled: true}
 	}
 	if err != nil || len(aside) > 0 {
 		return aside, asInfra(fence, err)
@@ -147,10 +147,9 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 		if err = tx.Commit(); err == nil {
 			err = inject.Call(faults.AfterCommit, ln.c.name, ids)
 		}
-	} else {
-		ln.rollback(tx, nil)
 	}
 	if err != nil {
+		ln.end(tx, fence, true, false) // reading back may need the connection
 		return nil, ln.readBack(ctx, ds, err)
 	}
 	ln.observeOverhead(time.Since(began) - handled)
@@ -189,7 +188,7 @@ func (ln *lane) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) err
 	err := ln.l.bus.log.MarkSuccess(ctx, tx, rows, pairsOf(ds))
 	if dialect.Classify(err) == dialect.Duplicate {
 		forget(ds) // a twin was faster: look up next time
-		return &infraError{err}
+		return &infraError{err: err}
 	}
 	return err
 }
@@ -292,7 +291,7 @@ func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 	case err != nil: // PostgreSQL refuses everything after a failed statement
 		return nil, fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
 	case !held.Marked:
-		return nil, &infraError{errors.New("the transaction was ended behind the handler's back")}
+		return nil, &infraError{err: errors.New("the transaction was ended behind the handler's back")}
 	}
 	ln.adjust(func(p *pace) { p.feel(time.Since(began), ln.limit) })
 	switch {
@@ -316,22 +315,33 @@ func (ln *lane) readBack(ctx context.Context, ds []*delivery, commitErr error) e
 			return nil
 		case err == nil:
 			forget(ds)
-			return &infraError{fmt.Errorf("commit: %w", commitErr)}
+			return &infraError{err: fmt.Errorf("commit: %w", commitErr)}
 		case try == infraTries:
 			forget(ds)
-			return &infraError{fmt.Errorf("commit: %w; its outcome could not be read back: %w", commitErr, err)}
+			return &infraError{err: fmt.Errorf("commit: %w; its outcome could not be read back: %w", commitErr, err)}
 		}
 		ln.pause(ctx, try)
 	}
 }
 
-// rollback never waits for a handler that is stuck inside its transaction.
-func (ln *lane) rollback(tx bun.Tx, err error) {
-	if errors.Is(err, errStuck) {
-		go tx.Tx.Rollback() //nolint:errcheck // the handler holds it; its context is over
+// end rolls the transaction back, unless it has committed, and gives its connection back, once. It never waits for a handler
+// that is stuck inside.
+func (ln *lane) end(tx bun.Tx, f *fence, undo, stuck bool) {
+	switch {
+	case f.over:
 		return
+	case stuck:
+		go func() { // the handler holds it; its context is over
+			_ = tx.Tx.Rollback()
+			f.release()
+		}()
+	case undo:
+		_ = tx.Rollback() // it may be over already, which is what we want
+		f.release()
+	default:
+		f.release()
 	}
-	_ = tx.Rollback() // it may be over already, which is what we want
+	f.over = true
 }
 
 // pause waits a little, longer with every try, with jitter.

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,41 +18,85 @@ import (
 //
 // After a deadlock MariaDB has rolled the transaction back, runs the next statement in
 // autocommit and answers COMMIT with success; after a lock wait timeout it commits
-// what is left. A handler that swallows such an error would take effect without its
+// what is left. SQLite ends a transaction when a write is interrupted, and by INSERT OR
+// ROLLBACK. A handler that swallows such an error would take effect without its
 // SUCCESS row. So the transaction is rolled back on the spot: whatever the handler
 // tries next answers sql.ErrTxDone.
+//
+// It refuses, in the same way, a statement that commits by itself, and ends the
+// connection of a handler that may have changed the session: the next one would find it so.
 type fence struct {
-	mu  sync.Mutex
-	tx  *sql.Tx
-	err error
+	dialect dialect.Dialect
+	conn    bun.Conn
+	over    bool // it was ended; only the goroutine that began it looks
+
+	mu      sync.Mutex
+	tx      *sql.Tx
+	err     error
+	changed bool // a statement may have changed the session
 }
 
 // errPoisoned wraps the error that ended a fenced transaction.
 var errPoisoned = errors.New("the transaction was rolled back because it could not be trusted any more")
 
-// beginFenced starts a transaction whose every statement passes the fence.
+// errEnds says that the handler itself has ended its transaction: that is an attempt.
+var errEnds = errors.New("the handler ended its transaction")
+
+// beginFenced starts a transaction whose every statement passes the fence. Release it.
 func beginFenced(ctx context.Context, db *bun.DB, opts *sql.TxOptions) (bun.Tx, *fence, error) {
-	f := &fence{}
-	tx, err := db.WithQueryHook(f).BeginTx(ctx, opts)
+	d, err := dialect.Of(db)
 	if err != nil {
+		return bun.Tx{}, nil, err
+	}
+	f := &fence{dialect: d}
+	if f.conn, err = db.WithQueryHook(f).Conn(ctx); err != nil {
+		return bun.Tx{}, nil, err
+	}
+	tx, err := f.conn.BeginTx(ctx, opts)
+	if err != nil {
+		_ = f.conn.Close() // BEGIN has failed, and says why
 		return bun.Tx{}, nil, err
 	}
 	f.tx = tx.Tx
 	return tx, f, nil
 }
 
-// BeforeQuery does nothing; a poisoned transaction refuses by itself.
-func (f *fence) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
-
-// AfterQuery poisons the transaction after an error of a class that poisons.
-func (f *fence) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
-	if ev.Err == nil || f.tx == nil || !dialect.Classify(ev.Err).Poisons() {
-		return
+// BeforeQuery refuses a statement that commits by itself: it ends the transaction, so that the statement is not sent.
+func (f *fence) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
+	switch f.dialect.ReachOf(ev.Query) {
+	case dialect.CommitsByItself:
+		f.poison(fmt.Errorf("%w: %s commits by itself what was written before; run such a statement on a connection of its own, outside of handlers", errEnds, ev.Operation()))
+	case dialect.OfSession:
+		f.mu.Lock()
+		f.changed = true
+		f.mu.Unlock()
+	case dialect.OfTransaction:
 	}
+	return ctx
+}
+
+// AfterQuery poisons the transaction after an error of a class that poisons, and if the error has ended it.
+func (f *fence) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
+	switch {
+	case ev.Err == nil || f.tx == nil:
+	case dialect.Classify(ev.Err).Poisons():
+		f.poison(fmt.Errorf("%w: %w", errPoisoned, ev.Err))
+	case f.dialect.Name == "sqlite" && f.isOver(ctx):
+		f.poison(fmt.Errorf("%w, by a statement that failed: %w", errEnds, ev.Err))
+	}
+}
+
+// isOver reports whether SQLite has ended the transaction: only then another one can begin.
+func (f *fence) isOver(ctx context.Context) bool {
+	_, err := f.tx.ExecContext(context.WithoutCancel(ctx), "BEGIN")
+	return err == nil
+}
+
+func (f *fence) poison(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err == nil {
-		f.err = fmt.Errorf("%w: %w", errPoisoned, ev.Err)
+	if f.err == nil && f.tx != nil {
+		f.err = err
 		_ = f.tx.Rollback() // on a lost connection there is nothing left to roll back
 	}
 }
@@ -61,4 +106,15 @@ func (f *fence) poisoned() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
+}
+
+// release gives the connection back when the transaction is over, or ends it if its session may have been changed.
+func (f *fence) release() {
+	f.mu.Lock()
+	changed := f.changed
+	f.mu.Unlock()
+	if changed {
+		_ = f.conn.Raw(func(any) error { return driver.ErrBadConn }) // which closes it
+	}
+	_ = f.conn.Close() // again, if it was closed
 }

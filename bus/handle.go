@@ -39,7 +39,7 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took tim
 		err = ln.callAll(ctx, tx, own, &at)
 	}()
 	start := time.Now()
-	err = ln.watch(ctx, result, &at, ds)
+	err = finite(ln.watch(ctx, result, &at, ds))
 	took = time.Since(start)
 	ln.observeTime(took / time.Duration(len(ds)))
 	for i, d := range ds {
@@ -52,6 +52,35 @@ func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took tim
 		err = &refusal{first: int(at.first.Load()), count: int(at.count.Load()), err: err}
 	}
 	return took, err
+}
+
+// maxCauses is how many errors an answer may wrap.
+const maxCauses = 1000
+
+// finite is err, or its text alone if it wraps so many that looking for a cause would not end: an error that wraps itself.
+func finite(err error) error {
+	if causes(err, maxCauses) > 0 {
+		return err
+	}
+	return errors.New(err.Error())
+}
+
+// causes counts what err wraps down from left, to 0 at the least.
+func causes(err error, left int) int {
+	for ; err != nil && left > 0; left-- {
+		switch wrapped := err.(type) { //nolint:errorlint // this is what looks inside
+		case interface{ Unwrap() error }:
+			err = wrapped.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, e := range wrapped.Unwrap() {
+				left = causes(e, left)
+			}
+			return left
+		default:
+			return left
+		}
+	}
+	return left
 }
 
 // progress is how far the calls of a batch have come.

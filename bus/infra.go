@@ -1,13 +1,18 @@
 package bus
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // infraError is a failure of the database, not of the handler: it is not an attempt.
-type infraError struct{ err error }
+type infraError struct {
+	err     error
+	handled bool // the handler had been called, and COMMIT had not
+}
 
 func (e *infraError) Error() string { return e.err.Error() }
 func (e *infraError) Unwrap() error { return e.err }
@@ -16,8 +21,8 @@ func asInfra(f *fence, err error) error {
 	if err == nil || isInfra(err) {
 		return err
 	}
-	if f.poisoned() != nil || dialect.Classify(err) == dialect.TxRetry {
-		return &infraError{err}
+	if p := f.poisoned(); p != nil && !errors.Is(p, errEnds) || dialect.Classify(err) == dialect.TxRetry {
+		return &infraError{err: err}
 	}
 	return err
 }
@@ -31,4 +36,18 @@ func isInfra(err error) bool {
 func isOutage(err error) bool {
 	class := dialect.Classify(err)
 	return isInfra(err) && (class == dialect.Conn || class == dialect.Unavailable)
+}
+
+// lostByHandler reports whether the connection was lost while the handler was at work. It may be the handler's doing: a limit
+// of its own that ends a statement, a result that it leaves open.
+func lostByHandler(err error) bool {
+	var infra *infraError
+	return errors.As(err, &infra) && infra.handled && dialect.Classify(err) == dialect.Conn
+}
+
+// reaches reports whether the database answers: then a connection that was lost again and again is no outage.
+func (ln *lane) reaches(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return ln.l.bus.db.PingContext(ctx) == nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 
 	"github.com/uptrace/bun"
 
@@ -145,13 +146,7 @@ func (c *Consumer) decode(d *delivery) error {
 	if h == nil {
 		return fmt.Errorf("consumer %s has no handler for %s", c.name, d.env.Type)
 	}
-	payload, err := d.payloads.of(h.shared, func() (any, error) {
-		payload, err := c.bus.upcast(d.env, h.version)
-		if err != nil {
-			return nil, err
-		}
-		return h.decode(payload)
-	})
+	payload, err := d.payloads.of(h.shared, func() (any, error) { return c.bus.decode(d.env, h) })
 	if err != nil {
 		return Permanent(err)
 	}
@@ -174,6 +169,21 @@ func Decode[E Event](b *Bus, env *Envelope) (E, error) {
 		return e, fmt.Errorf("payload of %s does not decode into %T: %w", env.Type, e, err)
 	}
 	return e, nil
+}
+
+// decode upcasts and decodes a payload. Both call code of the user's, whose panic would end the process, again after each start.
+func (b *Bus) decode(env *Envelope, h *handler) (payload any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			said := fmt.Sprintf("decoding it, with a %T", v) // the value itself may be of the payload
+			payload, err = nil, fmt.Errorf("payload of %s does not decode: %w", env.Type, &PanicError{Value: said, Stack: string(debug.Stack())})
+		}
+	}()
+	upcast, err := b.upcast(env, h.version)
+	if err != nil {
+		return nil, err
+	}
+	return h.decode(upcast)
 }
 
 // upcast is the event's payload in the schema version that this code knows.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
@@ -233,8 +234,18 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 	}
 	ln.line(ctx, slog.LevelError, d, "delivery is DEAD and waits for an operator", telemetry.Err, v.Error)
 	if ln.l.bus.onDead != nil {
-		ln.l.bus.onDead(ctx, DeadLetter{Envelope: *d.env, Consumer: ln.c.name, Key: ln.c.key, Attempts: d.attempt, Error: v.Error})
+		ln.raiseAlert(ctx, d, DeadLetter{Envelope: *d.env, Consumer: ln.c.name, Key: ln.c.key, Attempts: d.attempt, Error: v.Error})
 	}
+}
+
+// raiseAlert calls the user's hook. A panic in it ends that call only: the delivery is stored, and others have to go on.
+func (ln *lane) raiseAlert(ctx context.Context, d *delivery, letter DeadLetter) {
+	defer func() {
+		if v := recover(); v != nil {
+			ln.line(ctx, slog.LevelError, d, "Config.OnDead panicked", telemetry.Stack, text.Clean(string(debug.Stack()), text.MaxError))
+		}
+	}()
+	ln.l.bus.onDead(ctx, letter)
 }
 
 // report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their

@@ -1,0 +1,81 @@
+package dialect
+
+import "strings"
+
+// Reach is how far the effect of a statement goes.
+type Reach int
+
+// The reaches of statements.
+const (
+	// OfTransaction ends with its transaction.
+	OfTransaction Reach = iota
+	// OfSession may outlive the transaction: a variable, a temporary table.
+	OfSession
+	// CommitsByItself ends the transaction that it is run in, with everything that was written before.
+	CommitsByItself
+)
+
+// reaches are the first words of statements whose effect does not end with their transaction. A second word, if there
+// is one, takes precedence.
+var reaches = map[string]map[string]Reach{ //nolint:gochecknoglobals // a constant table
+	"mysql": {
+		"alter": CommitsByItself, "analyze": CommitsByItself, "begin": CommitsByItself, "cache": CommitsByItself, "change": CommitsByItself,
+		"check": CommitsByItself, "create": CommitsByItself, "create temporary": OfSession, "drop": CommitsByItself,
+		"drop temporary": OfSession, "flush": CommitsByItself, "grant": CommitsByItself, "install": CommitsByItself, "lock": CommitsByItself,
+		"optimize": CommitsByItself, "rename": CommitsByItself, "repair": CommitsByItself, "reset": CommitsByItself, "revoke": CommitsByItself,
+		"set password": CommitsByItself, "start": CommitsByItself, "truncate": CommitsByItself, "uninstall": CommitsByItself,
+		"unlock": CommitsByItself, "call": OfSession, "deallocate": OfSession, "handler": OfSession, "prepare": OfSession,
+		"set": OfSession, "use": OfSession,
+	},
+	"postgres": {
+		"create global": OfSession, "create local": OfSession, "create temp": OfSession, "create temporary": OfSession, "deallocate": OfSession,
+		"discard": OfSession, "listen": OfSession, "load": OfSession, "prepare": OfSession, "reset": OfSession, "set": OfSession,
+		"set constraints": OfTransaction, "set local": OfTransaction, "set transaction": OfTransaction, "unlisten": OfSession,
+	},
+	"sqlite": {
+		"attach": OfSession, "create temp": OfSession, "create temporary": OfSession, "detach": OfSession, "pragma": OfSession,
+	},
+}
+
+// ReachOf tells how far the effect of a statement goes, by its first words.
+func (d Dialect) ReachOf(query string) Reach {
+	first, rest := word(query)
+	known := reaches[d.Name]
+	reach, listed := known[first]
+	if !listed && first != "create" {
+		return OfTransaction
+	}
+	second, _ := word(rest)
+	if r, ok := known[first+" "+second]; ok {
+		return r
+	}
+	return reach
+}
+
+// word is the first word of a text in lower case, and what follows it. It passes over comments.
+func word(text string) (first, rest string) {
+	for {
+		text = strings.TrimLeft(text, " \t\r\n;(")
+		end := ""
+		switch {
+		case strings.HasPrefix(text, "/*!"):
+			text = strings.TrimLeft(text[3:], "0123456789M") // MySQL runs what is inside
+			continue
+		case strings.HasPrefix(text, "/*"):
+			end = "*/"
+		case strings.HasPrefix(text, "--"), strings.HasPrefix(text, "#"):
+			end = "\n"
+		default:
+			n := 0
+			for n < len(text) && (text[n]|0x20 >= 'a' && text[n]|0x20 <= 'z' || text[n] == '_') {
+				n++
+			}
+			return strings.ToLower(text[:n]), text[n:]
+		}
+		_, after, found := strings.Cut(text, end)
+		if !found {
+			return "", ""
+		}
+		text = after
+	}
+}

@@ -1,0 +1,29 @@
+package main
+
+const attempts = "./internal/attempts"
+
+// ofAttempts are the sabotages of what attempts to break the guarantees have mended.
+func ofAttempts() []sabotage {
+	return []sabotage{
+		{
+			"a handler goes on outside of the transaction that SQLite has ended", "bus/fence.go",
+			`case f.dialect.Name == "sqlite" && f.isOver(ctx):`, "case false:",
+			attempts, "TransactionThatAStatementHasEnded", nil,
+		},
+		{
+			"a statement that commits by itself is sent", "bus/fence.go",
+			"case dialect.CommitsByItself:\n", "case dialect.Reach(-1):\n",
+			attempts, "StatementThatCommitsByItself", nil,
+		},
+		{
+			"a session that a handler has changed goes back to the pool", "bus/fence.go",
+			"\tif changed {", "\tif changed && false {",
+			attempts, "SessionThatAHandlerChanges", nil,
+		},
+		{
+			"sessions that spoil text are taken", "internal/dialect/quoting.go",
+			`strings.Contains(value, "NO_BACKSLASH_ESCAPES")`, "false",
+			attempts, "SettingsThatSpoil", nil,
+		},
+	}
+}
