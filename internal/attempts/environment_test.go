@@ -72,7 +72,7 @@ func TestServerKilledInEveryPhaseRepeatsNothing(t *testing.T) {
 	for _, name := range testdb.Servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, err := dbserver.Start(name, dbserver.Crashable)
+			srv, err := dbserver.Start(name, dbserver.Durable)
 			if err != nil {
 				testdb.Unavailable(t, name, err)
 			}
