@@ -93,7 +93,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 		case isInfra(err) && try < infraTries:
 			try++
 			ln.pause(ctx, try)
-		case isOutage(err) && !(lostByHandler(err) && ln.reaches(ctx)):
+		case isOutage(err) && (!lostByHandler(err) || !ln.reaches(ctx)):
 			ln.postpone(ctx, ds[0], err)
 			return
 		default:

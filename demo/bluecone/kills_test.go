@@ -121,11 +121,11 @@ func TestTheDemoUnderKillsIsSoonQuiet(t *testing.T) {
 	}
 	length, err := time.ParseDuration(text)
 	require.NoError(t, err, "BLUECONE_TEST_KILLS must be a duration such as 1m")
-	for _, dialect := range testdb.Servers() {
+	for _, dialect := range testdb.Servers() { //nolint:paralleltest // it measures
 		if only := os.Getenv("BLUECONE_TEST_SOAK_DB"); only != "" && only != dialect {
 			continue
 		}
-		t.Run(dialect, func(t *testing.T) { //nolint:paralleltest // it measures
+		t.Run(dialect, func(t *testing.T) {
 			k := newKilling(t, dialect)
 			last := k.live(length)
 			quiet, seen := k.settle(last)

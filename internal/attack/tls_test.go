@@ -38,7 +38,7 @@ func authority(t *testing.T, dir string) (cert, key string) {
 	write := func(name, kind string, content []byte) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600))
-		require.NoError(t, os.Chmod(path, 0o644)) //nolint:gosec // the server is another user
+		require.NoError(t, os.Chmod(path, 0o644)) // the server is another user
 		return path
 	}
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", secret)
@@ -51,7 +51,7 @@ func TestTLSToEachDatabase(t *testing.T) {
 			dir, err := os.MkdirTemp("", "bluecone-tls-") //nolint:usetesting // another user has to get at the files
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
-			require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // as above
+			require.NoError(t, os.Chmod(dir, 0o755))
 			cert, key := authority(t, dir)
 			require.NoError(t, dbserver.Owned(name, key))
 			server, err := dbserver.Start(name, dbserver.Durable, dbserver.TLS(dbserver.Certificate{Cert: cert, Key: key}))

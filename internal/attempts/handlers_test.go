@@ -45,10 +45,10 @@ func TestAnswersThatPanicThemselvesEndTheirDeliveryAlone(t *testing.T) {
 		"nil pointer":         func() error { var e *refusedError; return e },
 		"wrapped nil pointer": func() error { var e *refusedError; return errors.Join(errors.New("outer"), e) },
 		"uncomparable":        func() error { return uncomparableError{[]string{"a"}} },
-		"panics with nil":     func() error { panic(nil) }, //nolint:govet // that is the attempt
+		"panics with nil":     func() error { panic(nil) },
 		"panics with error":   func() error { var e *refusedError; panic(e) },
 		"goexit":              func() error { runtime.Goexit(); return nil },
-		"runtime error":       func() error { var m map[string]int; m["x"] = 1; return nil },
+		"runtime error":       func() error { var m map[string]int; m["x"] = 1; return nil }, //nolint:staticcheck // that is the attempt
 		"cancelled":           func() error { return context.Canceled },
 		"deadline":            func() error { return fmt.Errorf("late: %w", context.DeadlineExceeded) },
 		"permanent nil pointer": func() error {

@@ -131,7 +131,8 @@ func TestSettingsThatSpoilTextAreRefused(t *testing.T) {
 		name, value, server, says string
 	}
 	for _, s := range []setting{
-		{"sql_mode", "'NO_BACKSLASH_ESCAPES'", "mysql", "NO_BACKSLASH_ESCAPES"}, {"sql_mode", "'ORACLE,NO_BACKSLASH_ESCAPES'", "mysql", "NO_BACKSLASH_ESCAPES"},
+		{"sql_mode", "'NO_BACKSLASH_ESCAPES'", "mysql", "NO_BACKSLASH_ESCAPES"},
+		{"sql_mode", "'ORACLE,NO_BACKSLASH_ESCAPES'", "mysql", "NO_BACKSLASH_ESCAPES"},
 		{"sql_mode", "'NO_BACKSLASH_ESCAPES'", "mysql9", "NO_BACKSLASH_ESCAPES"},
 		{"standard_conforming_strings", "off", "postgres", "standard_conforming_strings"},
 	} {

@@ -8,7 +8,8 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		{
 			"an error page reads the form of a refused request", "console/language.go",
 			"r.PostForm.Get(\"lang\")", "r.FormValue(\"lang\")",
-			"./console", "RefusedUploads", []edit{{"console/gate.go", "r = c.bounded(w, r)", "_ = c.bounded"}},
+			"./console", "RefusedUploads",
+			[]edit{{"console/gate.go", "r = c.bounded(w, r)", "_ = c.bounded"}},
 		},
 		{
 			"a read goes on when nobody waits for it", "ops/access.go",
@@ -43,7 +44,8 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		{
 			"searches find what belongs to other tenants", "ops/leg.go",
 			"if !caller.limited() {", "if true {",
-			"./ops ./console", "AnotherTenant", []edit{{"ops/search.go", "p.Rows = slices.DeleteFunc(p.Rows, func(e Event) bool { return !caller.Sees(e.TenantID) })", "_ = caller"}},
+			"./ops ./console", "AnotherTenant",
+			[]edit{{"ops/search.go", "p.Rows = slices.DeleteFunc(p.Rows, func(e Event) bool { return !caller.Sees(e.TenantID) })", "_ = caller"}},
 		},
 		{
 			"who is limited to a tenant changes events of others", "ops/caller.go",

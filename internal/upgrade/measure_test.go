@@ -137,7 +137,7 @@ func writeTo(t *testing.T, db *bun.DB) *writers {
 				w.mu.Lock()
 				w.took[kind] = append(w.took[kind], span{began, time.Now()})
 				w.mu.Unlock()
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(2 * time.Millisecond) //nolint:forbidigo // a load of so many a second
 			}
 		})
 	}
@@ -151,11 +151,11 @@ func (w *writers) stop() {
 
 // during tells how long fn took, and how long a write that overlaps it took at most.
 func (w *writers) during(database, what string, fn func()) {
-	time.Sleep(200 * time.Millisecond) // what came before is over
+	time.Sleep(200 * time.Millisecond) //nolint:forbidigo // what came before is over; it measures
 	began := time.Now()
 	fn()
 	ended := time.Now()
-	time.Sleep(200 * time.Millisecond) // what waited has been written
+	time.Sleep(200 * time.Millisecond) //nolint:forbidigo // what waited has been written; it measures
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	longest := make(map[string]time.Duration)
