@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/schema"
 
 	"github.com/bluecone-go/bluecone/internal/audit"
+	"github.com/bluecone-go/bluecone/internal/paging"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -25,8 +27,20 @@ type Checker interface {
 type Query struct {
 	From  time.Duration // facts at most this old, by the database's clock
 	To    time.Duration // and at least this old
-	After string        // only facts whose Key is greater; empty for the first page
-	Limit int           // at most so many, in the order of their Keys
+	After string        // only facts whose Key follows in the database's order; empty for the first page
+	Limit int           // at most so many, in that order
+}
+
+// Page is all that a SELECT needs to ask for the page, from a condition on, by the database's clock and in its order of keys. Give
+// it bun as the last argument:
+//
+//	db.QueryContext(ctx, "SELECT o.id, o.paid_at FROM orders o WHERE o.status = 'PAID' AND ?", q.Page("o.paid_at", "o.id"))
+//
+// Since is the column with the time of the fact, in UTC, and key the column with the fact's Key, of any type that the
+// database can read from the text that Key returns, with the name or alias of its table: PostgreSQL would sort "SELECT
+// id::text" by texts. Both are SQL: never take them from input.
+func (q Query) Page(since, key string) schema.QueryAppender {
+	return paging.Page{Since: since, Key: key, Younger: q.From, Older: q.To, After: q.After, Limit: q.Limit}
 }
 
 // Check declares that a state implies an event. T is a fact: a paid order, say.
@@ -39,10 +53,11 @@ type Check[T any] struct {
 	Grace time.Duration
 	// ReportOnly finds and reports, and repairs nothing. Default: Config.ReportOnly.
 	ReportOnly bool
-	// Find returns a page of facts of the window, in the order of their Keys. It may
+	// Find returns a page of facts of the window, in the order of their Keys: see [Query.Page]. It may
 	// return facts whose event exists if Missing is set.
 	Find func(ctx context.Context, db bun.IDB, q Query) ([]T, error)
-	// Key is the fact's sortable key: the cursor, and its name in the report.
+	// Key is the fact's unique key as text: the cursor, and its name in the report. How keys are sorted is the
+	// database's business.
 	Key func(T) string
 	// Missing, if set, keeps of a page the facts whose event is missing. Default: all are.
 	Missing func(ctx context.Context, db bun.IDB, facts []T) ([]T, error)
@@ -101,7 +116,7 @@ func (c Check[T]) run(ctx context.Context, s *Consistency) (Result, error) {
 	var r Result
 	var errs []error
 	from, to := c.bounds(s.cfg)
-	q := Query{From: from, To: to, Limit: s.cfg.Batch}
+	q, cursor := Query{From: from, To: to, Limit: s.cfg.Batch}, paging.Cursor{}
 	for ctx.Err() == nil {
 		facts, err := c.Find(ctx, s.db, q)
 		if err != nil {
@@ -125,8 +140,8 @@ func (c Check[T]) run(ctx context.Context, s *Consistency) (Result, error) {
 			break
 		}
 		last := c.Key(facts[len(facts)-1])
-		if last <= q.After {
-			return r, errors.Join(append(errs, fmt.Errorf("find: the page after %q ends with %q: it must be in the order of keys", q.After, last))...)
+		if err := cursor.Next(q.After, last); err != nil {
+			return r, errors.Join(append(errs, err)...)
 		}
 		q.After = last
 	}

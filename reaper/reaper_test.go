@@ -266,5 +266,53 @@ func TestAPageThatDoesNotMoveOnIsAnError(t *testing.T) {
 		return []reaper.Lock{{ID: "b", AggregateType: "ORDER", AggregateID: "1"}, {ID: "a", AggregateType: "ORDER", AggregateID: "1"}}, nil
 	}
 	_, err := newReaper(t, db, reaper.Config{Batch: 2}, task).RunOnce(t.Context())
-	require.ErrorContains(t, err, "must be in the order of IDs")
+	require.ErrorContains(t, err, "in the order of keys")
+}
+
+// Locks whose keys are integers are found page by page in the database's order, and their ages are those of its clock.
+func TestLocksWithIntegerKeys(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		l := &locks{t, db}
+		d := db.Dialect().Name().String()
+		l.exec("CREATE TABLE hold (id BIGINT PRIMARY KEY, status VARCHAR(16) NOT NULL, held_at " + map[string]string{"mysql": "DATETIME(6)", "pg": "TIMESTAMPTZ", "sqlite": "TEXT"}[d] + " NOT NULL)")
+		past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000'"}[d]
+		const n, young = 2500, 7
+		values := make([]string, n)
+		for i := range values {
+			values[i] = fmt.Sprintf("(%d, 'HELD', %s)", i-1200, past)
+		}
+		l.exec("INSERT INTO hold (id, status, held_at) VALUES " + strings.Join(values, ", "))
+		l.exec("UPDATE hold SET held_at = "+map[string]string{"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"}[d]+" WHERE id = ?", young)
+		seen := make(map[string]bool)
+		task := reaper.Task{
+			Name: "hold", Consumer: "Seats",
+			Owner: &reaper.Owner{Guard: func(context.Context, bun.Tx, reaper.Aggregate) (bool, error) { return false, nil }},
+			Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
+				rows, err := db.QueryContext(ctx, "SELECT id, ? FROM hold WHERE status = 'HELD' AND ?", reaper.Age("held_at"), q.Page("held_at", "hold.id"))
+				if err != nil {
+					return nil, err
+				}
+				defer rows.Close()
+				var found []reaper.Lock
+				for rows.Next() {
+					k, micros := reaper.Lock{AggregateType: "ORDER"}, int64(0)
+					if err := rows.Scan(&k.ID, &micros); err != nil {
+						return nil, err
+					}
+					k.AggregateID, k.Age = k.ID, time.Duration(micros)*time.Microsecond
+					require.InDelta(t, time.Hour, k.Age, float64(10*time.Minute))
+					seen[k.ID] = true
+					found = append(found, k)
+				}
+				return found, rows.Err()
+			},
+			Release: func(context.Context, bun.Tx, reaper.Lock) (bool, error) { return true, nil },
+		}
+		report, err := newReaper(t, db, reaper.Config{Batch: 500}, task).RunOnce(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, n-1, report.Expired)
+		require.Len(t, seen, n-1)
+		require.NotContains(t, seen, fmt.Sprint(young))
+	})
 }

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/schema"
 
+	"github.com/bluecone-go/bluecone/internal/paging"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -34,9 +36,25 @@ func (l Lock) Aggregate() Aggregate { return Aggregate{l.TenantID, l.AggregateTy
 // Query asks a task for the next page of its expired locks.
 type Query struct {
 	OlderThan time.Duration // only locks at least this old, by the database's clock
-	After     string        // only locks whose ID is greater; empty for the first page
-	Limit     int           // at most so many, in the order of their IDs
+	After     string        // only locks whose ID follows in the database's order; empty for the first page
+	Limit     int           // at most so many, in that order
 }
+
+// Page is all that a SELECT needs to ask for the page, from a condition on, by the database's clock and in its order of keys. Give
+// it bun as the last argument:
+//
+//	db.QueryContext(ctx, "SELECT s.id, s.order_id, ? FROM seats s WHERE s.status = 'HELD' AND ?", reaper.Age("s.held_at"), q.Page("s.held_at", "s.id"))
+//
+// Since is the column with the time of the lock, in UTC, and id the column with the lock's ID, of any type that the
+// database can read from the text in Lock.ID, with the name or alias of its table: PostgreSQL would sort "SELECT
+// id::text" by texts. Both are SQL: never take them from input.
+func (q Query) Page(since, id string) schema.QueryAppender {
+	return paging.Page{Since: since, Key: id, Older: q.OlderThan, After: q.After, Limit: q.Limit}
+}
+
+// Age is a column of a SELECT, as an argument of bun's: the age of a lock by the database's clock, in microseconds. Since is
+// the column with the time of the lock, in UTC. It is SQL: never take it from input.
+func Age(since string) schema.QueryAppender { return paging.Age{Since: since} }
 
 // Task names one kind of lock.
 type Task struct {
@@ -50,7 +68,7 @@ type Task struct {
 	Consumer string
 	// TTL is the time to live of its locks. Default: Config.LockTimeout.
 	TTL time.Duration
-	// Find returns a page of expired locks, by an index, in the order of their IDs.
+	// Find returns a page of expired locks, by an index, in the order of their IDs: see [Query.Page].
 	Find func(ctx context.Context, db bun.IDB, q Query) ([]Lock, error)
 	// Of returns the locks of one aggregate, however old they are. It is needed if several tasks have one Owner.
 	Of func(ctx context.Context, idb bun.IDB, a Aggregate) ([]Lock, error)
@@ -113,7 +131,7 @@ func (r *Reaper) reap(ctx context.Context) (Report, error) {
 // reapTask pages through the expired locks by their IDs, so that those it must leave alone
 // never hide those behind them.
 func (r *Reaper) reapTask(ctx context.Context, t Task, report *Report) error {
-	q, errs := Query{OlderThan: t.TTL, Limit: r.cfg.Batch}, []error(nil)
+	q, cursor, errs := Query{OlderThan: t.TTL, Limit: r.cfg.Batch}, paging.Cursor{}, []error(nil)
 	if q.OlderThan == 0 {
 		q.OlderThan = r.cfg.LockTimeout
 	}
@@ -132,10 +150,11 @@ func (r *Reaper) reapTask(ctx context.Context, t Task, report *Report) error {
 		if len(locks) < q.Limit {
 			break
 		}
-		if last := locks[len(locks)-1].ID; last <= q.After {
-			return errors.Join(append(errs, fmt.Errorf("find: the page after %q ends with %q: it must be in the order of IDs", q.After, last))...)
+		last := locks[len(locks)-1].ID
+		if err := cursor.Next(q.After, last); err != nil {
+			return errors.Join(append(errs, err)...)
 		}
-		q.After = locks[len(locks)-1].ID
+		q.After = last
 	}
 	return errors.Join(append(errs, ctx.Err())...)
 }

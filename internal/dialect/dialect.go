@@ -106,8 +106,10 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 const NeverMicro = 253402214400_000_000
 
 // Of tells the dialect of db.
-func Of(db *bun.DB) (Dialect, error) {
-	name := db.Dialect().Name()
+func Of(db *bun.DB) (Dialect, error) { return Named(db.Dialect().Name()) }
+
+// Named is the dialect of a database that bun knows by this name.
+func Named(name dialect.Name) (Dialect, error) {
 	d, ok := known[name]
 	if !ok {
 		return Dialect{}, fmt.Errorf("bluecone: database dialect %v is not supported: use MySQL, MariaDB, PostgreSQL or SQLite", name)

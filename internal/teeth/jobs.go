@@ -4,6 +4,11 @@ package main
 func ofTheJobs() []sabotage {
 	return []sabotage{
 		{
+			"a check compares keys as Go compares texts", "internal/paging/paging.go",
+			`if c.ends[last] || last == "" {`, `if last <= after {`,
+			"./consistency", "EveryKindOfKeys", nil,
+		},
+		{
 			"the reaper releases locks of events that wait", "reaper/release.go",
 			"case waiting > 0:", "case waiting > 1000:",
 			"./reaper", "Release|Dead|HoldsALock", nil,

@@ -7,7 +7,6 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/reaper"
 )
 
@@ -16,7 +15,7 @@ func (f *Facade) LockTask(orders *reaper.Owner) reaper.Task {
 	return reaper.Task{
 		Name: "coupon.lock", Owner: orders, Consumer: Consumer,
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
-			return f.locked(ctx, db, "locked_at <= "+f.d.After+" AND order_id > ? ORDER BY order_id LIMIT ?", -dialect.Micro(q.OlderThan), q.After, q.Limit)
+			return f.locked(ctx, db, "?", q.Page("locked_at", "demo_coupon_lock.order_id"))
 		},
 		Of: func(ctx context.Context, idb bun.IDB, a reaper.Aggregate) ([]reaper.Lock, error) {
 			return f.locked(ctx, idb, "order_id = ?", a.ID)
@@ -30,8 +29,7 @@ func (f *Facade) LockTask(orders *reaper.Owner) reaper.Task {
 
 // locked lists locks, by their order ids.
 func (f *Facade) locked(ctx context.Context, idb bun.IDB, where string, args ...any) ([]reaper.Lock, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT order_id, "+f.d.Micros(f.d.Now)+" - "+f.d.Micros("locked_at")+
-		" FROM demo_coupon_lock WHERE status = 'LOCKED' AND "+where, args...)
+	rows, err := idb.QueryContext(ctx, "SELECT order_id, ? FROM demo_coupon_lock WHERE status = 'LOCKED' AND "+where, append([]any{reaper.Age("locked_at")}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("coupon locks: %w", err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consistency"
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -65,7 +64,7 @@ func (s *Service) check(name, column string, event func(Order) bus.Event) consis
 }
 
 func (s *Service) changed(ctx context.Context, db bun.IDB, column string, q consistency.Query) ([]Order, error) {
-	return s.list(ctx, db, column+" > "+s.d.After+" AND "+column+" <= "+s.d.After+" AND id > ? ORDER BY id LIMIT ?", -dialect.Micro(q.From), -dialect.Micro(q.To), q.After, q.Limit)
+	return s.list(ctx, db, "?", q.Page(column, "demo_order.id"))
 }
 
 func (s *Service) list(ctx context.Context, db bun.IDB, where string, args ...any) ([]Order, error) {

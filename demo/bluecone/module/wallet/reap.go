@@ -7,7 +7,6 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/reaper"
 )
 
@@ -16,7 +15,7 @@ func (f *Facade) FreezeTask(orders *reaper.Owner) reaper.Task {
 	return reaper.Task{
 		Name: "wallet.freeze", Owner: orders, Consumer: Consumer,
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
-			return f.frozen(ctx, db, "frozen_at <= "+f.d.After+" AND order_id > ? ORDER BY order_id LIMIT ?", -dialect.Micro(q.OlderThan), q.After, q.Limit)
+			return f.frozen(ctx, db, "?", q.Page("frozen_at", "demo_wallet_freeze.order_id"))
 		},
 		Of: func(ctx context.Context, idb bun.IDB, a reaper.Aggregate) ([]reaper.Lock, error) {
 			return f.frozen(ctx, idb, "order_id = ?", a.ID)
@@ -30,8 +29,7 @@ func (f *Facade) FreezeTask(orders *reaper.Owner) reaper.Task {
 
 // frozen lists freezes, by their order ids.
 func (f *Facade) frozen(ctx context.Context, idb bun.IDB, where string, args ...any) ([]reaper.Lock, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT order_id, "+f.d.Micros(f.d.Now)+" - "+f.d.Micros("frozen_at")+
-		" FROM demo_wallet_freeze WHERE status = 'FROZEN' AND "+where, args...)
+	rows, err := idb.QueryContext(ctx, "SELECT order_id, ? FROM demo_wallet_freeze WHERE status = 'FROZEN' AND "+where, append([]any{reaper.Age("frozen_at")}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("wallet: freezes: %w", err)
 	}
