@@ -22,7 +22,7 @@ func ofAttempts() []sabotage {
 		},
 		{
 			"sessions that spoil text are taken", "internal/dialect/quoting.go",
-			`strings.Contains(value, "NO_BACKSLASH_ESCAPES")`, "false",
+			`strings.Contains(value, "NO_BACKSLASH_ESCAPES")`, `strings.Contains(value, "no such mode")`,
 			attempts, "SettingsThatSpoil", nil,
 		},
 	}
