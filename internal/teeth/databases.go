@@ -4,7 +4,7 @@ package main
 func ofDatabases() []sabotage {
 	return []sabotage{
 		{
-			"MySQL 9 sorts what is open before it answers the order question", "internal/dialect/dialect.go",
+			"MySQL 9 sorts what is open before it answers the order question", "internal/dialect/indexes.go",
 			`return l + ".open_aggregate, " + l + ".outbox_id"`, `return l + ".outbox_id"`,
 			engine, "NoStatementScans", nil,
 		},

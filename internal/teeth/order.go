@@ -3,7 +3,7 @@ package main
 func ofTheOrder() []sabotage {
 	return []sabotage{
 		{
-			"tenants share an aggregate", "internal/dialect/dialect.go",
+			"tenants share an aggregate", "internal/dialect/indexes.go",
 			`return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND "`, `return "COALESCE(" + a + ".tenant_id, 0) > -1 AND "`,
 			engine, "Tenant", nil,
 		},

@@ -53,12 +53,13 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a registration ends with time", "outbox/registry.go",
-			"LEFT JOIN bc_consumer c ON 1 = 1", "LEFT JOIN bc_consumer c ON c.seen_at > c.registered_at",
+			"t.consumer_name = c.name ORDER BY c.name", "t.consumer_name = c.name WHERE c.seen_at > c.registered_at ORDER BY c.name",
 			engine, "RegistrationDoesNotExpire", nil,
 		},
 		{
 			"one rotten row of the registry stops every claim", "outbox/registry.go",
-			"r.types = o.typesIn(ctx, r.key, types)", "if r.types = o.typesIn(ctx, r.key, types); r.types == nil {\n\t\t\t\treturn roster{}, fmt.Errorf(\"rotten\")\n\t\t\t}",
+			"r.types, taken = o.typesIn(ctx, r.key, types), make(map[string]bool)",
+			"if r.types, taken = o.typesIn(ctx, r.key, types), make(map[string]bool); r.types == nil {\n\t\t\t\treturn nil, fmt.Errorf(\"rotten\")\n\t\t\t}",
 			engine, "RottenRows", nil,
 		},
 		{
@@ -167,12 +168,12 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an older release trusts its own list of types", "outbox/registry.go",
-			"if c := local[key]; c == nil || !c.Handles(eventType) {", "if c := local[key]; c == nil {",
+			"if c := local[reg.key]; c == nil || !c.Handles(t) {", "if c := local[reg.key]; c == nil {",
 			engine, "RollingDeploy", nil,
 		},
 		{
 			"handed over events are routed by an old registry", "outbox/handover.go",
-			"if !f.handed {", "if !f.handed || true {",
+			"if f.routed == nil {", "if f.routed == nil || true {",
 			engine, "HandOver", nil,
 		},
 		{
