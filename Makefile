@@ -19,6 +19,7 @@ test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the
 	go test $(RACE) -count=1 -parallel 4 -timeout 20m ./... # tests wait for servers more than they compute
 	go test -count=1 -run Simulated ./internal/simulation # one goroutine, and much to compute: without -race
 	go test -count=1 ./internal/model # likewise
+	go test -count=1 -timeout 20m ./internal/attack # it measures the memory of processes, which the race detector multiplies
 	cd console/browser && go test -count=1 -timeout 20m ./...
 	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 20m ./... # it mostly waits for processes
 	cd bench && go vet . && go test -count=1 .

@@ -1,3 +1,5 @@
+//go:build !race
+
 // Package attack_test meets the console and the engine as an attacker does: over HTTP, and by rows that anybody who may
 // write to the tables can have written. What it attacks is a process of its own, whose memory is measured from outside.
 package attack_test
