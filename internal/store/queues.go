@@ -54,9 +54,13 @@ func (q Queues) Leased(ctx context.Context, idb bun.IDB) ([]string, error) {
 
 // Timeless are the keys of the consumers for which a delivery waits for a time that it does not have.
 func (q Queues) Timeless(ctx context.Context, idb bun.IDB) ([]string, error) {
+	var order string
+	if q.d.Name == "postgres" { // without it a sequential scan may seem cheaper than the index
+		order = " ORDER BY l.next_retry_at"
+	}
 	var some []string
 	for _, status := range []string{"FAILED", "PENDING", "PROCESSING"} {
-		some = append(some, "(SELECT 1 FROM "+q.waitingOf(status)+" AND l.next_retry_at IS NULL LIMIT 1) = 1")
+		some = append(some, "(SELECT 1 FROM "+q.waitingOf(status)+" AND l.next_retry_at IS NULL"+order+" LIMIT 1) = 1")
 	}
 	keys, err := readTexts(idb.QueryContext(ctx, "SELECT c.name FROM bc_consumer c WHERE "+strings.Join(some, " OR ")))
 	if err != nil {
