@@ -16,12 +16,12 @@ demo: ## the demo: ten scenarios on an embedded database (go run ./demo/bluecone
 	go run ./demo/bluecone
 
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
-	go test $(RACE) -count=1 -parallel 4 -timeout 20m ./... # tests wait for servers more than they compute
-	go test -count=1 -run Simulated ./internal/simulation # one goroutine, and much to compute: without -race
-	go test -count=1 ./internal/model # likewise
-	go test -count=1 -timeout 20m ./internal/attack # it measures the memory of processes, which the race detector multiplies
-	cd console/browser && go test -count=1 -timeout 20m ./...
-	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 20m ./... # it mostly waits for processes
+	go test $(RACE) -count=1 -parallel 4 -timeout 60m ./... # tests wait for servers more than they compute
+	go test -count=1 -timeout 60m -run Simulated ./internal/simulation # one goroutine, and much to compute: without -race
+	go test -count=1 -timeout 60m ./internal/model # likewise
+	go test -count=1 -timeout 60m ./internal/attack # it measures the memory of processes, which the race detector multiplies
+	cd console/browser && go test -count=1 -timeout 60m ./...
+	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 60m ./... # it mostly waits for processes
 	cd bench && go vet . && go test -count=1 .
 
 test-databases: packages ## the contract suite on the newest PostgreSQL and MariaDB, too
