@@ -21,9 +21,9 @@ const rollUpBatch = 100
 // rollUp brings events up to date after one of their retried deliveries has ended.
 func (s *session) rollUp(ctx context.Context, eventIDs []string) {
 	s.retried.Add(int64(len(eventIDs)))
-	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
-	defer cancel()
 	s.rollUps.do(eventIDs, func(eventIDs []string) {
+		ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
+		defer cancel()
 		for ids := range slices.Chunk(eventIDs, rollUpBatch) {
 			if err := s.lanes.Write(ctx, func() error { return s.p.ob.rollUp(ctx, ids) }); err != nil {
 				s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the status of events could not be brought up to date; the sweep does it", telemetry.EventID, ids[0], telemetry.Count, len(ids), telemetry.Err, err)

@@ -44,7 +44,7 @@ type session struct {
 	doubt          atomic.Bool // something may be leased that is not in flight
 	claimed        atomic.Int64
 	retried        atomic.Int64
-	rollUps        together
+	rollUps        *together
 	saidUnroutable sync.Map
 	lastSweep      time.Time
 	agenda         due.Agenda
@@ -67,7 +67,7 @@ func (p *Publisher) open() *session {
 		p: p, consumers: p.bus.Consumers(), local: make(map[string]*bus.Consumer),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
 		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1), more: make(chan struct{}, 1),
-		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize,
+		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize, rollUps: newTogether(),
 	}
 	for _, c := range s.consumers {
 		s.local[c.Key()] = c

@@ -8,11 +8,13 @@ import (
 // together makes one call of those that come while another is under way: many workers end deliveries at a time, and what
 // is to be done then costs the database hardly more for many events than for one.
 type together struct {
-	working sync.Mutex // held by who does a turn
+	working chan struct{} // held by who does a turn
 
 	mu   sync.Mutex
 	next *turn
 }
+
+func newTogether() *together { return &together{working: make(chan struct{}, 1)} }
 
 // turn is what several callers want to be done.
 type turn struct {
@@ -30,8 +32,8 @@ func (t *together) do(ids []string, work func(ids []string)) {
 	mine.ids = append(mine.ids, ids...)
 	t.mu.Unlock()
 
-	t.working.Lock()
-	defer t.working.Unlock()
+	t.working <- struct{}{}
+	defer func() { <-t.working }()
 	if mine.done {
 		return
 	}

@@ -5,50 +5,47 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 )
 
-// What comes while a turn is under way is one turn, and each caller returns when its ids have been worked on.
+// What comes while a turn is under way is one turn, and each caller returns when its ids have been worked on. Waiting
+// is for a channel: the work asks the database, and the simulated clock must go on meanwhile.
 func TestWhatComesMeanwhileIsDoneTogether(t *testing.T) {
 	t.Parallel()
-	var tg together
-	var mu sync.Mutex
-	var turns [][]string
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	var all sync.WaitGroup
-	all.Go(func() {
-		tg.do([]string{"first"}, func(ids []string) {
-			turns = append(turns, ids)
-			close(begun)
-			<-goOn
-		})
-	})
-	<-begun
-	const callers = 20
-	for i := range callers {
+	synctest.Test(t, func(t *testing.T) {
+		tg := newTogether()
+		var mu sync.Mutex
+		var turns [][]string
+		goOn := make(chan struct{})
+		var all sync.WaitGroup
 		all.Go(func() {
-			id := fmt.Sprintf("%02d", i)
-			tg.do([]string{id, "all"}, func(ids []string) {
+			tg.do([]string{"first"}, func(ids []string) {
+				turns = append(turns, ids)
+				<-goOn
+			})
+		})
+		synctest.Wait()
+		const callers = 20
+		for i := range callers {
+			all.Go(func() {
+				id := fmt.Sprintf("%02d", i)
+				tg.do([]string{id, "all"}, func(ids []string) {
+					mu.Lock()
+					defer mu.Unlock()
+					turns = append(turns, slices.Clone(ids))
+				})
 				mu.Lock()
 				defer mu.Unlock()
-				turns = append(turns, slices.Clone(ids))
+				require.True(t, slices.ContainsFunc(turns, func(ids []string) bool { return slices.Contains(ids, id) }))
 			})
-			mu.Lock()
-			defer mu.Unlock()
-			require.True(t, slices.ContainsFunc(turns, func(ids []string) bool { return slices.Contains(ids, id) }))
-		})
-	}
-	for joined := 0; joined < callers; {
-		tg.mu.Lock()
-		if tg.next != nil {
-			joined = len(tg.next.ids) / 2
 		}
-		tg.mu.Unlock()
-	}
-	close(goOn)
-	all.Wait()
-	require.Len(t, turns, 2)
-	require.Equal(t, []string{"first"}, turns[0])
-	require.Len(t, turns[1], callers+1, "each once")
+		synctest.Wait()
+		close(goOn)
+		all.Wait()
+		require.Len(t, turns, 2)
+		require.Equal(t, []string{"first"}, turns[0])
+		require.Len(t, turns[1], callers+1, "each once")
+	})
 }

@@ -16,9 +16,16 @@ import (
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
+// A life takes a fraction of a second of real time.
+const stuckAfter = 5 * time.Minute
+
 // live runs the life of a seed in a bubble. It fails t if a promise was broken.
 func live(t *testing.T, s *store, seed uint64) {
 	s.clear(t)
+	stuck := time.AfterFunc(stuckAfter, func() {
+		panic(fmt.Sprintf("seed %d: the simulated time stands still: a goroutine waits for a mutex, whose holder waits for the simulated time", seed))
+	})
+	defer stuck.Stop()
 	l := &life{plan: draw(seed), store: s, told: make(map[string]string), skipped: make(map[string]bool), outside: make(map[string]int)}
 	l.failures = maps.Clone(l.plan.failures)
 	synctest.Test(t, func(t *testing.T) {
