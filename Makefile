@@ -40,15 +40,15 @@ else ifeq ($(PROFILE),restarts)
 	go test -count=1 -v -timeout 4h -parallel 1 -run '^TestTwoInstancesThatSaveInTurnAndAreKilledKeepTheOrder$$' ./internal/restart
 else
 	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_SOAK=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) BLUECONE_TEST_SEED=$(SEED) \
-	BLUECONE_TEST_FREEZE=1m BLUECONE_TEST_SOAK_WRITE=$(CURDIR)/docs/reliability.md \
+	BLUECONE_TEST_FREEZE=1m BLUECONE_TEST_SOAK_WRITE=$(CURDIR)/docs/measurements/soak.md \
 	go test -count=1 -v -timeout 4h -run '^TestSoak_ThreeInstances$$|^TestInstancesOutliveTheirDatabase$$' ./demo/bluecone
 endif
 
 test-crash: packages ## kill, freeze and cut off a process at every point of its life, on MariaDB and PostgreSQL
-	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_CRASH=all BLUECONE_TEST_REPORT=$(CURDIR)/docs/reliability.md go test -count=1 -v -parallel 8 -timeout 1h -run TestEveryPointSurvives ./internal/crash
+	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_CRASH=all BLUECONE_TEST_REPORT=$(CURDIR)/docs/measurements/crash-points.md go test -count=1 -v -parallel 8 -timeout 1h -run TestEveryPointSurvives ./internal/crash
 
 test-teeth: packages ## break every promise on purpose, and see which test notices
-	go run ./internal/teeth -write docs/reliability.md
+	go run ./internal/teeth -write docs/measurements/teeth.md
 
 fuzz: ## every fuzz target, FUZZ=30s each
 	@for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
@@ -58,8 +58,8 @@ fuzz: ## every fuzz target, FUZZ=30s each
 		done; \
 	done
 
-bench: packages ## W1 to W6 beside the limit and the peers, hours; writes docs/performance.md; BENCH="-w W1 -db mysql" measures a part again
-	cd bench && go run . -write ../docs/performance.md $(BENCH)
+bench: packages ## W1 to W6 beside the limit and the peers, hours; writes docs/measurements/benchmark.md; BENCH="-w W1 -db mysql" measures a part again
+	cd bench && go run . -write ../docs/measurements/benchmark.md $(BENCH)
 
 bench-quick: packages ## the same in three minutes, to see the direction; BENCH="-w W1 -db mysql" chooses
 	cd bench && go run . -quick $(BENCH)

@@ -73,16 +73,14 @@ var (
 // Links between the documents lead somewhere.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	require.NoError(t, err)
-	decisions, err := filepath.Glob(filepath.Join(root, "docs", "decisions", "*.md"))
-	require.NoError(t, err)
-	more, err := filepath.Glob(filepath.Join(root, "docs", "monitoring", "*.md"))
-	require.NoError(t, err)
-	docs = append(docs, more...)
-	top, err := filepath.Glob(filepath.Join(root, "*.md"))
-	require.NoError(t, err)
-	for _, path := range append(append(docs, decisions...), top...) {
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		pages = append(pages, found...)
+	}
+	for _, path := range pages {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {

@@ -1,7 +1,7 @@
 // Command teeth breaks the engine on purpose, one promise at a time, and shows which test notices.
 //
 //	make test-teeth
-//	go run ./internal/teeth [-only NAME] [-write docs/reliability.md]
+//	go run ./internal/teeth [-only NAME] [-write docs/measurements/teeth.md]
 //
 // A sabotage replaces a few lines of one file, in an overlay: the tree is never touched. It is caught
 // if at least one of the named tests fails; one that does not build, or whose lines are no longer

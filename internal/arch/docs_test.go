@@ -1,0 +1,37 @@
+package arch_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A reader gets through these pages; what is longer belongs into docs/measurements.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	limits := map[string]int{"docs/performance.md": 1500, "docs/reliability.md": 1200}
+	for path, limit := range limits {
+		require.LessOrEqual(t, len(strings.Fields(read(t, path))), limit, path)
+	}
+}
+
+// The programs that write tables find their marks in the files that the Makefile names.
+func TestGeneratedTablesHaveTheirMarks(t *testing.T) {
+	t.Parallel()
+	makefile := read(t, "Makefile")
+	files := map[string][]string{
+		"benchmark.md": {"figures"}, "crash-points.md": {"crash"}, "soak.md": {"soak", "faults"}, "teeth.md": {"teeth"},
+	}
+	for name, marks := range files {
+		path := "docs/measurements/" + name
+		require.Contains(t, makefile, path)
+		text := read(t, filepath.FromSlash(path))
+		for _, mark := range marks {
+			require.Contains(t, text, fmt.Sprintf("<!-- %s: written by make ", mark), path)
+			require.True(t, strings.Contains(text, "<!-- /"+mark+" -->") || strings.Contains(text, "<!-- end of "+mark+" -->"), "%s: %s has no end", path, mark)
+		}
+	}
+}
