@@ -5,7 +5,10 @@ SHELL := /bin/bash
 
 # The race detector needs a C compiler; without one the tests run without it, and say so.
 RACE = $$(command -v gcc >/dev/null && echo -race || echo 'make: no gcc: running without -race' >&2)
-LINT = go tool -modfile=tools/go.mod golangci-lint
+# The linter's own module stands outside the workspace, in which -modfile is not allowed.
+LINT = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
+# Modules of their own beside the library; the benchmark is one too.
+MODULES = dburl demo internal/signals console/browser cmd/bluecone
 
 .PHONY: help demo test test-databases test-short test-crash test-teeth fuzz soak bench bench-quick lint vuln fmt tidy cover packages
 
@@ -20,6 +23,8 @@ test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the
 	go test -count=1 -timeout 60m -run Simulated ./internal/simulation # one goroutine, and much to compute: without -race
 	go test -count=1 -timeout 60m ./internal/model # likewise
 	go test -count=1 -timeout 60m ./internal/attack # it measures the memory of processes, which the race detector multiplies
+	for dir in dburl internal/signals; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
+	cd demo && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...
 	cd console/browser && go test -count=1 -timeout 60m ./...
 	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 60m ./... # it mostly waits for processes
 	cd bench && go vet . && go test -count=1 .
@@ -29,19 +34,20 @@ test-databases: packages ## the contract suite on the newest PostgreSQL and Mari
 
 test-short: ## the same on SQLite only, without the long ones
 	go test -short ./...
+	cd demo && go test -short ./...
 	cd cmd/bluecone && go test -short ./...
 
 soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED; PROFILE=restarts or kills: two that are killed
 ifeq ($(PROFILE),kills)
-	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_KILLS=$(or $(SOAK),1m) BLUECONE_TEST_SOAK_DB=$(DB) \
-	go test -count=1 -v -timeout 1h -run '^TestTheDemoUnderKillsIsSoonQuiet$$' ./demo/bluecone
+	cd demo && BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_KILLS=$(or $(SOAK),1m) BLUECONE_TEST_SOAK_DB=$(DB) \
+	go test -count=1 -v -timeout 1h -run '^TestTheDemoUnderKillsIsSoonQuiet$$' ./bluecone
 else ifeq ($(PROFILE),restarts)
 	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_RESTARTS=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) \
 	go test -count=1 -v -timeout 4h -parallel 1 -run '^TestTwoInstancesThatSaveInTurnAndAreKilledKeepTheOrder$$' ./internal/restart
 else
-	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_SOAK=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) BLUECONE_TEST_SEED=$(SEED) \
+	cd demo && BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_SOAK=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) BLUECONE_TEST_SEED=$(SEED) \
 	BLUECONE_TEST_FREEZE=1m BLUECONE_TEST_SOAK_WRITE=$(CURDIR)/docs/measurements/soak.md \
-	go test -count=1 -v -timeout 4h -run '^TestSoak_ThreeInstances$$|^TestInstancesOutliveTheirDatabase$$' ./demo/bluecone
+	go test -count=1 -v -timeout 4h -run '^TestSoak_ThreeInstances$$|^TestInstancesOutliveTheirDatabase$$' ./bluecone
 endif
 
 test-crash: packages ## kill, freeze and cut off a process at every point of its life, on MariaDB and PostgreSQL
@@ -73,15 +79,11 @@ screenshots: packages ## the pictures of docs/console.md, of the demo's own data
 lint: ## formatting, golangci-lint, and go.mod being tidy
 	$(LINT) fmt --diff
 	$(LINT) run ./...
-	cd console/browser && go tool -modfile=../../tools/go.mod golangci-lint run ./...
-	cd cmd/bluecone && go tool -modfile=../../tools/go.mod golangci-lint run ./...
-	go mod tidy -diff
-	cd console/browser && go mod tidy -diff
-	cd cmd/bluecone && go mod tidy -diff
-	cd bench && go mod tidy -diff
+	for dir in $(MODULES); do (cd $$dir && $(LINT) run ./...) || exit 1; done
+	scripts/tidy -diff
 
 vuln: ## known vulnerabilities of what we depend on, where their database can be reached
-	@code=0; out=$$(go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./... 2>&1) || code=$$?; \
+	@code=0; out=$$(go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./... ./demo/... ./dburl/... ./cmd/bluecone/... 2>&1) || code=$$?; \
 	if [[ $$out == *"fetching vulnerabilities"* ]]; then echo "vuln: the vulnerability database cannot be reached from here, so nothing was checked"; \
 	else echo "$$out"; exit $$code; fi
 
@@ -89,11 +91,8 @@ fmt: ## format everything
 	$(LINT) fmt
 
 tidy: ## bring go.mod and go.sum up to date
-	go mod tidy
-	cd tools && go mod tidy
-	cd bench && go mod tidy
-	cd console/browser && go mod tidy
-	cd cmd/bluecone && go mod tidy
+	scripts/tidy
+	cd tools && GOWORK=off go mod tidy
 
 cover: packages ## test coverage over all packages, as coverage.html
 	go test -count=1 -coverpkg=./... -coverprofile=coverage.out ./...

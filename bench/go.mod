@@ -62,9 +62,7 @@ require (
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-sql/v4 v4.0.0
-	github.com/bluecone-go/bluecone v0.0.0
+	github.com/bluecone-go/bluecone v0.1.0
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
 )
-
-replace github.com/bluecone-go/bluecone => ../

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"encoding/xml"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/html"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -44,20 +45,52 @@ func postJSON(h http.Handler, target, body string, header ...string) *httptest.R
 	return send(h, http.MethodPost, target, strings.NewReader(body), append(header, "Content-Type", "application/json")...)
 }
 
-func parseHTML(t *testing.T, body string) *html.Node {
-	t.Helper()
-	n, err := html.Parse(strings.NewReader(body))
-	require.NoError(t, err)
-	return n
+// element is one of a page.
+type element struct {
+	name   string
+	attrs  map[string]string
+	inside string // the text directly in it
 }
 
-func attr(n *html.Node, name string) (string, bool) {
-	for _, a := range n.Attr {
-		if a.Key == name {
-			return a.Val, true
+// parseHTML reads the elements of a page in their order. It is stricter than a browser: what is not closed, and a
+// character that has no place in a page, is an error.
+func parseHTML(t *testing.T, body string) []*element {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(body))
+	d.Strict, d.Entity, d.AutoClose = false, xml.HTMLEntity, append(xml.HTMLAutoClose, "wbr", "source")
+	var all, open []*element
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			require.Empty(t, open, body)
+			return all
+		}
+		require.NoError(t, err, body)
+		switch tk := token.(type) {
+		case xml.StartElement:
+			e := &element{name: joined(tk.Name), attrs: make(map[string]string)}
+			for _, a := range tk.Attr {
+				e.attrs[joined(a.Name)] = a.Value
+			}
+			all, open = append(all, e), append(open, e)
+		case xml.EndElement:
+			open = open[:len(open)-1]
+		case xml.CharData:
+			if len(open) > 0 {
+				open[len(open)-1].inside += string(tk)
+			}
+		case xml.Comment:
+			t.Errorf("a comment: %s", tk)
 		}
 	}
-	return "", false
+}
+
+// joined is a name as it is written, such as "hx-on:click".
+func joined(n xml.Name) string {
+	if n.Space == "" {
+		return n.Local
+	}
+	return n.Space + ":" + n.Local
 }
 
 // allPages are addresses of every page, with what they need to show something.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -12,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/html"
 
 	"github.com/bluecone-go/bluecone/doctor"
 	"github.com/bluecone-go/bluecone/ops"
@@ -27,18 +27,10 @@ func hostile() []string {
 }
 
 // shape is the elements of a page with the names of their attributes: all that a text must not change.
-func shape(n *html.Node) []string {
-	var s []string
-	for d := range n.Descendants() {
-		if d.Type != html.ElementNode {
-			continue
-		}
-		names := make([]string, 0, len(d.Attr))
-		for _, a := range d.Attr {
-			names = append(names, a.Key)
-		}
-		slices.Sort(names)
-		s = append(s, d.Data+" "+strings.Join(names, " "))
+func shape(page []*element) []string {
+	s := make([]string, len(page))
+	for i, e := range page {
+		s[i] = e.name + " " + strings.Join(slices.Sorted(maps.Keys(e.attrs)), " ")
 	}
 	return s
 }
@@ -68,22 +60,19 @@ func TestHostileTextsStayTexts(t *testing.T) {
 	}
 }
 
-func requireHarmless(t *testing.T, doc *html.Node, page string) {
+func requireHarmless(t *testing.T, doc []*element, page string) {
 	t.Helper()
-	for n := range doc.Descendants() {
-		if n.Type != html.ElementNode {
-			continue
-		}
-		for _, a := range n.Attr {
-			require.False(t, strings.HasPrefix(a.Key, "on") || a.Key == "style" || strings.HasPrefix(a.Key, "hx-on") || a.Key == "hx-vals", "%s: <%s %s>", page, n.Data, a.Key)
-			if slices.Contains([]string{"href", "src", "action", "hx-get", "hx-post", "formaction"}, a.Key) {
-				u, err := url.Parse(a.Val)
-				require.NoError(t, err, a.Val)
-				require.True(t, u.Scheme == "" && u.Host == "" || strings.HasPrefix(a.Val, "https://traces.example/"), "%s: %s=%q", page, a.Key, a.Val)
+	for _, e := range doc {
+		for name, value := range e.attrs {
+			require.False(t, strings.HasPrefix(name, "on") || name == "style" || strings.HasPrefix(name, "hx-on") || name == "hx-vals", "%s: <%s %s>", page, e.name, name)
+			if slices.Contains([]string{"href", "src", "action", "hx-get", "hx-post", "formaction"}, name) {
+				u, err := url.Parse(value)
+				require.NoError(t, err, value)
+				require.True(t, u.Scheme == "" && u.Host == "" || strings.HasPrefix(value, "https://traces.example/"), "%s: %s=%q", page, name, value)
 			}
 		}
-		if n.Data == "script" || n.Data == "style" {
-			require.Nil(t, n.FirstChild, "%s: an inline %s", page, n.Data)
+		if e.name == "script" || e.name == "style" {
+			require.Empty(t, e.inside, "%s: an inline %s", page, e.name)
 		}
 	}
 }

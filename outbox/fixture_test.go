@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,6 +129,13 @@ func (f *fixture) count(query string, args ...any) int {
 	var n int
 	require.NoError(f.t, f.db.QueryRowContext(context.Background(), query, args...).Scan(&n), query)
 	return n
+}
+
+func (f *fixture) texts(query string) string {
+	f.t.Helper()
+	var all []string
+	require.NoError(f.t, f.db.NewRaw(query).Scan(f.t.Context(), &all))
+	return strings.Join(all, "\n")
 }
 
 // statuses tells how many events are in each state that has any.

@@ -9,15 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
-	"go.opentelemetry.io/otel/attribute"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/testdb"
-	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // V3: PostgreSQL refuses everything after a failed statement. A handler that swallows the error has
@@ -101,54 +96,4 @@ func TestStuckHandlerIsAbandoned(t *testing.T) {
 			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'next'"))
 		})
 	}
-}
-
-// A handler that saves an event continues the chain: same trace, same request id, and only if it commits.
-func TestEventsSavedByHandlersFollowTheirCause(t *testing.T) {
-	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		spans := tracetest.NewSpanRecorder()
-		provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
-		f := &fixture{t: t, db: db}
-		var err error
-		f.ob, err = outbox.New(db, outbox.Config{Logger: logger(), TracerProvider: provider})
-		require.NoError(t, err)
-		f.bus = bus.New(db, bus.Config{Logger: logger(), TracerProvider: provider})
-		f.log = f.ob.Log()
-		bus.On(f.bus.Consumer("First", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
-			return f.ob.Save(ctx, tx, keyless(m.AggregateID))
-		})
-		var last bus.Message[renamed]
-		var within trace.SpanContext
-		bus.On(f.bus.Consumer("Second", bus.ConsumerConfig{}), func(ctx context.Context, _ bun.Tx, m bus.Message[renamed]) error {
-			last, within = m, trace.SpanContextFromContext(ctx)
-			return nil
-		})
-		ctx, request := provider.Tracer("test").Start(bus.WithMetadata(t.Context(), bus.Metadata{bus.MetaRequestID: "req-7"}), "POST /orders")
-		require.NoError(t, db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return f.ob.Save(ctx, tx, orderPaid{OrderID: "1"}) }))
-		request.End()
-		f.once()
-		f.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 2}, f.statuses())
-		want := request.SpanContext().TraceID()
-		require.Equal(t, want, within.TraceID())
-		require.Equal(t, want.String(), last.Metadata[bus.MetaTraceID])
-		require.Equal(t, "req-7", last.Metadata[bus.MetaRequestID])
-		names := make(map[string]trace.SpanKind)
-		for _, s := range spans.Ended() {
-			if s.SpanContext().TraceID() == want {
-				names[s.Name()] = s.SpanKind()
-				require.NotContains(t, attributesOf(s), "orderId", "never the payload")
-			}
-		}
-		require.Equal(t, map[string]trace.SpanKind{
-			"POST /orders": trace.SpanKindInternal, "save order.paid": trace.SpanKindProducer, "consume order.paid": trace.SpanKindConsumer,
-			"save order.renamed": trace.SpanKindProducer, "consume order.renamed": trace.SpanKindConsumer,
-		}, names)
-	})
-}
-
-func attributesOf(s sdktrace.ReadOnlySpan) string {
-	set := attribute.NewSet(s.Attributes()...)
-	return set.Encoded(attribute.DefaultEncoder())
 }

@@ -3,7 +3,7 @@ module github.com/bluecone-go/bluecone/cmd/bluecone
 go 1.26.0
 
 require (
-	github.com/bluecone-go/bluecone v0.0.0
+	github.com/bluecone-go/bluecone v0.1.0
 	github.com/creack/pty v1.1.24
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/schollz/progressbar/v3 v3.19.1
@@ -16,6 +16,7 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/bluecone-go/bluecone/dburl v0.1.0
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -59,5 +60,3 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 	modernc.org/sqlite v1.60.1 // indirect
 )
-
-replace github.com/bluecone-go/bluecone => ../..

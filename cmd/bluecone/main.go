@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bluecone-go/bluecone/cmd/bluecone/cli"
-	"github.com/bluecone-go/bluecone/internal/dsn"
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/ops"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -44,7 +44,7 @@ func command(getenv func(string) string) *cobra.Command {
 		}
 		return open(ctx, address, personal, logger)
 	}})
-	root.PersistentFlags().StringVar(&address, "dsn", "", "database, better given as BLUECONE_DSN, which nobody sees in the list of processes:\n"+dsn.Forms)
+	root.PersistentFlags().StringVar(&address, "dsn", "", "database, better given as BLUECONE_DSN, which nobody sees in the list of processes:\n"+dburl.Forms)
 	root.PersistentFlags().StringSliceVar(&personal, "personal", nil, "fields that hold personal data, by name or path, to be hidden in payloads; \"none\" if there are none")
 	root.PersistentFlags().BoolVar(&verbose, "verbose", false, "log to standard error")
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -57,18 +57,18 @@ func command(getenv func(string) string) *cobra.Command {
 func open(ctx context.Context, address string, personal []string, logger *slog.Logger) (cli.Deployment, error) {
 	slog.SetDefault(logger)
 	if address == "" {
-		return cli.Deployment{}, fmt.Errorf("%w: --dsn is missing: give it or set BLUECONE_DSN; %s", cli.ErrUsage, dsn.Forms)
+		return cli.Deployment{}, fmt.Errorf("%w: --dsn is missing: give it or set BLUECONE_DSN; %s", cli.ErrUsage, dburl.Forms)
 	}
-	connect := dsn.OpenExisting
+	connect := dburl.OpenExisting
 	if cli.MayCreate(ctx) {
-		connect = dsn.Open
+		connect = dburl.Open
 	}
 	db, err := connect(ctx, address)
 	switch {
-	case errors.Is(err, dsn.ErrDSN):
+	case errors.Is(err, dburl.ErrDSN):
 		return cli.Deployment{}, fmt.Errorf("%w: --dsn: %w", cli.ErrUsage, err)
-	case errors.Is(err, dsn.ErrUnreachable):
-		return cli.Deployment{}, fmt.Errorf("%w: %s", cli.ErrUnreachable, strings.TrimPrefix(err.Error(), dsn.ErrUnreachable.Error()+" "))
+	case errors.Is(err, dburl.ErrUnreachable):
+		return cli.Deployment{}, fmt.Errorf("%w: %s", cli.ErrUnreachable, strings.TrimPrefix(err.Error(), dburl.ErrUnreachable.Error()+" "))
 	case err != nil:
 		return cli.Deployment{}, err
 	}

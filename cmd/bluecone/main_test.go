@@ -17,7 +17,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/cmd/bluecone/cli"
 	"github.com/bluecone-go/bluecone/consistency"
-	"github.com/bluecone-go/bluecone/internal/dsn"
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/migrations"
 	"github.com/bluecone-go/bluecone/ops"
@@ -144,7 +144,7 @@ func shop() *cobra.Command {
 	root := &cobra.Command{Use: "shop", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(cli.Command(cli.Config{Name: "ops", Open: func(ctx context.Context) (cli.Deployment, error) {
 		slog.SetDefault(silent())
-		db, err := dsn.OpenExisting(ctx, os.Getenv("SHOP_DSN"))
+		db, err := dburl.OpenExisting(ctx, os.Getenv("SHOP_DSN"))
 		if err != nil {
 			return cli.Deployment{}, errors.Join(cli.ErrUnreachable, err)
 		}

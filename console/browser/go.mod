@@ -3,12 +3,14 @@ module github.com/bluecone-go/bluecone/console/browser
 go 1.26.0
 
 require (
-	github.com/bluecone-go/bluecone v0.0.0
+	github.com/bluecone-go/bluecone v0.1.0
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/bluecone-go/bluecone/dburl v0.1.0
+	github.com/bluecone-go/bluecone/demo v0.1.0
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
@@ -56,5 +58,3 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 	modernc.org/sqlite v1.60.1 // indirect
 )
-
-replace github.com/bluecone-go/bluecone => ../..

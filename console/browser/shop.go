@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/console"
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/demo/bluecone/web"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 )
 
 // Shop is one instance of the demo on an embedded database, with the console under a prefix and
@@ -33,7 +33,7 @@ type Shop struct {
 
 // OpenShop opens a shop, with a console for whom authorize lets in.
 func OpenShop(ctx context.Context, dir, prefix string, authorize console.Authorizer) (*Shop, error) {
-	db, err := dsn.Open(ctx, "sqlite://"+filepath.Join(dir, "shop.db"))
+	db, err := dburl.Open(ctx, "sqlite://"+filepath.Join(dir, "shop.db"))
 	if err != nil {
 		return nil, err
 	}

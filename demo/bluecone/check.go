@@ -10,9 +10,9 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/invariant"
 )
 
@@ -34,7 +34,7 @@ func check(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return fmt.Errorf("%w: --dsn is missing", errUsage)
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	db, err := dsn.Open(ctx, *database)
+	db, err := dburl.Open(ctx, *database)
 	if err != nil {
 		return err
 	}

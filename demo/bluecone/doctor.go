@@ -9,8 +9,8 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/doctor"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 )
 
 const doctorUsage = `Examines a database and says what is wrong with it, and what to do about it. It only reads.
@@ -39,7 +39,7 @@ func examine(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return fmt.Errorf("%w: --dsn is missing", errUsage)
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // what matters is in the report
-	db, err := dsn.Open(ctx, *database)
+	db, err := dburl.Open(ctx, *database)
 	if err != nil {
 		return err
 	}

@@ -20,10 +20,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/demo/bluecone/story"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 )
 
 // The exit statuses.
@@ -58,7 +58,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 		return exitOK
-	case errors.Is(err, errUsage) || errors.Is(err, dsn.ErrDSN):
+	case errors.Is(err, errUsage) || errors.Is(err, dburl.ErrDSN):
 		_, _ = fmt.Fprintln(stderr, "bluecone:", oneLine(err))
 		return exitUsage
 	default:

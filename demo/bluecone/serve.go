@@ -14,13 +14,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/bluecone-go/bluecone/dburl"
+	"github.com/bluecone-go/bluecone/demo/bluecone/input"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
 	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/demo/bluecone/web"
 	"github.com/bluecone-go/bluecone/doctor"
-	"github.com/bluecone-go/bluecone/internal/dsn"
-	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 const serveUsage = `Serves one instance of the monolith over HTTP; several may share one database.
@@ -58,7 +58,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, telemetry.Close(context.WithoutCancel(ctx))) }()
-	db, err := dsn.Open(ctx, *database)
+	db, err := dburl.Open(ctx, *database)
 	if err != nil {
 		return err
 	}
@@ -102,10 +102,8 @@ func checkServe(database, trace, node string) error {
 	if err := checkTrace(trace); err != nil {
 		return err
 	}
-	if node != "" {
-		if err := text.ConsumerName("--node", node); err != nil || len(node) > 64 {
-			return fmt.Errorf("%w: --node %q must be a plain word of at most 64 characters", errUsage, node)
-		}
+	if node != "" && !input.IsWord(node) {
+		return fmt.Errorf("%w: --node %q must be a plain word of at most 64 characters", errUsage, node)
 	}
 	return nil
 }

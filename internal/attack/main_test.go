@@ -28,7 +28,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/console"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ops"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -85,7 +84,7 @@ func live(how string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	db, err := dsn.Open(ctx, s.DSN)
+	db, err := testdb.Connect(s.DSN)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/invariant"
 	"github.com/bluecone-go/bluecone/migrations"
@@ -35,7 +34,7 @@ const (
 func loop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loopTimeout)
 	defer cancel()
-	db, err := dsn.Open(ctx, os.Getenv(envLoop))
+	db, err := testdb.Connect(os.Getenv(envLoop))
 	if err != nil {
 		return err
 	}

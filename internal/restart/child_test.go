@@ -19,7 +19,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -79,7 +78,7 @@ type instance struct {
 
 // serve saves events on request and delivers them, until somebody kills the process.
 func serve(ctx context.Context, url, name string) error {
-	db, err := dsn.Open(ctx, url)
+	db, err := testdb.Connect(url)
 	if err != nil {
 		return err
 	}

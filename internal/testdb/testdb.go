@@ -191,34 +191,45 @@ func OpenDSN(t testing.TB, dsn string) *bun.DB {
 
 func openURL(t testing.TB, dsn string) *bun.DB {
 	t.Helper()
-	u, err := url.Parse(dsn)
+	db, err := Connect(dsn)
 	if err != nil {
 		t.Fatalf("testdb: %v", err)
 	}
+	return db
+}
+
+// Connect opens a pool on the database of a URL, for processes that a test starts.
+func Connect(dsn string) (*bun.DB, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return nil, err
+	}
 	switch u.Scheme {
 	case "sqlite":
-		pool := mustOpen(t, "sqlite", "file:"+u.EscapedPath()+sqliteSettings)
+		pool, err := sql.Open("sqlite", "file:"+u.EscapedPath()+sqliteSettings)
+		if err != nil {
+			return nil, err
+		}
 		pool.SetMaxOpenConns(filePoolSize)
-		return bun.NewDB(pool, sqlitedialect.New())
+		return bun.NewDB(pool, sqlitedialect.New()), nil
 	case "mysql":
-		pool := mustOpen(t, "mysql", dbserver.MySQLConfig(u).FormatDSN())
-		pool.SetMaxOpenConns(poolSize)
-		pool.SetMaxIdleConns(poolSize)
-		return bun.NewDB(pool, mysqldialect.New())
+		pool, err := sql.Open("mysql", dbserver.MySQLConfig(u).FormatDSN())
+		if err != nil {
+			return nil, err
+		}
+		return bun.NewDB(sized(pool), mysqldialect.New()), nil
 	default:
-		pool := mustOpen(t, "pgx", dsn)
-		pool.SetMaxOpenConns(poolSize)
-		pool.SetMaxIdleConns(poolSize)
-		return bun.NewDB(pool, pgdialect.New())
+		pool, err := sql.Open("pgx", dsn)
+		if err != nil {
+			return nil, err
+		}
+		return bun.NewDB(sized(pool), pgdialect.New()), nil
 	}
 }
 
-func mustOpen(t testing.TB, driver, dsn string) *sql.DB {
-	t.Helper()
-	pool, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatalf("testdb: open %s: %v", driver, err)
-	}
+func sized(pool *sql.DB) *sql.DB {
+	pool.SetMaxOpenConns(poolSize)
+	pool.SetMaxIdleConns(poolSize)
 	return pool
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/ops"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -72,7 +72,7 @@ func Explain(w io.Writer, name string, err error) {
 	var told *said
 	switch {
 	case errors.As(err, &told):
-	case dialect.Classify(err) == dialect.Schema:
+	case dburl.IsSchema(err):
 		line += ": the tables do not fit: see '" + name + " migrate status' and '" + name + " migrate up'"
 	case errors.Is(err, context.Canceled):
 		line = "interrupted"
@@ -99,7 +99,7 @@ func ExitCode(err error) int {
 		return exitNotFound
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.Is(err, ErrUnreachable), dialect.Classify(err) == dialect.Conn, errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrUnreachable), dburl.IsLost(err), errors.Is(err, context.DeadlineExceeded):
 		return exitUnreachable
 	}
 	return exitFailure

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -78,7 +78,7 @@ publishable can be published (ops.Config.Publishable), so this is for the comman
 
 // refused is the error for an event that is not accepted.
 func refused(ctx context.Context, err error) error {
-	if ctx.Err() == nil && dialect.Classify(err) == dialect.Other && !errors.Is(err, context.DeadlineExceeded) {
+	if ctx.Err() == nil && !dburl.IsOfDatabase(err) && !errors.Is(err, context.DeadlineExceeded) {
 		return usage("--payload: %s", err)
 	}
 	return err

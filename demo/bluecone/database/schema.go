@@ -9,7 +9,6 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/migrations"
 )
 
@@ -54,7 +53,7 @@ const owner = "bluecone demo"
 // Up makes the tables of bluecone and of the demo, also when several instances start at
 // once. It refuses tables of the demo's names that the demo has not made.
 func Up(ctx context.Context, db *bun.DB) error {
-	d, err := dialect.Of(db)
+	d, err := Of(db)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func Up(ctx context.Context, db *bun.DB) error {
 	}
 }
 
-func create(ctx context.Context, db *bun.DB, d dialect.Dialect) error {
+func create(ctx context.Context, db *bun.DB, d Dialect) error {
 	for _, t := range tables {
 		if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+spell(d, t)); err != nil {
 			return fmt.Errorf("create the demo's tables: %w", err)
@@ -103,7 +102,7 @@ func create(ctx context.Context, db *bun.DB, d dialect.Dialect) error {
 	return err
 }
 
-func spell(d dialect.Dialect, table string) string {
+func spell(d Dialect, table string) string {
 	text, long, at, when, tail := "VARCHAR(", "TEXT", "timestamptz NOT NULL DEFAULT statement_timestamp()", "timestamptz NULL", ""
 	switch d.Name {
 	case "mysql":
@@ -117,7 +116,7 @@ func spell(d dialect.Dialect, table string) string {
 
 // refuseForeign answers an error if the demo's tables are there, hold something, and do not
 // carry the demo's mark.
-func refuseForeign(ctx context.Context, db *bun.DB, d dialect.Dialect) error {
+func refuseForeign(ctx context.Context, db *bun.DB, d Dialect) error {
 	exists := func(table string) (bool, error) {
 		query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = ? AND table_schema = " + map[string]string{"mysql": "DATABASE()", "postgres": "current_schema()"}[d.Name]
 		if d.Name == "sqlite" {

@@ -15,6 +15,9 @@ import (
 // ErrNoJob means that there is no job of that code.
 var ErrNoJob = errors.New("there is no such job")
 
+// ErrBusy means that the job is at work already, here or in another instance. It is the same error for every job.
+var ErrBusy = reaper.ErrBusy
+
 // RunJob runs a job once and answers its report. If its own schedule has it at work, it waits for its turn.
 func (a *App) RunJob(ctx context.Context, code string) (any, error) {
 	switch code {
@@ -25,31 +28,31 @@ func (a *App) RunJob(ctx context.Context, code string) (any, error) {
 	case consistency.JobCode:
 		return a.Repair(ctx)
 	case outbox.RetentionJob:
-		removed, err := inTurn(ctx, outbox.ErrRetentionBusy, a.Retention.RunOnce)
+		removed, err := inTurn(ctx, a.Retention.RunOnce)
 		return map[string]int64{"removed": removed}, err
 	case alert.JobCode:
-		return inTurn(ctx, alert.ErrBusy, a.Alerter.RunOnce)
+		return inTurn(ctx, a.Alerter.RunOnce)
 	}
 	return nil, fmt.Errorf("%w: %q; the jobs are outbox_publisher, %s, %s, %s and %s", ErrNoJob, code, reaper.JobCode, consistency.JobCode, outbox.RetentionJob, alert.JobCode)
 }
 
 // Reap releases expired locks now.
 func (a *App) Reap(ctx context.Context) (reaper.Report, error) {
-	return inTurn(ctx, reaper.ErrBusy, a.Reaper.RunOnce)
+	return inTurn(ctx, a.Reaper.RunOnce)
 }
 
 // Repair backfills missing events now, of the named checks or of all.
 func (a *App) Repair(ctx context.Context, checks ...string) (consistency.Report, error) {
-	return inTurn(ctx, consistency.ErrBusy, func(ctx context.Context) (consistency.Report, error) {
+	return inTurn(ctx, func(ctx context.Context) (consistency.Report, error) {
 		return a.Consistency.RunOnce(ctx, checks...)
 	})
 }
 
 // inTurn runs once until it is not busy.
-func inTurn[T any](ctx context.Context, busy error, once func(context.Context) (T, error)) (T, error) {
+func inTurn[T any](ctx context.Context, once func(context.Context) (T, error)) (T, error) {
 	for {
 		report, err := once(ctx)
-		if !errors.Is(err, busy) {
+		if !errors.Is(err, ErrBusy) {
 			return report, err
 		}
 		select {

@@ -14,9 +14,9 @@ import (
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
+	"github.com/robfig/cron/v3"
 
 	"github.com/bluecone-go/bluecone/alert"
-	"github.com/bluecone-go/bluecone/internal/schedule"
 )
 
 // Settings are the values of all keys.
@@ -57,10 +57,10 @@ func (s *Settings) setters() map[string]func(text string) error {
 		"bluecone.consistency.scan-window-hours":      duration(&s.ScanWindow, time.Hour),
 		"bluecone.outbox.batch-size":                  number(&s.BatchSize, 1, 999),
 		"bluecone.outbox.max-retry-count":             number(&s.MaxRetryCount, 1, 1000),
-		"bluecone.outbox.publisher-cron":              cron(&s.PublisherCron),
-		"bluecone.scheduler.lock-timeout-reaper-cron": cron(&s.ReaperCron),
-		"bluecone.scheduler.consistency-check-cron":   cron(&s.CheckCron),
-		"bluecone.alert.cron":                         cron(&s.Alert.Cron),
+		"bluecone.outbox.publisher-cron":              cronText(&s.PublisherCron),
+		"bluecone.scheduler.lock-timeout-reaper-cron": cronText(&s.ReaperCron),
+		"bluecone.scheduler.consistency-check-cron":   cronText(&s.CheckCron),
+		"bluecone.alert.cron":                         cronText(&s.Alert.Cron),
 		"bluecone.alert.environment":                  word(&s.Alert.Environment),
 		"bluecone.alert.console":                      word(&s.Alert.Console),
 		"bluecone.alert.runbook":                      word(&s.Alert.Runbook),
@@ -165,9 +165,26 @@ func number(into *int, least, most int) func(string) error {
 	}
 }
 
-func cron(into *string) func(string) error {
+// checkCron refuses what is no cron expression. The library refuses the rest, such as a date that never comes.
+func checkCron(text string) (err error) {
+	defer func() {
+		if v := recover(); v != nil { // the parser panics on some malformed input
+			err = fmt.Errorf("cron expression %q cannot be parsed: %v", text, v)
+		}
+	}()
+	if strings.Contains(text, "TZ=") {
+		return fmt.Errorf("cron expression %q names a time zone: schedules are always UTC", text)
+	}
+	fields := cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor
+	if _, err := cron.NewParser(fields).Parse(text); err != nil {
+		return fmt.Errorf("cron expression %q: %w", text, err)
+	}
+	return nil
+}
+
+func cronText(into *string) func(string) error {
 	return func(text string) error {
-		if _, err := schedule.Parse(text); err != nil {
+		if err := checkCron(text); err != nil {
 			return err
 		}
 		*into = text

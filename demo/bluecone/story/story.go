@@ -17,8 +17,8 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 )
 
 // scenario is one act of the story.
@@ -90,7 +90,7 @@ func Play(ctx context.Context, o Options) error {
 		defer os.RemoveAll(dir)
 		o.DSN = "sqlite://" + filepath.Join(dir, "demo.db")
 	}
-	db, err := dsn.Open(ctx, o.DSN)
+	db, err := dburl.Open(ctx, o.DSN)
 	if err != nil {
 		return err
 	}

@@ -10,16 +10,16 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
 	"github.com/bluecone-go/bluecone/demo/bluecone/web"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // start runs an instance of the monolith in this process, on a pool of its own. stop drains it.
 func (w *world) start(ctx context.Context, change func(*monolith.Options)) (app *monolith.App, stop func() error, err error) {
-	db, err := dsn.Open(ctx, w.DSN)
+	db, err := dburl.Open(ctx, w.DSN)
 	if err != nil {
 		return nil, nil, err
 	}

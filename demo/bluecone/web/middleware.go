@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/text"
+	"github.com/bluecone-go/bluecone/demo/bluecone/input"
 )
 
 // recorder remembers the status of an answer.
@@ -80,7 +80,7 @@ func traced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		requestID := r.Header.Get("X-Request-Id") // taken over if it is a plain word
-		if text.ConsumerName("X-Request-Id", "r"+requestID) != nil || len(requestID) > 64 {
+		if !input.IsWord(requestID) {
 			requestID = uuid.NewString()
 		}
 		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
@@ -110,7 +110,7 @@ func forUser(ctx context.Context, userID string) context.Context {
 func jsonErrors(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range strings.SplitSeq(r.URL.Path, "/") {
-			if name != "" && text.Key("path", name, 128) != nil {
+			if name != "" && input.Text("path", name, 128) != nil {
 				answer(w, http.StatusNotFound, failure{"there is nothing of this name", "NOT_FOUND"})
 				return
 			}

@@ -17,7 +17,6 @@ import (
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
-	"github.com/bluecone-go/bluecone/internal/schedule"
 )
 
 // API serves one instance of the monolith.
@@ -110,7 +109,7 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 		answer(w, status, failure{refusal.Text, refusal.Code})
 	case errors.Is(err, sql.ErrNoRows), errors.Is(err, monolith.ErrNoJob):
 		answer(w, http.StatusNotFound, failure{err.Error(), "NOT_FOUND"})
-	case errors.Is(err, schedule.ErrBusy):
+	case errors.Is(err, monolith.ErrBusy):
 		answer(w, http.StatusConflict, failure{err.Error(), "BUSY"})
 	default:
 		slog.ErrorContext(r.Context(), "request failed", "path", r.URL.Path, "error", err)

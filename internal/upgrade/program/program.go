@@ -19,7 +19,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/migrations"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -73,7 +72,7 @@ type program struct {
 // Main obeys the lines of in until it ends.
 func Main(in io.Reader, out io.Writer) error {
 	ctx := context.Background()
-	p, err := start(ctx)
+	p, err := start()
 	if err != nil {
 		return err
 	}
@@ -89,9 +88,9 @@ func Main(in io.Reader, out io.Writer) error {
 	return p.db.Close()
 }
 
-func start(ctx context.Context) (*program, error) {
+func start() (*program, error) {
 	logger := slog.New(slog.DiscardHandler)
-	db, err := dsn.Open(ctx, os.Getenv(EnvDSN))
+	db, err := open(os.Getenv(EnvDSN))
 	if err != nil {
 		return nil, err
 	}

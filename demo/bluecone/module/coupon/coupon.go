@@ -9,8 +9,8 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/demo/bluecone/database"
 	"github.com/bluecone-go/bluecone/demo/bluecone/trail"
-	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // The states of a coupon.
@@ -42,12 +42,12 @@ type Coupon struct {
 // Facade is what other modules may do with coupons.
 type Facade struct {
 	db *bun.DB
-	d  dialect.Dialect
+	d  database.Dialect
 }
 
 // New returns the coupons of db.
 func New(db *bun.DB) (*Facade, error) {
-	d, err := dialect.Of(db)
+	d, err := database.Of(db)
 	return &Facade{db: db, d: d}, err
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/dburl"
 )
 
 var errAnswered = errors.New("answered before")
@@ -36,7 +36,7 @@ func once[T any](ctx context.Context, s *Service, key string, request any, fn fu
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO demo_idempotency (idem_key, request, response) VALUES (?, ?, '')", key, digest); err != nil {
-			if dialect.Classify(err) == dialect.Duplicate {
+			if dburl.IsDuplicate(err) {
 				return errAnswered
 			}
 			return fmt.Errorf("idempotency key: %w", err)
@@ -68,7 +68,7 @@ func once[T any](ctx context.Context, s *Service, key string, request any, fn fu
 func (s *Service) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
 	for try := 1; ; try++ {
 		err := s.db.RunInTx(ctx, s.d.ReadCommitted(), fn)
-		if err == nil || dialect.Classify(err) != dialect.TxRetry || try == 5 || ctx.Err() != nil {
+		if err == nil || !dburl.IsConflict(err) || try == 5 || ctx.Err() != nil {
 			return err
 		}
 	}

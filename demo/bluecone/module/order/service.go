@@ -11,8 +11,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/text"
+	"github.com/bluecone-go/bluecone/dburl"
+	"github.com/bluecone-go/bluecone/demo/bluecone/database"
+	"github.com/bluecone-go/bluecone/demo/bluecone/input"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -43,14 +44,14 @@ type Assets struct {
 // Service changes orders.
 type Service struct {
 	db     *bun.DB
-	d      dialect.Dialect
+	d      database.Dialect
 	ob     *outbox.Outbox
 	assets Assets
 }
 
 // New returns the order service of db.
 func New(db *bun.DB, ob *outbox.Outbox, assets Assets) (*Service, error) {
-	d, err := dialect.Of(db)
+	d, err := database.Of(db)
 	return &Service{db: db, d: d, ob: ob, assets: assets}, err
 }
 
@@ -291,7 +292,7 @@ func (s *Service) Refund(ctx context.Context, orderID, refundID string) (Order, 
 			return refuse(Conflict, "ORDER_"+o.Status, "the order is %s", o.Status)
 		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO demo_refund (refund_id, order_id) VALUES (?, ?)", refundID, orderID); err != nil {
-			if dialect.Classify(err) == dialect.Duplicate {
+			if dburl.IsDuplicate(err) {
 				return refuse(Conflict, "REFUND_ID_USED", "the refund %q belongs to another order", refundID)
 			}
 			return fmt.Errorf("refund: %w", err)
@@ -378,7 +379,7 @@ func within(field string, cents int64) error {
 
 // plain refuses what databases would not store, or not tell apart.
 func plain(field, s string, limit int) error {
-	if err := text.Key(field, s, limit); err != nil {
+	if err := input.Text(field, s, limit); err != nil {
 		return refuse(Invalid, "INVALID", "%v", err)
 	}
 	return nil

@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/database"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // A database that is away while a payment is recorded is no reason to refuse it: the callback may come again.
 func TestLostConnectionIsNoRefusal(t *testing.T) {
 	t.Parallel()
-	db, err := dsn.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "demo.db"))
+	db, err := dburl.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "demo.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	require.NoError(t, database.Up(t.Context(), db))

@@ -10,8 +10,8 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/demo/bluecone/database"
 	"github.com/bluecone-go/bluecone/demo/bluecone/trail"
-	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // The results of a movement.
@@ -38,12 +38,12 @@ type Balance struct {
 // Facade is what other modules may do with wallets.
 type Facade struct {
 	db *bun.DB
-	d  dialect.Dialect
+	d  database.Dialect
 }
 
 // New returns the wallets of db.
 func New(db *bun.DB) (*Facade, error) {
-	d, err := dialect.Of(db)
+	d, err := database.Of(db)
 	return &Facade{db: db, d: d}, err
 }
 

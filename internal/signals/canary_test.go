@@ -1,4 +1,4 @@
-package outbox_test
+package signals_test
 
 import (
 	"context"
@@ -72,13 +72,9 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 		log, reader, spans := &lines{}, sdkmetric.NewManualReader(), tracetest.NewInMemoryExporter()
 		logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		meters, tracers := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-		f := &fixture{t: t, db: db}
-		var err error
-		f.ob, err = outbox.New(db, outbox.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers})
-		require.NoError(t, err)
 		alerts := &lines{}
-		f.bus = bus.New(db, bus.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers, OnDead: func(_ context.Context, d bus.DeadLetter) { fmt.Fprintln(alerts, d.Error) }})
-		f.log = f.ob.Log()
+		f := newFixture(t, db, outbox.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers},
+			bus.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers, OnDead: func(_ context.Context, d bus.DeadLetter) { fmt.Fprintln(alerts, d.Error) }})
 		f.exec("CREATE TABLE holder (name VARCHAR(200) PRIMARY KEY, n INT)")
 		bus.On(f.bus.Consumer("Bank", bus.ConsumerConfig{}), unwell)
 
@@ -96,7 +92,7 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 		f.once()
 		f.hurry()
 		f.once()
-		refused := f.trySave(card{Holder: canary + strings.Repeat("x", 300<<10)})
+		refused := f.trySave(t.Context(), card{Holder: canary + strings.Repeat("x", 300<<10)})
 		require.Error(t, refused)
 
 		for sink, text := range map[string]string{

@@ -1,11 +1,11 @@
-package dsn_test
+package dburl_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bluecone-go/bluecone/internal/dsn"
+	"github.com/bluecone-go/bluecone/dburl"
 )
 
 // An option is heeded, or refused by its name: a password must not go in the clear because tls=true was ignored.
@@ -19,8 +19,8 @@ func TestUnknownOptionsAreRefusedByName(t *testing.T) {
 		"sqlite:///tmp/x.db?mode=ro":                         "no options",
 		"mysql://u:secret@127.0.0.1:1/n?tls=false&tls-ca=/x": "tls-ca",
 	} {
-		_, err := dsn.Open(t.Context(), address)
-		require.ErrorIs(t, err, dsn.ErrDSN, address)
+		_, err := dburl.Open(t.Context(), address)
+		require.ErrorIs(t, err, dburl.ErrDSN, address)
 		require.ErrorContains(t, err, says)
 		require.NotContains(t, err.Error(), "secret")
 	}
@@ -33,8 +33,8 @@ func TestErrorsDoNotShowPasswords(t *testing.T) {
 		"postgres://u@127.0.0.1:1/n?password=hunter2&sslmode=disable", "postgres://u:hunter2@127.0.0.1:1/n?sslpassword=hunter2",
 		"postgres://u@127.0.0.1:1/n?passfile=/x&password=hunter2#hunter2", "mysql://u:hunter2@127.0.0.1:1/n?tls=true",
 	} {
-		_, err := dsn.Open(t.Context(), address)
-		require.ErrorIs(t, err, dsn.ErrUnreachable, address)
+		_, err := dburl.Open(t.Context(), address)
+		require.ErrorIs(t, err, dburl.ErrUnreachable, address)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
 }

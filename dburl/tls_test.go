@@ -1,6 +1,4 @@
-//go:build !race
-
-package attack_test
+package dburl_test
 
 import (
 	"crypto/ecdsa"
@@ -19,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/internal/dbserver"
-	"github.com/bluecone-go/bluecone/internal/dsn"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
@@ -48,8 +46,10 @@ func authority(t *testing.T, dir string) (cert, key string) {
 
 // TestTLSToEachDatabase speaks to servers with a certificate as docs/security.md says: encrypted, and to nobody else.
 func TestTLSToEachDatabase(t *testing.T) {
+	t.Parallel()
 	for _, name := range testdb.Servers() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir, err := os.MkdirTemp("", "bluecone-tls-") //nolint:usetesting // another user has to get at the files
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -74,7 +74,7 @@ func TestTLSToEachDatabase(t *testing.T) {
 				}
 				return u.String()
 			}
-			db, err := dsn.Open(t.Context(), address(cert))
+			db, err := dburl.Open(t.Context(), address(cert))
 			require.NoError(t, err)
 			defer db.Close()
 			var cipher, variable string
@@ -84,8 +84,8 @@ func TestTLSToEachDatabase(t *testing.T) {
 				require.NoError(t, db.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&variable, &cipher))
 			}
 			require.NotEmpty(t, cipher)
-			_, err = dsn.Open(t.Context(), address(stranger))
-			require.ErrorIs(t, err, dsn.ErrUnreachable, "somebody else's certificate")
+			_, err = dburl.Open(t.Context(), address(stranger))
+			require.ErrorIs(t, err, dburl.ErrUnreachable, "somebody else's certificate")
 		})
 	}
 }

@@ -1,6 +1,6 @@
-// Package dsn opens a database from a URL, for the commands of this repository: it brings the
-// drivers with it, so no library package may import it.
-package dsn
+// Package dburl opens a database from a URL and says what an error of its driver means. It brings the drivers of MySQL
+// and MariaDB, PostgreSQL and SQLite with it, so it is a module of its own: who has a pool of connections needs none of it.
+package dburl
 
 import (
 	"context"
@@ -24,9 +24,6 @@ import (
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	_ "modernc.org/sqlite" // the driver "sqlite"
-
-	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 var (
@@ -89,7 +86,7 @@ func parse(dsn, mode string) (db *bun.DB, u *url.URL, err error) {
 func ping(ctx context.Context, db *bun.DB) error {
 	for {
 		err := db.PingContext(ctx)
-		if err == nil || dialect.Classify(err) != dialect.TxRetry {
+		if err == nil || !IsConflict(err) {
 			return err
 		}
 		select {
@@ -170,7 +167,7 @@ func mysqlOptions(cfg *mysql.Config, u *url.URL) error {
 				return err
 			}
 		default:
-			return fmt.Errorf("%w: mysql does not know the option %s; it takes tls and tls-ca", ErrDSN, text.Quote(name))
+			return fmt.Errorf("%w: mysql does not know the option %.60q; it takes tls and tls-ca", ErrDSN, name)
 		}
 	}
 	if cfg.TLS != nil && query.Has("tls") && cfg.TLSConfig != "true" {
