@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -152,6 +153,29 @@ func (h *claimHolder) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 		h.once.Do(func() {
 			close(h.held)
 			<-h.proceed
+		})
+	}
+}
+
+// A program may have several pools on its database; an event is saved by the transaction of any of them.
+func TestSaveTakesTransactionsOfEveryPoolOnItsDatabase(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range testdb.Dialects() {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, dialect)
+			f, other := newFixture(t, migrated(t, dsn)), testdb.OpenDSN(t, dsn)
+			f.counting("Wallet", bus.ConsumerConfig{})
+			f.effects()
+			for n := range 5 { // statements are prepared once they have been seen
+				f.save(orderPaid{OrderID: "1", Seq: 2 * n}, keyedPaid{orderPaid{OrderID: fmt.Sprint("a", n)}})
+				f.once()
+				require.NoError(t, other.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+					return f.ob.Save(ctx, tx, orderPaid{OrderID: "1", Seq: 2*n + 1}, keyedPaid{orderPaid{OrderID: fmt.Sprint("b", n)}})
+				}))
+				f.once()
+			}
+			require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 20}, f.statuses())
 		})
 	}
 }

@@ -30,6 +30,9 @@ func (c Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.R
 		return nil, err
 	}
 	res, err := c.idb.NewRaw(query, values...).Conn(&call{stmt: stmt, args: given}).Exec(ctx)
+	if isOfAnotherPool(err) {
+		return c.idb.ExecContext(ctx, query, values...)
+	}
 	return res, c.s.notice(err)
 }
 
@@ -44,10 +47,20 @@ func (c Conn) QueryContext(ctx context.Context, query string, args ...any) (*sql
 		return nil, err
 	}
 	call := &call{stmt: stmt, args: given, asks: true}
-	if _, err := c.idb.NewRaw(query, values...).Conn(call).Exec(ctx); err != nil {
+	_, err = c.idb.NewRaw(query, values...).Conn(call).Exec(ctx)
+	switch {
+	case isOfAnotherPool(err):
+		return c.idb.QueryContext(ctx, query, values...)
+	case err != nil:
 		return nil, c.s.notice(err)
 	}
 	return call.rows, nil
+}
+
+// isOfAnotherPool reports whether database/sql refused a prepared statement, before it sent anything, because the
+// transaction is one of another pool. It says so only when the statement is used, and only as text.
+func isOfAnotherPool(err error) bool {
+	return err != nil && err.Error() == "sql: Tx.Stmt: statement from different database used"
 }
 
 // find returns the prepared statement, if there is one, and the values as bun takes them.
