@@ -165,7 +165,7 @@ func TestAnEventWithAllItsDeliveriesAndAttempts(t *testing.T) {
 func TestSearchStopsAndGoesOn(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		f := newFixture(t, db, ops.Config{})
+		f := newFixture(t, db, ops.Config{Timeout: testdb.Patience()}) // it stops after a number of rows, not of seconds
 		f.save(noted{OrderID: "first"})
 		testplan.Fill(t, f.db, 45_000, "old", "Steady")
 		var found []string
