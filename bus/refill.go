@@ -149,6 +149,29 @@ func (ln *lane) claim(ctx context.Context, room consumelog.Limits, dueFor time.D
 	return claimed, nil
 }
 
+// WakeForgotten lets the lanes of these consumers, by their keys, wake what sleeps in the consume log although nothing is
+// before it; others are passed over.
+func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
+	for _, key := range asleep {
+		ln := l.lanes[key]
+		if ln == nil || ln.c.cfg.Unordered { // who keeps no order lets nobody sleep
+			continue
+		}
+		var woken int
+		err := l.Write(ctx, func() (err error) {
+			woken, err = l.bus.log.WakeForgotten(ctx, ln.gate())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if woken > 0 {
+			ln.refill()
+		}
+	}
+	return nil
+}
+
 // catchUp ends a time behind: nothing waits in the consume log any more that is due.
 func (ln *lane) catchUp() {
 	ln.mu.Lock()

@@ -23,6 +23,19 @@ func (s *session) succeedPredecessor(ctx context.Context) {
 	if err := s.expirePredecessor(ctx); err != nil {
 		s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the leases of the run before this one could not be ended; they run out by themselves", telemetry.Err, err)
 	}
+	if err := s.wakeForgotten(ctx); err != nil {
+		s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "deliveries that a process may have left asleep could not be woken; they look again by themselves", telemetry.Err, err)
+	}
+}
+
+// wakeForgotten wakes deliveries that nothing is before any more. Whoever ends one wakes the next, unless it dies in between:
+// then its successor does, under whatever name it starts.
+func (s *session) wakeForgotten(ctx context.Context) error {
+	asleep, err := s.p.ob.queues.Asleep(ctx, s.p.ob.db)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	return s.lanes.WakeForgotten(ctx, asleep)
 }
 
 func (s *session) expirePredecessor(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
@@ -14,6 +15,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // What waited behind an event that has ended takes the place of its age among what is due, not one behind a whole
@@ -87,4 +89,26 @@ func TestWhatEndsWhileOthersArePutOffWakesThem(t *testing.T) {
 			require.Equal(t, map[consumelog.Status]int{consumelog.Success: 2, consumelog.Processing: 1}, f.deliveries())
 		})
 	}
+}
+
+// A process may die between the COMMIT of a delivery and the wake of the next one of its aggregate, which would sleep on
+// for up to a minute. Whoever starts next wakes it, and leaves asleep what has something before it.
+func TestAStartWakesWhatADeadProcessLeftAsleep(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.save(orderPaid{OrderID: "done", Seq: 1}, orderPaid{OrderID: "done", Seq: 2}, orderPaid{OrderID: "leased", Seq: 1}, orderPaid{OrderID: "leased", Seq: 2})
+		f.wait("A")
+		f.exec("UPDATE bc_event_consume_log SET next_retry_at = " + inAnHour(db))
+		first := "id IN (SELECT id FROM (SELECT MIN(id) AS id FROM bc_event_consume_log WHERE aggregate_id = ?) AS l)"
+		f.exec("UPDATE bc_event_consume_log SET status = 'SUCCESS', next_retry_at = NULL WHERE "+first, "done")
+		f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', lock_version = 1 WHERE "+first, "leased")
+		f.run(outbox.PublisherConfig{Lease: time.Hour})
+		f.eventually(func() bool { return f.deliveries()[consumelog.Success] == 2 }, "the second of the first aggregate is woken")
+		require.Equal(t, "done", f.texts("SELECT aggregate FROM effect"))
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 2, consumelog.Processing: 1, consumelog.Pending: 1}, f.deliveries())
+		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING' AND lock_version > 0"), "nobody has put it off again")
+	})
 }

@@ -52,6 +52,19 @@ func (q Queues) Leased(ctx context.Context, idb bun.IDB) ([]string, error) {
 	return keys, nil
 }
 
+// SoonAwake is how soon a delivery that sleeps looks again by itself for nobody to have to wake it.
+const SoonAwake = time.Second
+
+// Asleep are the keys of the consumers of which a delivery sleeps for longer than [SoonAwake].
+func (q Queues) Asleep(ctx context.Context, idb bun.IDB) ([]string, error) {
+	keys, err := readTexts(idb.QueryContext(ctx, "SELECT c.name FROM bc_consumer c WHERE (SELECT 1 FROM "+q.waitingOf("PENDING")+
+		" AND l.next_retry_at > "+q.d.After+" AND l.next_retry_at < "+q.d.Never+" ORDER BY "+q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) = 1", dialect.Micro(SoonAwake)))
+	if err != nil {
+		return nil, fmt.Errorf("look for deliveries that sleep: %w", err)
+	}
+	return keys, nil
+}
+
 // Timeless are the keys of the consumers for which a delivery waits for a time that it does not have.
 func (q Queues) Timeless(ctx context.Context, idb bun.IDB) ([]string, error) {
 	var order string

@@ -67,6 +67,10 @@ func TestWhatWaitsForConsumers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"Later", "Processing"}, slices.Sorted(slices.Values(leased)))
 
+		asleep, err := q.Asleep(t.Context(), db)
+		require.NoError(t, err)
+		require.Equal(t, []string{"Later"}, asleep)
+
 		timeless, err := q.Timeless(t.Context(), db)
 		require.NoError(t, err)
 		require.Equal(t, []string{"Masked"}, timeless)
@@ -103,6 +107,8 @@ func TestQueuesAreFoundByTheirIndex(t *testing.T) {
 			_, err = q.Leased(t.Context(), db)
 			require.NoError(t, err)
 			_, err = q.Timeless(t.Context(), db)
+			require.NoError(t, err)
+			_, err = q.Asleep(t.Context(), db)
 			require.NoError(t, err)
 			backlogs, err := q.Backlogs(t.Context(), db)
 			require.NoError(t, err)
