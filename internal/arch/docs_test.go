@@ -18,6 +18,27 @@ func TestPagesAreShort(t *testing.T) {
 	}
 }
 
+// A decision is one page with a status, a context, a decision and consequences; 28 is the list of what is open.
+func TestDecisionsAreOnePageEach(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "decisions", "0*.md"))
+	require.NoError(t, err)
+	require.Greater(t, len(pages), 25)
+	index := read(t, "docs/decisions/README.md")
+	for _, path := range pages {
+		name := filepath.Base(path)
+		require.Contains(t, index, "("+name+")", "docs/decisions/README.md lists every decision")
+		if strings.HasPrefix(name, "0028") {
+			continue
+		}
+		text := read(t, filepath.Join("docs", "decisions", name))
+		require.LessOrEqual(t, len(strings.Fields(text)), 700, name)
+		for _, part := range []string{"Status", "**Context.**", "**Decision.**", "**Consequences.**"} {
+			require.Contains(t, text, part, name)
+		}
+	}
+}
+
 // The programs that write tables find their marks in the files that the Makefile names.
 func TestGeneratedTablesHaveTheirMarks(t *testing.T) {
 	t.Parallel()
