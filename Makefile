@@ -10,7 +10,7 @@ LINT = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 # Modules of their own beside the library; the benchmark is one too.
 MODULES = dburl demo internal/signals console/browser cmd/bluecone
 
-.PHONY: help demo test test-databases test-short test-crash test-teeth fuzz soak bench bench-quick lint vuln fmt tidy cover packages
+.PHONY: help demo test test-databases test-short test-crash test-teeth fuzz soak bench bench-quick lint release vuln fmt tidy cover packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ lint: ## formatting, golangci-lint, and go.mod being tidy
 	$(LINT) run ./...
 	for dir in $(MODULES); do (cd $$dir && $(LINT) run ./...) || exit 1; done
 	scripts/tidy -diff
+
+release: ## versions and tags of VERSION=v0.1.0 in this clone, after a test of what they give; pushes nothing
+	scripts/release $(VERSION)
 
 vuln: ## known vulnerabilities of what we depend on, where their database can be reached
 	@code=0; out=$$(go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./... ./demo/... ./dburl/... ./cmd/bluecone/... 2>&1) || code=$$?; \

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -50,7 +51,20 @@ func command(getenv func(string) string) *cobra.Command {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version
 	}
+	root.AddCommand(version(root))
 	return root
+}
+
+// version is the command that says which build this is. It needs no database.
+func version(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Say which version this is", Args: cobra.NoArgs,
+		Long: "Say which version this is, and the version of Go that built it. A build from a working tree is \"(devel)\".",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "bluecone %s %s\n", root.Version, runtime.Version())
+			return err
+		},
+	}
 }
 
 // open opens the deployment of a database. This program has no consumers, jobs or event types.
