@@ -8,6 +8,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // look is one look at the tables. Every statement of it is served by an index, and reads at most
@@ -19,6 +20,7 @@ type look struct {
 	now int64 // by the database's clock, in microseconds
 
 	consumers []consumer
+	queued    []store.Queue // that are not empty
 	found     []signal
 }
 

@@ -2,14 +2,14 @@ package alert
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/uptrace/bun"
+
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // consumer is one that some instance has registered, or that deliveries name.
@@ -42,47 +42,62 @@ func (l *look) readConsumers(ctx context.Context) error {
 	if err := l.readNames(ctx); err != nil {
 		return err
 	}
+	return l.paused(ctx)
+}
+
+// readNames reads which queues are not empty, and adds the consumers that only deliveries name.
+func (l *look) readNames(ctx context.Context) error {
+	queues, err := store.Queued(ctx, l.db, l.d)
+	if err != nil {
+		return err
+	}
+	l.queued = store.In(queues, "PENDING", "FAILED", "PROCESSING", "DEAD")
+	known := make(map[string]bool, len(l.consumers))
 	for _, c := range l.consumers {
-		if c.paused {
-			if err := l.paused(ctx, c); err != nil {
-				return err
-			}
+		known[c.name] = true
+	}
+	for _, q := range l.queued {
+		if !known[q.Consumer] {
+			known[q.Consumer] = true
+			l.consumers = append(l.consumers, consumer{name: q.Consumer})
 		}
 	}
 	return nil
 }
 
-// readNames adds the consumers that only deliveries name. It jumps along the index from one to the next:
-// MariaDB would read all of it to answer for all names at once.
-func (l *look) readNames(ctx context.Context) error {
-	for last := ""; ; {
-		var next string
-		err := l.db.QueryRowContext(ctx, l.d.NextConsumer("bc_event_consume_log"), last).Scan(&next)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
+// paused judges the consumers that an operator has stopped.
+func (l *look) paused(ctx context.Context) error {
+	var names []string
+	for _, c := range l.consumers {
+		if c.paused {
+			names = append(names, c.name)
 		}
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(l.consumers, func(c consumer) bool { return c.name == next }) {
-			l.consumers = append(l.consumers, consumer{name: next})
-		}
-		last = next
 	}
-}
-
-// paused judges a consumer that an operator has stopped.
-func (l *look) paused(ctx context.Context, c consumer) error {
-	var since int64
-	err := l.db.QueryRowContext(ctx, "SELECT COALESCE(MAX("+l.d.Micros("created_at")+"), 0) FROM bc_audit_log WHERE target = ? AND action = 'pause'", c.name).Scan(&since)
-	if err != nil || !exceeds(l.age(since), l.cfg.limits(c.name, "").Paused) {
+	if len(names) == 0 {
+		return nil
+	}
+	since := make(map[string]int64)
+	err := l.each(ctx, func(scan func(...any) error) error {
+		var name string
+		var at int64
+		err := scan(&name, &at)
+		since[name] = at
+		return err
+	}, "SELECT target, MAX("+l.d.Micros("created_at")+") FROM bc_audit_log WHERE target IN (?) AND action = 'pause' GROUP BY target", bun.List(names))
+	if err != nil {
 		return err
 	}
-	says := "the consumer " + c.name + " is paused, since a time that nobody has written down"
-	if since > 0 {
-		says = fmt.Sprintf("the consumer %s has been paused for %s by %s", c.name, span(l.age(since)), c.pausedBy)
+	for _, c := range l.consumers {
+		at := since[c.name]
+		if !c.paused || !exceeds(l.age(at), l.cfg.limits(c.name, "").Paused) {
+			continue
+		}
+		says := "the consumer " + c.name + " is paused, since a time that nobody has written down"
+		if at > 0 {
+			says = fmt.Sprintf("the consumer %s has been paused for %s by %s", c.name, span(l.age(at)), c.pausedBy)
+		}
+		l.add(signal{rule: RulePaused, consumer: c.name, count: 1, since: at, says: says})
 	}
-	l.add(signal{rule: RulePaused, consumer: c.name, count: 1, since: since, says: says})
 	return nil
 }
 
@@ -95,42 +110,36 @@ type queue struct {
 	changed                     int64 // when the first of them became what it is
 }
 
-// consumersPerStatement keeps the statement of a large house short.
-const consumersPerStatement = 20
-
 // deliveries judges what waits for the consumers, and what is DEAD.
 func (l *look) deliveries(ctx context.Context) error {
-	for chunk := range slices.Chunk(l.consumers, consumersPerStatement) {
-		queues, err := l.queues(ctx, chunk)
-		if err != nil {
-			return err
-		}
-		for _, c := range chunk {
-			l.judge(c, slices.DeleteFunc(slices.Clone(queues), func(q queue) bool { return q.consumer != c.name }))
-		}
+	queues, err := l.queues(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range l.consumers {
+		l.judge(c, queues[c.name])
 	}
 	return nil
 }
 
-func (l *look) queues(ctx context.Context, consumers []consumer) (found []queue, err error) {
-	var parts []string
-	var args []any
+// queues measures the queues that are not empty, by consumer.
+func (l *look) queues(ctx context.Context) (map[string][]queue, error) {
 	uncounted, left := "CASE WHEN status = 'FAILED' AND attempts = 0 THEN ", "CASE WHEN status = 'PENDING' AND due = "+l.d.Never+" THEN "
-	for _, c := range consumers {
-		for _, status := range []string{"PENDING", "FAILED", "PROCESSING", "DEAD"} {
-			parts = append(parts, "SELECT consumer_name, event_type, status, COUNT(*), MIN(created), MIN(changed), COUNT("+uncounted+"1 END), COALESCE(MIN("+uncounted+"created END), 0), COUNT("+left+"1 END), COALESCE(MIN("+left+"changed END), 0) FROM "+
-				"(SELECT consumer_name, event_type, status, attempts, next_retry_at AS due, "+l.d.Micros("created_at")+" AS created, "+l.d.Micros("updated_at")+" AS changed FROM "+l.d.DueDeliveries("bc_event_consume_log")+
-				" WHERE consumer_name = ? AND status = '"+status+"' AND status <> 'SUCCESS' LIMIT ?) AS t GROUP BY consumer_name, event_type, status")
-			args = append(args, c.name, countCap+1)
+	part := "SELECT consumer_name, event_type, status, COUNT(*), MIN(created), MIN(changed), COUNT(" + uncounted + "1 END), COALESCE(MIN(" + uncounted + "created END), 0), COUNT(" + left + "1 END), COALESCE(MIN(" + left + "changed END), 0) FROM " +
+		"(SELECT consumer_name, event_type, status, attempts, next_retry_at AS due, " + l.d.Micros("created_at") + " AS created, " + l.d.Micros("updated_at") + " AS changed FROM " + store.OfQueue(l.d) + " LIMIT ?) AS t GROUP BY consumer_name, event_type, status"
+	found := make(map[string][]queue)
+	for query, args := range store.Union(part, l.queued, store.MostParts, func(q store.Queue) []any { return []any{q.Consumer, q.Status, countCap + 1} }) {
+		err := l.each(ctx, func(scan func(...any) error) error {
+			var q queue
+			err := scan(&q.consumer, &q.eventType, &q.status, &q.all.count, &q.all.since, &q.changed, &q.uncounted.count, &q.uncounted.since, &q.left.count, &q.left.since)
+			found[q.consumer] = append(found[q.consumer], q)
+			return err
+		}, query, args...)
+		if err != nil {
+			return nil, err
 		}
 	}
-	err = l.each(ctx, func(scan func(...any) error) error {
-		var q queue
-		err := scan(&q.consumer, &q.eventType, &q.status, &q.all.count, &q.all.since, &q.changed, &q.uncounted.count, &q.uncounted.since, &q.left.count, &q.left.since)
-		found = append(found, q)
-		return err
-	}, strings.Join(parts, " UNION ALL "), args...)
-	return found, err
+	return found, nil
 }
 
 // judge finds what is wrong with the queues of a consumer.

@@ -2,8 +2,8 @@ package consistency
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // BuiltIn are checks of bluecone's own tables that every deployment wants. They report and
@@ -56,49 +57,91 @@ func dialectOf(db bun.IDB) (dialect.Dialect, error) {
 	return dialect.Of(whole)
 }
 
-// undelivered looks at the newest SENT events of the window.
-func undelivered(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([]string, error) {
-	consumers, err := texts(ctx, db, "SELECT name, event_types FROM bc_consumer", 2)
-	if err != nil {
-		return nil, err
-	}
-	var keys []string
-	for _, c := range consumers {
-		var types []string
-		if err := json.Unmarshal([]byte(c[1]), &types); err != nil || len(types) == 0 {
-			continue
-		}
-		found, err := texts(ctx, db, "SELECT e.event_id FROM bc_outbox_event e JOIN bc_consumer c ON c.name = ? LEFT JOIN bc_event_consume_log l ON l.consumer_name = c.name AND l.event_id = e.event_id "+
-			"WHERE e.status = 'SENT' AND e.event_type IN (?) AND e.created_at > c.registered_at AND e.created_at > "+d.After+" AND l.id IS NULL ORDER BY e.id DESC LIMIT ?", 1,
-			c[0], bun.List(types), -dialect.Micro(q.From), q.Limit)
+// eventsAtOnce is how many events a statement looks at, by primary key.
+const eventsAtOnce = 1000
+
+// undelivered looks at the SENT events of the window, the newest first, as far as it has found enough.
+func undelivered(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) (keys []string, err error) {
+	window := -dialect.Micro(q.From)
+	for before := int64(math.MaxInt64); len(keys) < q.Limit; {
+		var from, recent int64
+		err := db.QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 0), COUNT(CASE WHEN created_at > "+d.After+" THEN 1 END) FROM (SELECT id, created_at FROM bc_outbox_event WHERE id < ? ORDER BY id DESC LIMIT ?) AS e",
+			window, before, eventsAtOnce).Scan(&from, &recent)
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range found {
-			keys = append(keys, c[0]+" "+f[0])
+		if recent == 0 {
+			break
 		}
+		found, err := texts(ctx, db, "SELECT c.name, e.event_id FROM bc_outbox_event e JOIN bc_consumer_type t ON t.event_type = e.event_type JOIN bc_consumer c ON c.name = t.consumer_name AND c.registered_at < e.created_at "+
+			"LEFT JOIN bc_event_consume_log l ON l.event_id = e.event_id AND l.consumer_name = c.name "+
+			"WHERE e.id >= ? AND e.id < ? AND e.status = 'SENT' AND e.created_at > "+d.After+" AND l.id IS NULL ORDER BY e.id DESC LIMIT ?", 2, from, before, window, q.Limit-len(keys))
+		if err != nil {
+			return nil, err
+		}
+		keys, before = append(keys, joined(found)...), from
 	}
 	return keys, nil
 }
 
 func unregistered(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([]string, error) {
-	rows, err := texts(ctx, db, "SELECT l.consumer_name, l.event_id FROM bc_event_consume_log l LEFT JOIN bc_consumer c ON c.name = l.consumer_name AND c.seen_at > "+d.After+
-		" WHERE l.status IN ('PENDING', 'FAILED', 'PROCESSING') AND c.name IS NULL ORDER BY l.id LIMIT ?", 2, -dialect.Micro(24*time.Hour), q.Limit)
-	return joined(rows), err
+	rows, err := texts(ctx, db, "SELECT name FROM bc_consumer WHERE seen_at > "+d.After, 1, -dialect.Micro(24*time.Hour))
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		seen[r[0]] = true
+	}
+	queues, err := store.Queued(ctx, db, d)
+	queues = slices.DeleteFunc(store.In(queues, "PENDING", "FAILED", "PROCESSING"), func(q store.Queue) bool { return seen[q.Consumer] })
+	if err != nil {
+		return nil, err
+	}
+	found, err := ofQueues(ctx, db, d, queues, "consumer_name, event_id", 2, "", nil, q.Limit)
+	return joined(found), err
 }
 
 func deadForLong(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([]string, error) {
-	rows, err := texts(ctx, db, "SELECT consumer_name, event_id FROM bc_event_consume_log WHERE status = 'DEAD' AND updated_at < "+d.After+" ORDER BY id LIMIT ?", 2, -dialect.Micro(24*time.Hour), q.Limit)
-	return joined(rows), err
+	queues, err := store.Queued(ctx, db, d)
+	if err != nil {
+		return nil, err
+	}
+	found, err := ofQueues(ctx, db, d, store.In(queues, "DEAD"), "consumer_name, event_id", 2, " AND updated_at < "+d.After, []any{-dialect.Micro(24 * time.Hour)}, q.Limit)
+	return joined(found), err
 }
 
-func unknownStatus(ctx context.Context, db bun.IDB, _ dialect.Dialect, q Query) ([]string, error) {
+func unknownStatus(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([]string, error) {
 	events, err := texts(ctx, db, "SELECT status, event_id FROM bc_outbox_event WHERE status <> 'SENT' AND status NOT IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'SENT', 'FAILED', 'DEAD') LIMIT ?", 2, q.Limit)
 	if err != nil {
 		return nil, err
 	}
-	log, err := texts(ctx, db, "SELECT status, consumer_name, event_id FROM bc_event_consume_log WHERE status NOT IN ('PENDING', 'PROCESSING', 'FAILED', 'SUCCESS', 'DEAD', 'SKIPPED') LIMIT ?", 3, q.Limit)
+	queues, err := store.Queued(ctx, db, d)
+	if err != nil {
+		return nil, err
+	}
+	queues = slices.DeleteFunc(queues, func(q store.Queue) bool {
+		return slices.Contains([]string{"PENDING", "PROCESSING", "FAILED", "DEAD", "SKIPPED"}, q.Status)
+	})
+	log, err := ofQueues(ctx, db, d, queues, "status, consumer_name, event_id", 3, "", nil, q.Limit)
 	return append(joined(events), joined(log)...), err
+}
+
+// ofQueues lists deliveries of some queues of which a further condition holds, at most so many.
+func ofQueues(ctx context.Context, db bun.IDB, d dialect.Dialect, queues []store.Queue, columns string, n int, and string, arg []any, most int) (found [][]string, err error) {
+	part := "SELECT " + columns + " FROM (SELECT " + columns + " FROM " + store.OfQueue(d) + and + " LIMIT ?) AS t"
+	for query, args := range store.Union(part, queues, store.MostParts, func(q store.Queue) []any {
+		return append(append([]any{q.Consumer, q.Status}, arg...), most)
+	}) {
+		rows, err := texts(ctx, db, query, n, args...)
+		if err != nil {
+			return nil, err
+		}
+		if found = append(found, rows...); len(found) >= most {
+			return found[:most], nil
+		}
+	}
+	return found, nil
 }
 
 func joined(rows [][]string) []string {

@@ -16,6 +16,8 @@ const (
 	remembered = 1000
 	// pageSize is how many rows a page shows.
 	pageSize = 50
+	// overviewConsumers is how many consumers the overview shows.
+	overviewConsumers = 20
 	// retryAfter is when somebody who was not let in may ask again, in seconds.
 	retryAfter = "1"
 	// maxRate is how many requests a second one principal may send, maxBurst how many at once after a while without.

@@ -25,11 +25,11 @@ type page struct {
 // pages lists them in the order of the menu.
 func (c *Console) pages() []page {
 	return []page{
-		{name: "overview", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Overview(r.Context()) }},
+		{name: "overview", needs: View, load: c.overview},
 		{name: "events", needs: View, load: c.events},
 		{name: "event", needs: View, load: c.event},
 		{name: "forensics", needs: View, load: c.forensics},
-		{name: "consumers", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Consumers(r.Context()) }},
+		{name: "consumers", needs: View, load: c.consumers},
 		{name: "dead", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Dead(r.Context()) }},
 		{name: "jobs", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Jobs(r.Context()) }},
 		{name: "instances", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Instances(r.Context()) }},

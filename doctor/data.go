@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,19 +69,19 @@ func eventStates(ctx context.Context, x *exam) ([]Finding, error) {
 }
 
 func deliveryStates(ctx context.Context, x *exam) ([]Finding, error) {
-	names, err := x.consumers(ctx)
+	queues, err := store.Queued(ctx, x.db, x.d)
 	if err != nil {
 		return nil, err
 	}
 	var all []Finding
-	for _, name := range names {
-		found, err := x.walk(ctx, "SELECT (SELECT status FROM bc_event_consume_log WHERE consumer_name = ? AND status <> 'SUCCESS' AND status > ? ORDER BY status LIMIT 1)", name)
-		if err != nil {
-			return nil, err
+	odd := make(map[string][]string)
+	for _, q := range queues {
+		if !slices.Contains([]string{"PENDING", "PROCESSING", "FAILED", "DEAD", "SKIPPED"}, q.Status) {
+			odd[q.Consumer] = append(odd[q.Consumer], q.Status)
 		}
-		if odd := unknown(found, "PENDING", "PROCESSING", "FAILED", "DEAD", "SKIPPED"); odd != "" {
-			all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy, values{"consumer": name, "status": odd})...)
-		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(odd)) {
+		all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy, values{"consumer": name, "status": fmt.Sprintf("%q", odd[name])})...)
 	}
 	return all, nil
 }
@@ -193,11 +194,16 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	if n != "" {
 		found = warn("leased_long", "{n} events are leased for more than a day", "set their next_retry_at to now", values{"n": n})
 	}
-	names, err := x.consumers(ctx)
-	if err != nil || len(names) == 0 {
+	queues, err := store.Queued(ctx, x.db, x.d)
+	queues = store.In(queues, "PENDING", "FAILED", "PROCESSING")
+	if err != nil || len(queues) == 0 {
 		return found, err
 	}
-	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never, bun.List(names), dialect.Micro(far))
+	var names []string
+	for _, q := range queues {
+		names = append(names, q.Consumer)
+	}
+	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never, bun.List(slices.Compact(names)), dialect.Micro(far))
 	if err == nil && n != "" {
 		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": n})...)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -113,37 +114,65 @@ func (o *Ops) waiting(ctx context.Context) (map[string]map[consumelog.Status]que
 }
 
 func (o *Ops) readWaiting(ctx context.Context) (map[string]map[consumelog.Status]queue, error) {
-	out := make(map[string]map[consumelog.Status]queue)
-	names, err := o.consumerNames(ctx)
+	queues, err := o.queued(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		out[name] = make(map[consumelog.Status]queue)
-		for _, s := range []consumelog.Status{consumelog.Pending, consumelog.Processing, consumelog.Failed, consumelog.Dead} {
-			if out[name][s], err = o.queueOf(ctx, name, s); err != nil {
-				return nil, fmt.Errorf("ops: count the deliveries of %s: %w", name, err)
+	queues = store.In(queues, string(consumelog.Pending), string(consumelog.Processing), string(consumelog.Failed), string(consumelog.Dead))
+	out := make(map[string]map[consumelog.Status]queue)
+	part, args := o.countOf(ctx)
+	for query, args := range store.Union(part, queues, store.MostParts, args) {
+		err := o.rows(ctx, func(rows *sql.Rows) error {
+			var name string
+			var status consumelog.Status
+			var all, n, oldest int64
+			if err := rows.Scan(&name, &status, &all, &n, &oldest); err != nil {
+				return err
 			}
+			if out[name] == nil {
+				out[name] = make(map[consumelog.Status]queue)
+			}
+			out[name][status] = queue{n: Count{Count: min(n, CountCap), More: all > CountCap}, oldest: time.Duration(oldest) * time.Microsecond}
+			return nil
+		}, query, args...)
+		if err != nil {
+			return nil, fmt.Errorf("ops: count the deliveries that wait: %w", err)
 		}
 	}
 	return out, nil
 }
 
-// queueOf counts the deliveries of one consumer in one state.
-func (o *Ops) queueOf(ctx context.Context, name string, s consumelog.Status) (q queue, err error) {
-	var n, oldest int64
+// queued lists the queues of consumers that are not empty, whoever asks.
+func (o *Ops) queued(ctx context.Context) (queues []store.Queue, err error) {
+	return share(ctx, o.access, "queued", nil, func(ctx context.Context) (queues []store.Queue, err error) {
+		err = o.rows(ctx, func(rows *sql.Rows) error {
+			q, err := store.ScanQueue(rows)
+			queues = append(queues, q)
+			return err
+		}, store.QueuedQuery(o.d))
+		if err != nil {
+			return nil, fmt.Errorf("ops: look for what waits for consumers: %w", err)
+		}
+		return queues, nil
+	})
+}
+
+// countOf is a SELECT for one queue, and its arguments: how many deliveries were looked at, how many of them the caller sees,
+// and the age of the oldest.
+func (o *Ops) countOf(ctx context.Context) (part string, args func(store.Queue) []any) {
 	caller := CallerOf(ctx)
 	if !caller.limited() {
 		// The oldest is the one with the smallest id: the rows themselves, which lie far apart, are not read.
-		err = o.row(ctx, []any{&n, &oldest}, "SELECT y.n, COALESCE((SELECT "+o.d.Micros(o.d.Now)+" - "+o.d.Micros("l.created_at")+" FROM "+logTable+" l WHERE l.id = y.first), 0) FROM (SELECT COUNT(*) AS n, MIN(x.id) AS first FROM (SELECT id FROM "+
-			o.d.DueDeliveries(logTable)+" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS' LIMIT ?) x) y", name, string(s), CountCap+1)
-		return queue{n: capped(n), oldest: time.Duration(oldest) * time.Microsecond}, err
+		return "SELECT ?, ?, y.n, y.n, COALESCE((SELECT " + o.d.Micros(o.d.Now) + " - " + o.d.Micros("l.created_at") + " FROM " + logTable + " l WHERE l.id = y.first), 0) FROM (SELECT COUNT(*) AS n, MIN(x.id) AS first FROM (SELECT id FROM " +
+				store.OfQueue(o.d) + " LIMIT ?) x) y", func(q store.Queue) []any {
+				return []any{q.Consumer, q.Status, q.Consumer, q.Status, CountCap + 1}
+			}
 	}
-	var all int64 // that were looked at
 	owns, arg := caller.owns("x")
-	err = o.row(ctx, []any{&all, &n, &oldest}, "SELECT COUNT(*), COALESCE(SUM(CASE WHEN "+owns+" THEN 1 ELSE 0 END), 0), COALESCE(MAX(CASE WHEN "+owns+" THEN "+o.d.Micros(o.d.Now)+" - "+o.d.Micros("x.created_at")+" END), 0) FROM "+
-		"(SELECT tenant_id, created_at FROM "+o.d.DueDeliveries(logTable)+" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS' LIMIT ?) x", arg, arg, name, string(s), CountCap+1)
-	return queue{n: Count{Count: n, More: all > CountCap}, oldest: time.Duration(oldest) * time.Microsecond}, err
+	return "SELECT ?, ?, COUNT(*), COALESCE(SUM(CASE WHEN " + owns + " THEN 1 ELSE 0 END), 0), COALESCE(MAX(CASE WHEN " + owns + " THEN " + o.d.Micros(o.d.Now) + " - " + o.d.Micros("x.created_at") + " END), 0) FROM " +
+			"(SELECT tenant_id, created_at FROM " + store.OfQueue(o.d) + " LIMIT ?) x", func(q store.Queue) []any {
+			return []any{q.Consumer, q.Status, arg, arg, q.Consumer, q.Status, CountCap + 1}
+		}
 }
 
 // Consumers lists every consumer that an instance has announced, and those that only the consume
@@ -189,12 +218,7 @@ func (o *Ops) consumers(ctx context.Context) ([]Consumer, error) {
 	if CallerOf(ctx).limited() { // the latest is anybody's
 		return out, nil
 	}
-	for i := range out {
-		if err := o.latest(ctx, &out[i]); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return out, o.latest(ctx, out)
 }
 
 func (c *Consumer) add(q map[consumelog.Status]queue) {
@@ -215,27 +239,40 @@ func (c *Consumer) add(q map[consumelog.Status]queue) {
 	}
 }
 
-// latestLook is how many rows are looked at for a consumer's latest success and error.
+// latestLook is how many rows are looked at for the latest successes and errors of consumers.
 const latestLook = 2000
 
-// latest finds the consumer's last success and error among the newest rows.
-func (o *Ops) latest(ctx context.Context, c *Consumer) error {
-	var at int64
-	err := o.row(ctx, []any{&at}, fmt.Sprintf("SELECT COALESCE(MAX(%s), 0) FROM (SELECT consumer_name, status, consumed_at FROM %s ORDER BY id DESC LIMIT %d) x WHERE x.consumer_name = ? AND x.status = 'SUCCESS'",
-		o.d.Micros("x.consumed_at"), logTable, latestLook), c.Name)
-	if err != nil {
-		return fmt.Errorf("ops: look for the last success of %s: %w", c.Name, err)
+// latest finds the last success and error of each consumer among the newest rows.
+func (o *Ops) latest(ctx context.Context, consumers []Consumer) error {
+	byName := make(map[string]*Consumer, len(consumers))
+	for i := range consumers {
+		byName[consumers[i].Name] = &consumers[i]
 	}
-	c.LastSuccess = instant(at)
-	err = o.rows(ctx, func(rows *sql.Rows) error {
+	err := o.rows(ctx, func(rows *sql.Rows) error {
+		var name string
 		var at int64
-		err := rows.Scan(&c.LastError, &at)
-		c.LastErrorAt = instant(at)
+		err := rows.Scan(&name, &at)
+		if c := byName[name]; c != nil {
+			c.LastSuccess = instant(at)
+		}
 		return err
-	}, fmt.Sprintf("SELECT COALESCE(SUBSTR(x.error_message, 1, %d), ''), %s FROM (SELECT id, consumer_name, error_message, created_at FROM bc_delivery_attempt ORDER BY id DESC LIMIT %d) x WHERE x.consumer_name = ? ORDER BY x.id DESC LIMIT 1",
-		listText, o.d.Micros("x.created_at"), latestLook), c.Name)
+	}, fmt.Sprintf("SELECT x.consumer_name, COALESCE(MAX(%s), 0) FROM (SELECT consumer_name, status, consumed_at FROM %s ORDER BY id DESC LIMIT %d) x WHERE x.status = 'SUCCESS' GROUP BY x.consumer_name",
+		o.d.Micros("x.consumed_at"), logTable, latestLook))
 	if err != nil {
-		return fmt.Errorf("ops: look for the last error of %s: %w", c.Name, err)
+		return fmt.Errorf("ops: look for the last successes: %w", err)
+	}
+	err = o.rows(ctx, func(rows *sql.Rows) error {
+		var name, said string
+		var at int64
+		err := rows.Scan(&name, &said, &at)
+		if c := byName[name]; c != nil {
+			c.LastError, c.LastErrorAt = said, instant(at)
+		}
+		return err
+	}, fmt.Sprintf("SELECT a.consumer_name, COALESCE(SUBSTR(a.error_message, 1, %d), ''), %s FROM (SELECT MAX(x.id) AS id FROM (SELECT id, consumer_name FROM bc_delivery_attempt ORDER BY id DESC LIMIT %d) x GROUP BY x.consumer_name) y JOIN bc_delivery_attempt a ON a.id = y.id",
+		listText, o.d.Micros("a.created_at"), latestLook))
+	if err != nil {
+		return fmt.Errorf("ops: look for the last errors: %w", err)
 	}
 	return nil
 }

@@ -7,13 +7,21 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-// deadLook is how many of a consumer's newest DEAD, and FAILED, deliveries are grouped.
-const deadLook = 2000
+const (
+	// deadLook is how many of a consumer's newest DEAD, and FAILED, deliveries are grouped.
+	deadLook = 2000
+	// deadRows is how many deliveries of all consumers are grouped: with many consumers that fail, fewer of each.
+	deadRows = 100_000
+	// deadLeast is how many of each they are at least.
+	deadLeast = 100
+)
 
 // fingerprint names a group of deliveries that failed for the same reason: masked is [text.Mask] of
 // what they say.
@@ -38,19 +46,24 @@ func (o *Ops) Dead(ctx context.Context) ([]DeadGroup, error) {
 }
 
 func (o *Ops) dead(ctx context.Context) ([]DeadGroup, error) {
-	names, err := o.consumerNames(ctx)
+	queues, err := o.queued(ctx)
 	if err != nil {
 		return nil, err
 	}
+	queues = store.In(queues, string(consumelog.Dead), string(consumelog.Failed))
+	if len(queues) == 0 {
+		return []DeadGroup{}, nil
+	}
+	each := max(deadLeast, min(deadLook, deadRows/len(queues)))
+	columns := o.name("consumer_name") + " AS consumer, status, " + o.name("event_id") + " AS event, " + o.name("event_type") + " AS type, COALESCE(" + cut("error_message", listText) + ", '') AS said, " + o.d.Micros("updated_at") + " AS at, COALESCE(tenant_id, 0) AS tenant"
+	part := "SELECT consumer, status, event, type, said, at, tenant FROM (SELECT " + columns + " FROM " + store.OfQueue(o.d) + " ORDER BY next_retry_at DESC, id DESC LIMIT ?) AS t"
 	groups := make(map[string]*DeadGroup)
-	for _, name := range names {
-		for _, status := range []consumelog.Status{consumelog.Dead, consumelog.Failed} {
-			if err := o.group(ctx, groups, name, status); err != nil {
-				return nil, fmt.Errorf("ops: group the deliveries of %s: %w", name, err)
-			}
-			if len(groups) > 2*maxGroups {
-				groups = largest(groups)
-			}
+	for query, args := range store.Union(part, queues, max(1, lookAt/each), func(q store.Queue) []any { return []any{q.Consumer, q.Status, each} }) {
+		if err := o.group(ctx, groups, each, query, args); err != nil {
+			return nil, fmt.Errorf("ops: group the deliveries that have failed: %w", err)
+		}
+		if len(groups) > 2*maxGroups {
+			groups = largest(groups)
 		}
 	}
 	return sorted(groups), nil
@@ -79,70 +92,65 @@ func largest(groups map[string]*DeadGroup) map[string]*DeadGroup {
 	return kept
 }
 
-// group adds the deliveries of one consumer in one state to their groups.
-func (o *Ops) group(ctx context.Context, groups map[string]*DeadGroup, consumer string, status consumelog.Status) error {
-	from := logTable
-	if o.d.Name == "mysql" {
-		from += " FORCE INDEX (idx_consumer_due)"
-	}
-	n, touched, caller := 0, make(map[string]bool), CallerOf(ctx)
+// failedRow is a delivery that has failed.
+type failedRow struct {
+	queue            store.Queue
+	event, eventType string
+	said             string
+	at               time.Time
+	tenant           int64
+}
+
+// group adds the deliveries that a statement lists to their groups; of each queue it lists at most so many.
+func (o *Ops) group(ctx context.Context, groups map[string]*DeadGroup, each int, query string, args []any) error {
+	looked, touched, caller := make(map[store.Queue]int), make(map[store.Queue]map[string]bool), CallerOf(ctx)
 	err := o.rows(ctx, func(rows *sql.Rows) error {
-		var eventID, eventType, message string
-		var at, tenant int64
-		if err := rows.Scan(&eventID, &eventType, &message, &at, &tenant); err != nil {
+		var r failedRow
+		var at int64
+		if err := rows.Scan(&r.queue.Consumer, &r.queue.Status, &r.event, &r.eventType, &r.said, &at, &r.tenant); err != nil {
 			return err
 		}
-		if n++; !caller.Sees(tenant) {
+		if looked[r.queue]++; !caller.Sees(r.tenant) {
 			return nil
 		}
-		message = shown(message, listText)
-		masked := text.Mask(message)
-		fp, when := fingerprint(consumer, eventType, masked), instant(at)
-		g := groups[fp]
-		if g == nil {
-			g = &DeadGroup{Fingerprint: fp, Consumer: consumer, EventType: eventType, Error: masked, Sample: message, SampleEvent: eventID, First: when, Last: when}
-			groups[fp] = g
+		r.at = instant(at)
+		if touched[r.queue] == nil {
+			touched[r.queue] = make(map[string]bool)
 		}
-		if touched[fp] = true; status == consumelog.Dead {
-			g.Dead++
-		} else {
-			g.Failed++
-		}
-		if when.Before(g.First) {
-			g.First = when
-		}
-		if when.After(g.Last) {
-			g.Last, g.Sample, g.SampleEvent = when, message, eventID
-		}
+		touched[r.queue][addTo(groups, r)] = true
 		return nil
-	}, "SELECT "+o.name("event_id")+", "+o.name("event_type")+", COALESCE("+cut("error_message", listText)+", ''), "+o.d.Micros("updated_at")+", COALESCE(tenant_id, 0) FROM "+from+
-		" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS' ORDER BY next_retry_at DESC, id DESC LIMIT ?", consumer, string(status), deadLook)
-	if n == deadLook {
-		for fp := range touched {
+	}, query, args...)
+	for q, n := range looked {
+		if n < each {
+			continue
+		}
+		for fp := range touched[q] {
 			groups[fp].More = true
 		}
 	}
 	return err
 }
 
-// consumerNames lists every name under which deliveries may wait: consumers and their replays, and
-// consumers that nobody announces any more, by jumping from name to name in the
-// index.
-func (o *Ops) consumerNames(ctx context.Context) ([]string, error) {
-	return share(ctx, o.access, "names", nil, func(ctx context.Context) ([]string, error) {
-		const most = 500
-		var names []string
-		for last := ""; len(names) < most; {
-			found, err := o.texts(ctx, o.d.NextConsumer(logTable), last)
-			if err != nil {
-				return nil, fmt.Errorf("ops: read consumer names: %w", err)
-			}
-			if len(found) == 0 {
-				break
-			}
-			last = found[0]
-			names = append(names, last)
-		}
-		return names, nil
-	})
+// addTo adds a delivery to its group, and tells which that is.
+func addTo(groups map[string]*DeadGroup, r failedRow) (fp string) {
+	message := shown(r.said, listText)
+	masked := text.Mask(message)
+	fp = fingerprint(r.queue.Consumer, r.eventType, masked)
+	g := groups[fp]
+	if g == nil {
+		g = &DeadGroup{Fingerprint: fp, Consumer: r.queue.Consumer, EventType: r.eventType, Error: masked, Sample: message, SampleEvent: r.event, First: r.at, Last: r.at}
+		groups[fp] = g
+	}
+	if r.queue.Status == string(consumelog.Dead) {
+		g.Dead++
+	} else {
+		g.Failed++
+	}
+	if r.at.Before(g.First) {
+		g.First = r.at
+	}
+	if r.at.After(g.Last) {
+		g.Last, g.Sample, g.SampleEvent = r.at, message, r.event
+	}
+	return fp
 }

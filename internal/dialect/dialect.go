@@ -264,16 +264,6 @@ func (d Dialect) DueDeliveries(table string) string {
 	return table
 }
 
-// NextConsumer is a SELECT of the first name after `?` in the table of deliveries that any waits under. Where
-// the index holds all deliveries, names are enough that none waits under: to tell would be to read them all.
-func (d Dialect) NextConsumer(table string) string {
-	waits := " AND status <> 'SUCCESS'"
-	if d.Name == "mysql" {
-		waits = ""
-	}
-	return "SELECT consumer_name FROM " + d.DueDeliveries(table) + " WHERE consumer_name > ?" + waits + " ORDER BY consumer_name LIMIT 1"
-}
-
 // Micro is a duration in whole microseconds, as After wants it.
 func Micro(d time.Duration) int64 { return d.Microseconds() }
 

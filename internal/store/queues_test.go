@@ -113,7 +113,10 @@ func TestQueuesAreFoundByTheirIndex(t *testing.T) {
 			backlogs, err := q.Backlogs(t.Context(), db)
 			require.NoError(t, err)
 			require.EqualValues(t, later, backlogs["C1"].Waiting)
-			sent.Require(t, db, history, 3)
+			queues, err := store.Queued(t.Context(), db, d)
+			require.NoError(t, err)
+			require.Equal(t, []store.Queue{{Consumer: "C1", Status: "PENDING"}}, queues)
+			sent.Require(t, db, history, 4)
 		}
 		look() // before the database knows how much waits
 		_, err := db.DB.ExecContext(t.Context(), map[string]string{"mysql": "ANALYZE TABLE bc_event_consume_log", "postgres": "ANALYZE", "sqlite": "ANALYZE"}[d.Name])
@@ -122,6 +125,8 @@ func TestQueuesAreFoundByTheirIndex(t *testing.T) {
 		if d.Name == "mysql" {
 			require.Less(t, rowsRead(t, db, func(conn bun.IDB) error { _, err := q.DueConsumers(t.Context(), conn); return err }), later,
 				"it reads the first of each queue")
+			require.Less(t, rowsRead(t, db, func(conn bun.IDB) error { _, err := store.Queued(t.Context(), conn, d); return err }), 100,
+				"it jumps from queue to queue")
 		}
 	})
 }
@@ -148,4 +153,46 @@ func rowsRead(t *testing.T, db *bun.DB, fn func(conn bun.IDB) error) (n int) {
 	before := read()
 	require.NoError(t, fn(conn))
 	return read() - before
+}
+
+func TestQueuesThatAreNotEmpty(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		_, d := newQueues(t, db)
+		found, err := store.Queued(t.Context(), db, d)
+		require.NoError(t, err)
+		require.Empty(t, found)
+		for _, consumer := range []string{"A", "A@replay", "B", "b", "Ünregistered"} {
+			wait(t, db, d, consumer, "SUCCESS", 0)
+			wait(t, db, d, consumer, "DEAD", 0)
+			wait(t, db, d, consumer, "DEAD", time.Second)
+		}
+		wait(t, db, d, "B", "PENDING", 0)
+		wait(t, db, d, "B", "ODD", 0)
+		wait(t, db, d, "Done", "SUCCESS", 0)
+		want := []store.Queue{{"A", "DEAD"}, {"A@replay", "DEAD"}, {"B", "DEAD"}, {"B", "ODD"}, {"B", "PENDING"}, {"b", "DEAD"}, {"Ünregistered", "DEAD"}}
+		found, err = store.Queued(t.Context(), db, d)
+		require.NoError(t, err)
+		require.Equal(t, want, found)
+		require.Equal(t, []store.Queue{{"B", "ODD"}, {"B", "PENDING"}}, store.In(found, "PENDING", "ODD"))
+
+		asked, counts := 0, make(map[store.Queue]int)
+		for query, args := range store.Union("SELECT consumer_name, status, COUNT(*) FROM (SELECT consumer_name, status FROM "+store.OfQueue(d)+" LIMIT 10) AS t GROUP BY consumer_name, status", want, 3,
+			func(q store.Queue) []any { return []any{q.Consumer, q.Status} }) {
+			asked++
+			rows, err := db.QueryContext(t.Context(), query, args...)
+			require.NoError(t, err)
+			for rows.Next() {
+				var q store.Queue
+				var n int
+				require.NoError(t, rows.Scan(&q.Consumer, &q.Status, &n))
+				counts[q] = n
+			}
+			require.NoError(t, rows.Err())
+			require.NoError(t, rows.Close())
+		}
+		require.Equal(t, 3, asked)
+		require.Len(t, counts, len(want))
+		require.Equal(t, 2, counts[store.Queue{Consumer: "b", Status: "DEAD"}])
+	})
 }

@@ -20,6 +20,26 @@ func ofMany() []sabotage {
 			"./internal/store", "QueuesAreFound", nil,
 		},
 		{
+			"only the first queues are listed", "internal/store/queued.go",
+			"mostQueues = 20_000", "mostQueues = 30",
+			"./ops", "ManyConsumersAreListed", nil,
+		},
+		{
+			"a look asks about each consumer, whether anything waits for it or not", "alert/look_consumers.go",
+			"\tfor _, c := range l.consumers {\n\t\tknown[c.name] = true", "\tfor _, c := range l.consumers {\n\t\tl.queued = append(l.queued, store.Queue{Consumer: c.name, Status: \"FAILED\"})\n\t\tknown[c.name] = true",
+			"./alert", "StuckConsumerAmongMany", nil,
+		},
+		{
+			"the list of consumers ends after one page", "console/consumers.go",
+			"v.Next = v.Rows[pageSize-1].Name", "_ = pageSize",
+			"./console", "ThousandsOfConsumers", nil,
+		},
+		{
+			"what waits is found by reading all deliveries", "internal/store/queued.go",
+			`" GROUP BY consumer_name, status LIMIT "`, `" WHERE id > 0 GROUP BY consumer_name, status LIMIT "`,
+			"./internal/store", "QueuesAreFound", nil,
+		},
+		{
 			"a registry is taken for the one that is known already", "outbox/registry.go",
 			"if all != nil && all.state == state {", "if all != nil {",
 			engine, "RegistryIsReadAgain", nil,
