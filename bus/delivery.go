@@ -56,6 +56,7 @@ type delivery struct {
 	expired bool               // a process that had leased the event may have died of it
 	done    func(Outcome)      // reports a direct delivery
 	lease   *consumelog.Leased // for a delivery from the retry queue
+	bytes   int                // of its payload and metadata, for such a one
 	own     *Lease             // whether that is still ours
 	started time.Time
 	queued  time.Time // when a direct delivery came into the lane

@@ -19,19 +19,26 @@ func EnvelopeOf(r eventrow.Row) *Envelope {
 	}
 }
 
-// envelopes loads the events by id. Events whose row is gone are missing from the result.
-func (b *Bus) envelopes(ctx context.Context, eventIDs []string) (map[string]*Envelope, error) {
+// stored is an event as it was loaded, and how many bytes its payload and metadata have.
+type stored struct {
+	env   *Envelope
+	bytes int
+}
+
+// envelopes loads the events by id, the first of them, as far as they fit. Events whose row is gone are missing from the
+// result; more says that others may be missing because they did not fit.
+func (b *Bus) envelopes(ctx context.Context, eventIDs []string, fits func(bytes int) bool) (found map[string]stored, more bool, err error) {
 	d, err := dialect.Of(b.db)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	rows, err := eventrow.Read(ctx, b.db, eventrow.Select(d, "bc_outbox_event AS e WHERE e.event_id IN (?)"), bun.List(eventIDs))
+	rows, more, err := eventrow.ReadWithin(ctx, b.db, d, fits, "bc_outbox_event AS e WHERE e.event_id IN (?) ORDER BY e.id", bun.List(eventIDs))
 	if err != nil {
-		return nil, fmt.Errorf("bus: load events: %w", err)
+		return nil, false, fmt.Errorf("bus: load events: %w", err)
 	}
-	out := make(map[string]*Envelope, len(rows))
+	found = make(map[string]stored, len(rows))
 	for _, r := range rows {
-		out[r.ID] = EnvelopeOf(r)
+		found[r.ID] = stored{EnvelopeOf(r), r.Size}
 	}
-	return out, nil
+	return found, more, nil
 }

@@ -256,6 +256,7 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	defer ln.l.wg.Done()
 	ln.l.bus.log.Learn(ln.l.work)
 	ln.run(ln.l.work, batch)
+	ln.l.room.give(loaded(batch))
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	took := time.Since(began)
@@ -273,6 +274,14 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	if ln.isHungry() {
 		ln.refillLocked()
 	}
+}
+
+// loaded is how many bytes of payloads a batch has loaded from the consume log.
+func loaded(batch []*delivery) (bytes int) {
+	for _, d := range batch {
+		bytes += d.bytes
+	}
+	return bytes
 }
 
 func (ln *lane) external(d *delivery) bool {

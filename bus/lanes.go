@@ -22,6 +22,8 @@ type Host struct {
 	Instance string
 	// Lease is how long a retried delivery is leased. Renewed at a third.
 	Lease time.Duration
+	// MaxInHand is how many bytes of payloads the lanes have loaded for deliveries from the consume log.
+	MaxInHand int
 	// Ended is told that retried deliveries of the events have ended.
 	Ended func(ctx context.Context, eventIDs []string)
 	// Away is told of an error, and whether it says that the database is away: then the publisher logs
@@ -43,6 +45,7 @@ type Lanes struct {
 	stop   context.CancelCauseFunc
 	line   chan struct{} // one token: its lane waits for the budget
 	claims chan struct{} // one token per claim from the consume log
+	room   payloadRoom   // of deliveries from the consume log
 	freed  chan struct{}
 	wg     sync.WaitGroup
 
@@ -63,7 +66,7 @@ func (b *Bus) Open(host Host) *Lanes {
 	defer b.mu.Unlock()
 	b.open = true
 	limits, budget := b.shares()
-	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, line: make(chan struct{}, 1), claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1)}
+	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, line: make(chan struct{}, 1), claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1), room: payloadRoom{most: host.MaxInHand}}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range b.consumers {
 		l.lanes[c.key] = newLane(l, c, limits[c.key])

@@ -91,15 +91,24 @@ func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	room := ln.roomInQueue()
 	closed := ln.closed
 	ln.mu.Unlock()
+	if ln.l.room.mustWait(ln) {
+		return false
+	}
+	got, all := false, true
+	defer func() { ln.l.room.turn(ln, got, all) }()
 	if room == (consumelog.Limits{}) || closed || ln.isHalted() {
 		return false
 	}
 	left := ln.findLeft(ctx, (room.Pending+1)/2)
 	room.Pending -= len(left)
 	claimed, err := ln.claim(ctx, room, dueFor, left)
-	ln.admit(ctx, claimed.Deliveries)
+	got, all = ln.admit(ctx, claimed.Deliveries)
 	if err == nil && claimed.Found == (consumelog.Limits{}) && len(left) == 0 {
 		ln.catchUp()
+	}
+	if !all { // the rest is claimed when there is room
+		ln.noteMore(claimed.Found, room, len(left) > 0)
+		return false
 	}
 	return ln.noteMore(claimed.Found, room, len(left) > 0) || claimed.Woken > 0
 }
@@ -181,38 +190,55 @@ func (ln *lane) catchUp() {
 	}
 }
 
-// admit loads the events of claimed deliveries and queues them.
-func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) {
+// admit loads the events of claimed deliveries and queues them. What does not fit into the room for payloads is given back
+// and due at once: the lane claims it when there is room. It reports whether some of them were loaded, and all.
+func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) (got, all bool) {
 	if len(claimed) == 0 {
-		return
+		return false, true
 	}
 	ids := make([]string, len(claimed))
 	for i, c := range claimed {
 		ids[i] = c.EventID
 	}
-	envs, err := ln.l.bus.envelopes(ctx, ids)
-	var ready, unknown []*delivery
+	taken := 0
+	events, more, err := ln.l.bus.envelopes(ctx, ids, func(bytes int) bool {
+		ok := ln.l.room.take(ln, bytes)
+		if ok {
+			taken += bytes
+		}
+		return ok
+	})
+	var ready, unknown, late []*delivery
 	for i := range claimed {
 		lease := claimed[i]
-		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease), attempt: lease.Attempts, env: envs[lease.EventID]}
-		if d.env == nil {
+		event, found := events[lease.EventID]
+		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease), attempt: lease.Attempts, env: event.env, bytes: event.bytes}
+		if !found {
 			d.env = &Envelope{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType, AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
 		}
 		switch {
 		case err != nil:
 			ln.postpone(ctx, d, err)
-		case envs[lease.EventID] == nil:
+		case !found && more:
+			late = append(late, d)
+		case !found:
 			ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
 		case !ln.c.Knows(d.env.Type, d.env.SchemaVersion):
 			unknown = append(unknown, d)
 		default:
+			taken -= d.bytes // until its batch has ended
 			ready = append(ready, d)
 		}
 	}
 	ln.leave(ctx, unknown)
+	if len(late) > 0 {
+		ln.putBackAll(ctx, late, 0)
+	}
 	if !ln.readmit(ready) {
 		for _, d := range ready {
 			ln.giveBack(ctx, d)
 		}
 	}
+	ln.l.room.give(taken)
+	return len(events) > 0, !more
 }

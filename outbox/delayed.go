@@ -24,7 +24,7 @@ func (s *session) claimDelayed(ctx context.Context, limit int) (c claim, err err
 	o, asked := s.p.ob, time.Now()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		c = claim{kind: due.Scheduled, seen: len(ids), full: true, asked: asked}
-		rows, _, err := eventrow.ReadWithin(ctx, tx, o.d, s.freeBytes(), o.d.Keyed(table)+" WHERE "+dialect.IDs(dialect.Pairs(ids))+" AND e.status = 'NEW'"+o.d.SkipLocked)
+		rows, _, err := eventrow.ReadWithin(ctx, tx, o.d, eventrow.Within(s.freeBytes()), o.d.Keyed(table)+" WHERE "+dialect.IDs(dialect.Pairs(ids))+" AND e.status = 'NEW'"+o.d.SkipLocked)
 		if err != nil {
 			return err
 		}

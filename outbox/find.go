@@ -90,7 +90,7 @@ func (s *session) find(ctx context.Context, tx bun.Tx, c *claim, kind string, li
 func (s *session) findFirst(ctx context.Context, tx bun.Tx, c *claim, kind string, limit int) error {
 	o := s.p.ob
 	due := o.dueFrom(kind, c.from)
-	rows, more, err := eventrow.ReadWithin(ctx, tx, o.d, s.freeBytes(), o.d.Due(table)+" WHERE "+due.where+walk+o.d.SkipLocked, append(due.args, limit)...)
+	rows, more, err := eventrow.ReadWithin(ctx, tx, o.d, eventrow.Within(s.freeBytes()), o.d.Due(table)+" WHERE "+due.where+walk+o.d.SkipLocked, append(due.args, limit)...)
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -159,7 +159,7 @@ func (s *session) lockFree(ctx context.Context, tx bun.Tx, kind string, seen []e
 	for i, n := range free {
 		ids[i].ID = seen[n].OutboxID
 	}
-	rows, _, err := eventrow.ReadWithin(ctx, tx, o.d, s.freeBytes(), o.d.Keyed(table)+" WHERE "+dialect.IDs(ids)+" AND CASE WHEN "+kind+" THEN 1 END = 1"+o.d.SkipLocked)
+	rows, _, err := eventrow.ReadWithin(ctx, tx, o.d, eventrow.Within(s.freeBytes()), o.d.Keyed(table)+" WHERE "+dialect.IDs(ids)+" AND CASE WHEN "+kind+" THEN 1 END = 1"+o.d.SkipLocked)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ type PublisherConfig struct {
 	// there it takes five times as many, up to 500, if the consumers have room. Default: 100.
 	BatchSize int
 	// MaxInHand is how many bytes of payloads this process claims before it has delivered them, but for one event, which may
-	// be larger. Default: 16 MiB.
+	// be larger; and as many again for deliveries from the consume log, such as retries. Default: 16 MiB.
 	MaxInHand int
 	// Cron is when the publisher looks at everything whether or not a hint says so
 	// (bluecone.outbox.publisher-cron). Saving in this process wakes it within
@@ -102,7 +102,7 @@ type Publisher struct {
 	handover *handover
 }
 
-// NewPublisher returns a publisher from ob to the consumers of b, which have to work in the same database. All mistakes, those
+// NewPublisher returns a publisher from ob to the consumers of b, which have to work on the same pool. All mistakes, those
 // in cfg and those in everything that was registered with b, are reported at once, each with its name.
 func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, error) {
 	if ob == nil || b == nil {
@@ -123,12 +123,14 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 	return p, nil
 }
 
-// sameDatabase refuses a bus whose consumers work elsewhere: their mark and their effect would not be where the event is.
+// sameDatabase refuses a bus whose consumers work elsewhere: their mark and their effect would not be where the event is. It
+// compares pools: whether two of them lead to one database only the database could tell, and nobody asks it before Run.
 func sameDatabase(ob *Outbox, b *bus.Bus) error {
 	if b.WorksIn(ob.db) {
 		return nil
 	}
-	return errors.New("the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, outbox.Config{}) and bus.New(db, bus.Config{})")
+	return errors.New("the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, outbox.Config{}) and bus.New(db, bus.Config{}); " +
+		"two pools are refused even if both are of one database, because nothing here can tell")
 }
 
 // nextName is the instance name, with a number for every further publisher of this process.

@@ -73,7 +73,7 @@ func (p *Publisher) open() *session {
 		s.local[c.Key()] = c
 	}
 	s.takers, s.registry = takersOf(s.consumers), registry{ob: p.ob, local: s.local}
-	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused})
+	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, MaxInHand: p.cfg.MaxInHand, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused})
 	s.most = s.lanes.Most() + settleBatch
 	p.sessions.Add(1)
 	s.background.Go(s.settleLoop)

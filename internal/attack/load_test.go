@@ -22,15 +22,17 @@ import (
 )
 
 const (
-	// abandoned is how many searches an attacker starts and does not wait for.
+	// abandoned is how many searches an attacker starts and does not wait for, at least: it goes on while somebody else reads.
 	abandoned = 3000
-	// atATime is how many of them are under way at a time.
+	// atATime is how many of them it starts at once, every second: three times what one principal may send.
 	atATime = 300
 	// healthy is how many pages somebody else reads meanwhile, at least.
 	healthy = 200
-	// slowest is within what time 99 of 100 of these have their answer. It is some milliseconds, and 1 s is wanted; this
-	// leaves room for a machine with ten times its load.
-	slowest = 5 * time.Second
+	// slowest is within what time 99 of 100 of these have their answer. On a machine on which an undisturbed reader's p99 is
+	// more than slowest/calibration, 50 ms, it is calibration times that, and never more than atMost.
+	slowest     = time.Second
+	calibration = 20
+	atMost      = 5 * time.Second
 )
 
 // hostileTypes are rows that make a search by key look for as many events as it may: 3,000 types, 20 tenants.
@@ -48,10 +50,33 @@ func hostileTypes(t *testing.T, db *bun.DB) {
 	execSQL(t, db, "INSERT INTO bc_outbox_event (tenant_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES "+strings.Join(values, ", "))
 }
 
+// pages reads pages as somebody healthy, one after the other while it shall, and returns how long each took, sorted.
+func (v *victim) pages(t *testing.T, shall func(n int) bool) []time.Duration {
+	t.Helper()
+	pace := time.NewTicker(20 * time.Millisecond) // fewer than one principal may send
+	defer pace.Stop()
+	var took []time.Duration
+	for ; shall(len(took)); <-pace.C {
+		path := []string{"/events", "/api/v1/consumers", "/event?id=evil-7"}[len(took)%3]
+		began := time.Now()
+		code, body := v.get("rita/viewer", path)
+		require.Equal(t, http.StatusOK, code, "%s: %s", path, body)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took
+}
+
+func median(took []time.Duration) time.Duration { return took[len(took)/2].Round(time.Millisecond) }
+
+func p99of(took []time.Duration) time.Duration { return took[len(took)*99/100].Round(time.Millisecond) }
+
 // Who starts searches and goes away, thousands of them, delays nobody else and takes no memory.
 func TestAbandonedSearchesDelayNobody(t *testing.T) {
 	each(t, setup{}, func(t *testing.T, db *bun.DB, v *victim) {
 		hostileTypes(t, db)
+		alone := v.pages(t, func(n int) bool { return n < healthy })
+		t.Logf("undisturbed: p50 %v, p99 %v", median(alone), p99of(alone))
 		before := v.goroutines()
 		ctx, stop := context.WithCancel(t.Context())
 		var attackers sync.WaitGroup
@@ -62,7 +87,9 @@ func TestAbandonedSearchesDelayNobody(t *testing.T) {
 			attackers.Go(func() {
 				client := http.Client{Timeout: 100 * time.Millisecond}
 				defer client.CloseIdleConnections()
-				for n := sent.Add(1); n <= abandoned && ctx.Err() == nil; n = sent.Add(1) {
+				pace := time.NewTicker(time.Second)
+				defer pace.Stop()
+				for n := sent.Add(1); ctx.Err() == nil; n = sent.Add(1) {
 					r, err := v.request(ctx, "eve/viewer", http.MethodGet, "/api/v1/events?idempotencyKey=k"+strconv.FormatInt(n, 10), nil)
 					if err != nil {
 						continue
@@ -71,23 +98,19 @@ func TestAbandonedSearchesDelayNobody(t *testing.T) {
 						_, _ = io.Copy(io.Discard, answer.Body)
 						_ = answer.Body.Close()
 					}
+					select {
+					case <-pace.C:
+					case <-ctx.Done():
+					}
 				}
 			})
 		}
-		var took []time.Duration
-		for len(took) < healthy || sent.Load() < abandoned {
-			path := []string{"/events", "/api/v1/consumers", "/event?id=evil-7"}[len(took)%3]
-			began := time.Now()
-			code, body := v.get("rita/viewer", path)
-			require.Equal(t, http.StatusOK, code, "%s: %s", path, body)
-			took = append(took, time.Since(began))
-		}
+		took := v.pages(t, func(n int) bool { return n < healthy || sent.Load() < abandoned })
 		stop()
 		attackers.Wait()
-		slices.Sort(took)
-		p99 := took[len(took)*99/100]
-		t.Logf("%d pages beside %d abandoned searches: p50 %v, p99 %v; peak %d MiB", len(took), abandoned, took[len(took)/2].Round(time.Millisecond), p99.Round(time.Millisecond), v.peak())
-		require.LessOrEqual(t, p99, slowest)
+		p99 := p99of(took)
+		t.Logf("%d pages beside %d abandoned searches: p50 %v, p99 %v; peak %d MiB", len(took), sent.Load(), median(took), p99, v.peak())
+		require.LessOrEqual(t, p99, min(max(slowest, calibration*p99of(alone)), atMost))
 		require.LessOrEqual(t, v.peak(), maxResident)
 		require.Eventually(t, func() bool { return v.goroutines() <= before+20 }, 2*time.Minute, 50*time.Millisecond, "what nobody waits for goes on")
 	})
@@ -137,23 +160,32 @@ func TestPagesReadLittleOfLargeRows(t *testing.T) {
 	})
 }
 
-// Thirty events of eight megabytes are delivered a few at a time.
+// Thirty events of eight megabytes are delivered a few at a time, and forty that are tried again.
 func TestClaimsAreBoundedByBytes(t *testing.T) {
+	payload := `{"Text":"` + strings.Repeat("x", 8<<20) + `"}`
 	for _, name := range testdb.Dialects() {
 		t.Run(name, func(t *testing.T) {
 			address := testdb.DSN(t, name)
 			db := testdb.OpenDSN(t, address)
 			require.NoError(t, migrate(t, db))
-			const events = 30
-			payload := `{"Text":"` + strings.Repeat("x", 8<<20) + `"}`
-			for i := range events {
-				execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('LARGE', ?, 'order.large', ?, ?)", strconv.Itoa(i), "l"+strconv.Itoa(i), payload)
+			const fresh, retried = 30, 40
+			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('LARGE', '0', 'order.large', 'l0', ?)", payload)
+			for i := 1; i < fresh+retried; i++ { // the database copies faster than it is told
+				status := "NEW"
+				if i >= fresh {
+					status = "FAILED"
+				}
+				id := "l" + strconv.Itoa(i)
+				execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) SELECT 'LARGE', ?, 'order.large', ?, event_payload, ? FROM bc_outbox_event WHERE event_id = 'l0'", strconv.Itoa(i), id, status)
+				if i >= fresh {
+					execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, aggregate_type, aggregate_id, outbox_id, next_retry_at) SELECT 'Shop', event_id, event_type, 'FAILED', 1, aggregate_type, aggregate_id, id, created_at FROM bc_outbox_event WHERE event_id = ?", id)
+				}
 			}
 			v := start(t, setup{DSN: address, Engine: true})
 			require.Eventually(t, func() bool {
 				var sent int
 				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'SENT'").Scan(&sent))
-				return sent == events
+				return sent == fresh+retried
 			}, 5*time.Minute, 100*time.Millisecond)
 			t.Logf("peak %d MiB", v.peak())
 			require.LessOrEqual(t, v.peak(), maxResident)

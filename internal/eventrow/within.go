@@ -16,9 +16,20 @@ const inline = 16 << 10
 // isLate reports whether the texts of a row are still to be read.
 func (r *Row) isLate() bool { return r.Size > inline }
 
-// ReadWithin reads rows from (a table, as e, with its conditions) whose payloads and metadata have no more bytes than most
-// together: the first of them, but at least one. It tells whether there were more.
-func ReadWithin(ctx context.Context, db Querier, d dialect.Dialect, most int, from string, args ...any) (rows []Row, more bool, err error) {
+// Within lets the first rows pass whose payloads and metadata have no more bytes than most together, but at least one.
+func Within(most int) (fits func(bytes int) bool) {
+	total, isFirst := 0, true
+	return func(bytes int) bool {
+		total += bytes
+		ok := isFirst || total <= most
+		isFirst = false
+		return ok
+	}
+}
+
+// ReadWithin reads rows from (a table, as e, with its conditions), up to the first of which the payload and metadata have
+// too many bytes. It tells whether there were more.
+func ReadWithin(ctx context.Context, db Querier, d dialect.Dialect, fits func(bytes int) bool, from string, args ...any) (rows []Row, more bool, err error) {
 	size := d.Bytes("e.event_payload") + " + " + d.Bytes("e.event_metadata")
 	short := func(column string) string {
 		return fmt.Sprintf("CASE WHEN %s <= %d THEN %s END", size, inline, d.Text(column))
@@ -29,8 +40,8 @@ func ReadWithin(ctx context.Context, db Querier, d dialect.Dialect, most int, fr
 		return nil, false, err
 	}
 	var late []dialect.Pair
-	for i, total := 0, 0; i < len(rows); i++ {
-		if total += rows[i].Size; total > most && i > 0 {
+	for i := range rows {
+		if !fits(rows[i].Size) {
 			rows, more = rows[:i], true
 			break
 		}

@@ -1,0 +1,42 @@
+package bus
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Lanes share the room for payloads: one payload may be larger, whoever does not fit waits in line, those in line go before
+// others beyond half of the room, and nobody keeps the first place who got some.
+func TestPayloadRoomIsSharedInTurns(t *testing.T) {
+	t.Parallel()
+	a, b, c := &lane{closed: true}, &lane{closed: true}, &lane{closed: true} // woken, they do nothing
+	r := payloadRoom{most: 100}
+	require.True(t, r.take(a, 150), "larger than the room, and alone")
+	require.False(t, r.take(a, 10))
+	r.turn(a, true, false)
+	require.False(t, r.take(b, 60))
+	r.turn(b, false, false)
+	require.False(t, r.mustWait(a))
+	require.True(t, r.mustWait(b))
+	r.give(150)
+	require.True(t, r.take(a, 60))
+	require.False(t, r.take(a, 60))
+	r.turn(a, true, false)
+	require.True(t, r.mustWait(a), "it got some, so it is b's turn")
+	require.False(t, r.mustWait(b))
+	require.False(t, r.take(c, 30), "60 are in use, and b waits")
+	r.turn(c, false, false)
+	r.give(60)
+	require.True(t, r.take(b, 60))
+	r.turn(b, true, true)
+	require.False(t, r.mustWait(a))
+	require.True(t, r.mustWait(c))
+	r.turn(a, false, true)
+	require.True(t, r.take(c, 40))
+	r.turn(c, true, true)
+	require.Empty(t, r.line)
+	require.Equal(t, 100, r.used)
+	r.give(100)
+	require.Zero(t, r.used)
+}
