@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Every limit of this package. docs/security.md says why each of them is what it is.
@@ -16,6 +17,8 @@ const (
 	mostAnswer = 64 << 10
 	// countCap is where counting stops: a count of one more means "more than that".
 	countCap = 10_000
+	// WebhookTolerance is how far the time at which a message was signed may be from the receiver's clock, before or after it.
+	WebhookTolerance = 5 * time.Minute
 )
 
 // urgent puts conditions in the order in which they are recorded and told, the critical ones first, and makes one of all

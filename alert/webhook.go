@@ -6,7 +6,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -147,7 +146,7 @@ func (w *webhook) request(ctx context.Context, n Notice) (*http.Request, error) 
 		req.Header.Set(IDHeader, n.ID)
 		req.Header.Set(TimestampHeader, stamp)
 		if w.cfg.Secret != "" {
-			req.Header.Set(SignatureHeader, "v1="+hex.EncodeToString(mac([]byte(w.cfg.Secret), append([]byte(stamp+"."), body...))))
+			req.Header.Set(SignatureHeader, signature(w.cfg.Secret, stamp, body))
 		}
 	}
 	return req, nil

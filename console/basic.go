@@ -8,10 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
-// minPassword is the least length of a user's password. Nothing slows down who guesses.
-const minPassword = 12
+// ErrTooManyPasswords means that a name sent too many wrong passwords from an address: the console answers 429.
+var ErrTooManyPasswords = errors.New("console: too many wrong passwords: try again in a minute")
 
 // ChallengeError is the answer of an [Authorizer] that wants to be asked again with credentials: the console answers 401 with
 // the header WWW-Authenticate, by which a browser shows its dialog. Whoever sees it knows that there is a console.
@@ -32,20 +33,30 @@ func (e *ChallengeError) Unwrap() error { return e.Err }
 // BasicAuth asks for a name and a password, by the browser's own dialog, and lets check say who that is. [Users] is a check
 // for a few users; one of your own compares in constant time. An error of check, or a principal without a name, is asked again.
 //
+// After ten wrong passwords for a name from one address no other is looked at until a minute after the first of them: the
+// error is [ErrTooManyPasswords]. Behind a proxy all have the proxy's address, so whoever guesses there keeps the owner of
+// the name out meanwhile: let the proxy limit requests by address, too.
+//
 // The password travels with every request: serve the console by TLS. A browser remembers it until it is closed, so nobody can log
 // out. Changing requests from other sites are refused as always.
 func BasicAuth(check func(name, password string) (Principal, error)) Authorizer {
 	const challenge = `Basic realm="bluecone", charset="UTF-8"`
+	wrong := newGuesses()
 	return func(r *http.Request) (Principal, error) {
 		name, password, ok := r.BasicAuth()
 		if !ok || check == nil {
 			return Principal{}, &ChallengeError{challenge, ErrNobody}
+		}
+		key := guessOf(r.RemoteAddr, name)
+		if wrong.tooMany(key, time.Now()) {
+			return Principal{}, ErrTooManyPasswords
 		}
 		p, err := check(name, password)
 		if err == nil && p.Name == "" {
 			err = ErrNobody
 		}
 		if err != nil {
+			wrong.add(key, time.Now())
 			return Principal{}, &ChallengeError{challenge, err}
 		}
 		return p, nil

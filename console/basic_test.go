@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -47,10 +49,10 @@ func guarded(t *testing.T, f *fake) (ask func(method, path, name, password strin
 func TestBasicAuthChallenges(t *testing.T) {
 	t.Parallel()
 	f := &fake{text: "x", count: 3}
-	ask := guarded(t, f)
 	for _, c := range []struct{ name, password string }{
 		{"", ""}, {"anna", ""}, {"anna", annasPassword + "x"}, {"anna", ritasPassword}, {"rita", annasPassword}, {"ANNA", annasPassword}, {"eve", annasPassword}, {"anna:", annasPassword},
 	} {
+		ask := guarded(t, f) // a wrong password counts
 		for _, path := range []string{"/", "/events", "/api/v1/overview", "/assets/console.css", "/nowhere"} {
 			answer := ask(http.MethodGet, path, c.name, c.password, nil)
 			require.Equal(t, http.StatusUnauthorized, answer.StatusCode, "%q %s", c.name, path)
@@ -61,8 +63,37 @@ func TestBasicAuthChallenges(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, ask(http.MethodPost, "/retry", c.name, c.password, everyMutation()["retry"]).StatusCode)
 	}
 	require.Empty(t, f.done())
+	ask := guarded(t, f)
 	require.Equal(t, http.StatusOK, ask(http.MethodGet, "/events", "anna", annasPassword, nil).StatusCode)
 	require.Equal(t, http.StatusNotFound, ask(http.MethodGet, "/nowhere", "anna", annasPassword, nil).StatusCode)
+}
+
+// Whoever guesses has ten guesses a minute for a name, from an address: then not even the right password is looked at.
+func TestGuessingPasswordsIsLimited(t *testing.T) {
+	t.Parallel()
+	ask := guarded(t, &fake{text: "x", count: 3})
+	for i := range maxWrong {
+		require.Equal(t, http.StatusUnauthorized, ask(http.MethodGet, "/events", "anna", "wrong", nil).StatusCode, i)
+		require.Equal(t, http.StatusUnauthorized, ask(http.MethodGet, "/events", "", "", nil).StatusCode, "no password is no wrong one")
+	}
+	answer := ask(http.MethodGet, "/events", "anna", annasPassword, nil)
+	require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
+	require.Equal(t, retryLogin, answer.Header.Get("Retry-After"))
+	require.Equal(t, http.StatusOK, ask(http.MethodGet, "/events", "rita", ritasPassword, nil).StatusCode, "others may log in")
+
+	g, now := newGuesses(), time.Now()
+	anna := guessOf("192.0.2.1:4711", "anna")
+	for range maxWrong {
+		require.False(t, g.tooMany(anna, now))
+		g.add(anna, now)
+	}
+	require.True(t, g.tooMany(guessOf("192.0.2.1:4712", "anna"), now.Add(wrongTime-1)), "another connection")
+	require.False(t, g.tooMany(guessOf("192.0.2.2:4711", "anna"), now), "another address")
+	require.False(t, g.tooMany(anna, now.Add(wrongTime)))
+	for i := range 2 * maxGuessed {
+		g.add(guessOf("192.0.2.1:4711", strconv.Itoa(i)), now.Add(time.Duration(i)))
+		require.LessOrEqual(t, len(g.seen), maxGuessed)
+	}
 }
 
 // Each user may do what their role may, under their own name.

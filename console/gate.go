@@ -44,6 +44,11 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(http.StatusUnauthorized), http.StatusUnauthorized)
 		return
 	}
+	if errors.Is(err, ErrTooManyPasswords) {
+		w.Header().Set("Retry-After", retryLogin)
+		http.Error(w, http.StatusText(http.StatusTooManyRequests), http.StatusTooManyRequests)
+		return
+	}
 	if err != nil || !p.Can(View) {
 		http.NotFound(w, r)
 		return

@@ -30,4 +30,14 @@ const (
 	attemptEvery = time.Minute
 	// maxAttempts is how many of them are remembered: as many rows may be written in that time.
 	maxAttempts = 100
+	// minPassword is the least length of a user's password, in bytes.
+	minPassword = 12
+	// maxWrong is how many wrong passwords are looked at for a name from an address within wrongTime.
+	maxWrong = 10
+	// wrongTime is how long they count, from the first one on.
+	wrongTime = time.Minute
+	// retryLogin is what Retry-After says to whoever sent too many wrong passwords, in seconds.
+	retryLogin = "60"
+	// maxGuessed is how many names and addresses are known that sent wrong passwords.
+	maxGuessed = 10_000
 )

@@ -67,19 +67,29 @@ func parse(dsn, mode string) (db *bun.DB, u *url.URL, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: it is not a URL; %s", ErrDSN, Forms)
 	}
-	switch u.Scheme {
-	case "sqlite":
+	switch {
+	case u.Scheme == "sqlite":
 		db, err = openSQLite(u, mode)
-	case "mysql":
+	case (u.Scheme == "mysql" || u.Scheme == "postgres" || u.Scheme == "postgresql") && atBehindHost(dsn):
+		err = fmt.Errorf("%w: there is an @ behind the host; write / ? # and @ in a password as %%2F %%3F %%23 and %%40, and @ in an option as %%40", ErrDSN)
+	case u.Scheme == "mysql":
 		db, err = openMySQL(u)
-	case "postgres", "postgresql":
+	case u.Scheme == "postgres", u.Scheme == "postgresql":
 		db, err = openPostgres(u)
-	case "":
+	case u.Scheme == "":
 		err = fmt.Errorf("%w: it names no database; %s", ErrDSN, Forms)
 	default:
 		err = fmt.Errorf("%w: %q is not supported; %s", ErrDSN, u.Scheme, Forms)
 	}
 	return db, u, err
+}
+
+// atBehindHost says that a part of a URL after its host has an @. It is the end of a password that was not escaped, of
+// which a part is taken for a host, a path or an option, and would be shown as such.
+func atBehindHost(dsn string) bool {
+	_, rest, _ := strings.Cut(dsn, "://")
+	end := strings.IndexAny(rest, "/?#")
+	return end >= 0 && strings.Contains(rest[end:], "@")
 }
 
 // ping waits while another instance is making the same new SQLite file.

@@ -38,3 +38,16 @@ func TestErrorsDoNotShowPasswords(t *testing.T) {
 		require.NotContains(t, err.Error(), "hunter2")
 	}
 }
+
+// A password that was not escaped ends somewhere behind what looks like the host: no part of it is shown, or asked for as a host.
+func TestPasswordsThatAreNotEscapedAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{
+		"mysql://u:x@12/ab?hunter2@h/n", "postgres://u:x@12/hunter2@h/n", "postgresql://u:x@12/n#hunter2@h/n", "mysql://u:p@h/n?tls=hunter2@h",
+	} {
+		_, err := dburl.Open(t.Context(), address)
+		require.ErrorIs(t, err, dburl.ErrDSN, address)
+		require.ErrorContains(t, err, "there is an @ behind the host")
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}

@@ -13,9 +13,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-// shareFor is how long identical reads share one answer.
-const shareFor = time.Second
-
 // access bounds what readers cost: so many statements at a time, each of them so long, and one
 // answer for all who ask the same within a second.
 type access struct {

@@ -1,5 +1,7 @@
 package ops
 
+import "time"
+
 // Every limit of this package. docs/security.md says why each of them is what it is.
 const (
 	// maxDepth is how deep arrays and objects may be nested in a document in which something may have to be hidden. Deeper
@@ -36,4 +38,14 @@ const (
 	maxWaitingOf = 64
 	// maxAnswers is how many answers are kept for those who ask the same within a second.
 	maxAnswers = 32
+	// shareFor is how long identical reads share one answer.
+	shareFor = time.Second
+	// maxLimit is the most rows of a page.
+	maxLimit = 500
+	// lookAt is the most rows that one search statement looks at.
+	lookAt = 20_000
+	// countLooks is how many such statements a count takes before it gives up.
+	countLooks = 10
+	// CountCap is where counting stops.
+	CountCap = 10_000
 )

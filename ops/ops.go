@@ -35,9 +35,6 @@ import (
 // Operation is who intervenes, and why. Both go into the audit log.
 type Operation = outbox.Operation
 
-// CountCap is where counting stops.
-const CountCap = 10_000
-
 // ErrNotFound means that there is nothing of that id or name, or nothing in a state that allows
 // the operation.
 var ErrNotFound = outbox.ErrNotFound

@@ -10,14 +10,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-const (
-	defaultLimit = 50
-	maxLimit     = 500
-	// lookAt is the most rows that one search statement looks at.
-	lookAt = 20_000
-	// countLooks is how many such statements a count takes before it gives up.
-	countLooks = 10
-)
+const defaultLimit = 50
 
 func (q Query) withDefaults() (Query, error) {
 	if err := q.validate(); err != nil {

@@ -4,4 +4,12 @@ package outbox
 const (
 	// defaultInHand is how many bytes of payloads a process has in hand, unless [PublisherConfig.MaxInHand] says otherwise.
 	defaultInHand = 16 << 20
+	// defaultPayload is the largest payload that Save takes, in bytes, unless [Config.MaxPayload] says otherwise.
+	defaultPayload = 256 << 10
+	// maxPayload is the most that Config.MaxPayload may say.
+	maxPayload = 4 << 20
+	// maxMetadata is the most metadata that Save takes, in bytes of JSON.
+	maxMetadata = 16 << 10
+	// maxDepth is how deep arrays and objects of a payload may be nested.
+	maxDepth = 30
 )

@@ -22,8 +22,6 @@ import (
 )
 
 const (
-	maxDepth       = 30
-	maxMetadata    = 16 << 10
 	maxTraceID     = 64
 	metaInstance   = "instance"
 	plainColumns   = "aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, next_retry_at"
@@ -199,10 +197,8 @@ func (o *Outbox) encode(ctx context.Context, r *newRow) error {
 	if err != nil {
 		return fmt.Errorf("payload cannot be encoded: %w", err)
 	}
-	if string(payload) == "{}" {
-		if err := text.CheckFields(reflect.TypeOf(r.configured.Event)); err != nil {
-			return err
-		}
+	if err := text.CheckFields(reflect.TypeOf(r.configured.Event)); err != nil {
+		return err
 	}
 	if len(payload) > o.cfg.MaxPayload {
 		return fmt.Errorf("payload has %d bytes, the limit is %d: save a reference instead", len(payload), o.cfg.MaxPayload)

@@ -25,6 +25,18 @@ type hiddenPaid struct {
 func (hiddenPaid) EventType() string              { return "order.paid" }
 func (e hiddenPaid) Aggregate() (kind, id string) { return "ORDER", e.orderID }
 
+// cents hides what it is worth, and weighed has it in it.
+type (
+	cents   struct{ of int }
+	weighed struct {
+		OrderID string `json:"orderID"`
+		Price   cents  `json:"price"`
+	}
+)
+
+func (weighed) EventType() string              { return "order.weighed" }
+func (e weighed) Aggregate() (kind, id string) { return "ORDER", e.OrderID }
+
 // shopClosed is a fact without data.
 type shopClosed struct{}
 
@@ -51,6 +63,9 @@ func TestEventWithOnlyUnexportedFieldsIsRefused(t *testing.T) {
 			require.ErrorContains(t, err, "outbox_test.hiddenPaid has only unexported fields (orderID, cents), so its payload would be {}: "+
 				"export what is to be saved, such as OrderID string `json:\"orderID\"`")
 		}
+		err := f.trySave(weighed{"7", cents{4200}})
+		require.ErrorIs(t, err, outbox.ErrInvalidEvent)
+		require.ErrorContains(t, err, "outbox_test.weighed: the field Price is of type outbox_test.cents, which has only unexported fields (of), so it would be saved as {}")
 		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_outbox_event"))
 		f.save(shopClosed{}, optionalPaid{})
 		require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_outbox_event"))

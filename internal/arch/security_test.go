@@ -2,44 +2,95 @@ package arch_test
 
 import (
 	"go/ast"
+	"go/constant"
 	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Every limit that a file limit.go names stands in the table of docs/security.md, and nothing else does.
+// Every limit that a file limit.go names stands in the table of docs/security.md with its value, and nothing else does.
 func TestEveryLimitIsDocumented(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "*", "limit.go"))
 	require.NoError(t, err)
-	limits := make(map[string]bool)
+	require.GreaterOrEqual(t, len(files), 4)
+	limits := make(map[string]float64)
 	for _, path := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 		require.NoError(t, err)
-		ast.Inspect(file, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.ValueSpec); ok {
-				for _, name := range spec.Names {
-					limits[file.Name.Name+"."+name.Name] = true
+		for _, decl := range file.Decls {
+			consts, ok := decl.(*ast.GenDecl)
+			if !ok || consts.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range consts.Specs {
+				values, ok := spec.(*ast.ValueSpec)
+				require.True(t, ok && len(values.Names) == len(values.Values), "%s: each constant has its value", path)
+				for i, name := range values.Names {
+					limits[file.Name.Name+"."+name.Name] = valueOf(t, values.Values[i])
 				}
 			}
-			_, body := n.(*ast.BlockStmt)
-			return !body
-		})
+		}
 	}
-	require.GreaterOrEqual(t, len(files), 3)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	require.NoError(t, err)
-	documented := make(map[string]bool)
-	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+\\.\\w+)` \\| [^|]+ \\| [^|]{10,} \\|$").FindAllStringSubmatch(string(page), -1) {
-		documented[row[1]] = true
+	documented := make(map[string]float64)
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+\\.\\w+)` \\| ([^|]+) \\| [^|]{10,} \\|$").FindAllStringSubmatch(string(page), -1) {
+		documented[row[1]] = amountOf(t, row[2])
 	}
 	require.Equal(t, limits, documented)
 	policy, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(policy), "docs/security.md")
+}
+
+// valueOf is the value of a constant that is written as a number, a time, a text of so many seconds, or a sum of such.
+func valueOf(t *testing.T, e ast.Expr) float64 {
+	t.Helper()
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			seconds, err := strconv.Atoi(strings.Trim(e.Value, `"`))
+			require.NoError(t, err)
+			return float64(seconds) * float64(time.Second)
+		}
+		v, ok := constant.Float64Val(constant.ToFloat(constant.MakeFromLiteral(e.Value, e.Kind, 0)))
+		require.True(t, ok, e.Value)
+		return v
+	case *ast.BinaryExpr:
+		x, y := valueOf(t, e.X), valueOf(t, e.Y)
+		if e.Op == token.SHL {
+			return x * float64(int64(1)<<int64(y))
+		}
+		require.Equal(t, token.MUL, e.Op)
+		return x * y
+	case *ast.SelectorExpr:
+		v, ok := map[string]time.Duration{"Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}[e.Sel.Name]
+		require.True(t, ok, e.Sel.Name)
+		return float64(v)
+	}
+	require.Fail(t, "a limit is a number or a time")
+	return 0
+}
+
+// amountOf reads a value of the table, such as "1 MiB" or "100/s".
+func amountOf(t *testing.T, amount string) float64 {
+	t.Helper()
+	number, unit, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(amount), "/s"), " ")
+	v, err := strconv.ParseFloat(strings.ReplaceAll(number, ",", ""), 64)
+	require.NoError(t, err)
+	factor, ok := map[string]float64{
+		"": 1, "bytes": 1, "characters": 1, "KiB": 1 << 10, "MiB": 1 << 20, "Ki characters": 1 << 10, "Mi characters": 1 << 20,
+		"s": float64(time.Second), "min": float64(time.Minute),
+	}[unit]
+	require.True(t, ok, amount)
+	return v * factor
 }

@@ -69,8 +69,29 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"claims are not bounded by bytes", "internal/eventrow/within.go",
-			"total > most && i > 0 {", "total < 0 {",
+			"ok := isFirst || total <= most", "ok := isFirst || total >= 0",
 			attacked, "ClaimsAreBounded", nil,
+		},
+		{
+			"payloads of retries are not bounded by bytes", "bus/room.go",
+			"fits := r.used == 0 || r.used+bytes <= r.most", "fits := r.used >= 0",
+			"./bus " + attacked, "ClaimsAreBounded|PayloadRoom",
+			[]edit{{"bus/room.go", "r.line[0] != ln && r.used+bytes > r.most/2", "false"}},
+		},
+		{
+			"a webhook is taken however old it is", "alert/verify.go",
+			"if signed < now.Unix()-tolerance || signed > now.Unix()+tolerance {", "if signed > now.Unix()+tolerance {",
+			"./alert", "VerifyWebhook", nil,
+		},
+		{
+			"passwords may be guessed without end", "console/guess.go",
+			"return w.count >= maxWrong && now.Before(w.until)", "return w.count < 0",
+			"./console", "GuessingPasswords", nil,
+		},
+		{
+			"a part of a password is taken for a host", "dburl/dburl.go",
+			`return end >= 0 && strings.Contains(rest[end:], "@")`, "return end < -1",
+			"./dburl", "NotEscaped", nil,
 		},
 		{
 			"the id of an operation stands for any", "console/once.go",

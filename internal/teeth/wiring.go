@@ -30,8 +30,13 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an event that JSON makes {} of is saved", "outbox/save.go",
-			`if string(payload) == "{}" {`, `if string(payload) == "" {`,
+			"if err := text.CheckFields(reflect.TypeOf(r.configured.Event)); err != nil {", "if err := text.CheckFields(reflect.TypeOf(r.configured.Event)); err != nil && payload == nil {",
 			engine, "OnlyUnexported", nil,
+		},
+		{
+			"a field of an event that JSON makes {} of is saved", "internal/text/fields.go",
+			"f.Type, strings.TrimPrefix(path+\".\"+f.Name, \".\"), seen); err != nil {", "f.Type, strings.TrimPrefix(path+\".\"+f.Name, \".\"), seen); err != nil && path != \"\" {",
+			"./internal/text " + engine, "OnlyUnexported|CheckFields", nil,
 		},
 		{
 			"a handler's event of which JSON makes {} is registered", "bus/on.go",
