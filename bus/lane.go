@@ -37,6 +37,7 @@ type lane struct {
 	turns    claim.Turns // of the kinds of due work in the queue
 	more     claim.Kinds // of which the consume log may hold more
 	left     leftWalk
+	fitting  int           // how many deliveries of a kind a claim takes, because more payloads did not fit
 	window   int           // how many deliveries to have queued, for none to wait longer than sojourn
 	looked   time.Time     // when room was last asked for
 	debt     time.Duration // how long others were dry because this one was full, less the time they were not
@@ -57,7 +58,7 @@ func newLane(l *Lanes, c *Consumer, limit int) *lane {
 		limit = min(limit, cap(l.budget))
 	}
 	return &lane{
-		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.cfg.Rate),
+		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), fitting: mostWaiting, pace: newPace(c.cfg.Rate),
 		busy: make(map[store.Aggregate][]*delivery), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
 }

@@ -65,7 +65,7 @@ func (ln *lane) leaseShare() int { return (ln.depth() + 2) / 3 }
 func (ln *lane) roomInQueue() consumelog.Limits {
 	share := ln.leaseShare()
 	room := func(kind claim.Kind, most int) int {
-		return max(min(share-ln.queued(kind), ln.c.cfg.Batch*2, most), 0)
+		return max(min(share-ln.queued(kind), ln.c.cfg.Batch*2, most, ln.fitting), 0)
 	}
 	limits := consumelog.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
@@ -94,8 +94,8 @@ func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	if ln.l.room.mustWait(ln) {
 		return false
 	}
-	got, all := false, true
-	defer func() { ln.l.room.turn(ln, got, all) }()
+	got, all := 0, true
+	defer func() { ln.l.room.turn(ln, got > 0, all) }()
 	if room == (consumelog.Limits{}) || closed || ln.isHalted() {
 		return false
 	}
@@ -106,6 +106,7 @@ func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	if err == nil && claimed.Found == (consumelog.Limits{}) && len(left) == 0 {
 		ln.catchUp()
 	}
+	ln.noteFitting(got, all)
 	if !all { // the rest is claimed when there is room
 		ln.noteMore(claimed.Found, room, len(left) > 0)
 		return false
@@ -130,6 +131,18 @@ func (ln *lane) noteMore(found, room consumelog.Limits, left bool) bool {
 		}
 	}
 	return again
+}
+
+// noteFitting notes how many deliveries to claim of a kind: as many as fitted last time, and twice as many when all did. Each
+// that is given back was leased, and its length read, in vain.
+func (ln *lane) noteFitting(got int, all bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if all {
+		ln.fitting = min(2*ln.fitting, mostWaiting)
+	} else {
+		ln.fitting = max(got, 1)
+	}
 }
 
 // claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
@@ -191,10 +204,10 @@ func (ln *lane) catchUp() {
 }
 
 // admit loads the events of claimed deliveries and queues them. What does not fit into the room for payloads is given back
-// and due at once: the lane claims it when there is room. It reports whether some of them were loaded, and all.
-func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) (got, all bool) {
+// and due at once: the lane claims it when there is room. It reports how many were loaded, and whether all.
+func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) (got int, all bool) {
 	if len(claimed) == 0 {
-		return false, true
+		return 0, true
 	}
 	ids := make([]string, len(claimed))
 	for i, c := range claimed {
@@ -240,5 +253,5 @@ func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) (got, al
 		}
 	}
 	ln.l.room.give(taken)
-	return len(events) > 0, !more
+	return len(events), !more
 }
