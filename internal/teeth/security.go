@@ -75,8 +75,13 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		{
 			"payloads of retries are not bounded by bytes", "bus/room.go",
 			"fits := r.used == 0 || r.used+bytes <= r.most", "fits := r.used >= 0",
-			"./bus " + attacked, "ClaimsAreBounded|PayloadRoom",
+			"./bus " + engine, "RetriesAreBounded|PayloadRoom",
 			[]edit{{"bus/room.go", "r.line[0] != ln && r.used+bytes > r.most/2", "false"}},
+		},
+		{
+			"nobody tells a consumer that there is room for its retries", "bus/room.go",
+			"r.used -= bytes\n\tr.mu.Unlock()\n\tr.wake()", "r.used -= bytes\n\tr.mu.Unlock()",
+			engine, "RetriesAreBounded", nil,
 		},
 		{
 			"a webhook is taken however old it is", "alert/verify.go",
