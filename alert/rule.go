@@ -33,7 +33,7 @@ type Rule struct {
 // Rules lists every rule, with the level that it begins with.
 func Rules() []Rule {
 	return []Rule{
-		{RuleDead, Critical, "find out why (the error of the delivery), mend the cause, then retry or skip the deliveries"},
+		{RuleDead, Critical, "find out why (the error of the delivery), fix the cause, then retry or skip the deliveries"},
 		{RuleLate, Warn, "see that instances run and the database answers, and look for handlers that are slow"},
 		{RuleLag, Warn, "look at the errors of the consumer's waiting deliveries: it fails, is slow, is paused, or waits behind a DEAD delivery"},
 		{RuleFailures, Warn, "look at the errors of its latest attempts: most likely one cause, in the handler or in what it calls"},

@@ -234,6 +234,6 @@ func malformed(ctx context.Context, x *exam) ([]Finding, error) {
 	if len(bad) == 0 {
 		return nil, nil
 	}
-	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}", "they become DEAD when they are delivered: mend the payload and retry them, or skip them",
+	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}", "they become DEAD when they are delivered: fix the payload and retry them, or skip them",
 		values{"n": strconv.Itoa(len(bad)), "event": bad[0]}), nil
 }

@@ -138,7 +138,7 @@ func (t *tracer) eventRules(e Event) (out []Finding) {
 		out = append(out, fired(RuleDelayed, Info, e, "", "{type} of {aggregate} is to be delivered at {due}.", "", map[string]string{"due": at(e.NextRetryAt)}))
 	case e.Status == outbox.StatusFailed && now.Sub(e.UpdatedAt) > stuck && !slices.ContainsFunc(e.Deliveries, func(d Delivery) bool { return d.Status.Waiting() }):
 		out = append(out, fired(RuleStuck, Warn, e, "", "{type} of {aggregate} has been FAILED since {since} although none of its deliveries waits.",
-			"A publisher mends this within a minute: see on the page Instances, or with bluecone status, whether one runs.", map[string]string{"since": at(e.UpdatedAt)}))
+			"A publisher corrects this within a minute: see on the page Instances, or with bluecone status, whether one runs.", map[string]string{"since": at(e.UpdatedAt)}))
 	}
 	if e.Expired >= 3 && e.Status != outbox.StatusSent {
 		out = append(out, fired(RuleCrashing, Warn, e, "", "The lease of {type} of {aggregate} ran out {n} times: a consumer of it may be ending or freezing its process.",
@@ -147,7 +147,7 @@ func (t *tracer) eventRules(e Event) (out []Finding) {
 	return out
 }
 
-const retryRemedy = "Mend the cause, then: bluecone events retry {event} --consumer {consumer} --reason …, or Retry on the page of the event. To give it up: bluecone events skip {event} --consumer {consumer} --reason …"
+const retryRemedy = "Fix the cause, then: bluecone events retry {event} --consumer {consumer} --reason …, or Retry on the page of the event. To give it up: bluecone events skip {event} --consumer {consumer} --reason …"
 
 // deliveryRules look at one delivery, and whether earlier events are in its way.
 func (t *tracer) deliveryRules(e Event, d Delivery, earlier []Event) []Finding {

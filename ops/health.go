@@ -41,7 +41,7 @@ func health(v Overview) Finding {
 			args["consumer"], args["type"], args["error"] = g.Consumer, g.EventType, g.Error
 			says = one(n, "{n} event is DEAD and waits for somebody to decide, {type} for {consumer}: {error}.", "{n} events are DEAD and wait for somebody to decide, most of them for {consumer} with {type}: {error}.")
 		}
-		return fired(RuleDead, Bad, Event{}, "", says, "Mend the cause, then retry the group: the page Dead letters, or bluecone dead list and bluecone dead retry.", args)
+		return fired(RuleDead, Bad, Event{}, "", says, "Fix the cause, then retry the group: the page Dead letters, or bluecone dead list and bluecone dead retry.", args)
 	}
 	for _, s := range []State{CircuitOpen, Paused} {
 		if f, ok := consumerHealth(v, s); ok {

@@ -4,7 +4,7 @@
 //	go run ./demo/bluecone                 plays every scenario on an embedded database
 //	go run ./demo/bluecone --dsn DSN       the same on another database
 //	go run ./demo/bluecone serve --dsn DSN one instance of the monolith over HTTP
-//	go run ./demo/bluecone doctor --dsn DSN says whether the database is fit, and what to mend
+//	go run ./demo/bluecone doctor --dsn DSN says whether the database is fit, and what to fix
 //	go run ./demo/bluecone check --dsn DSN  says whether anything is lost, doubled or out of turn
 package main
 

@@ -76,7 +76,7 @@ const about = `Looks after a deployment of the event bus: what waits, what faile
 First at night:  status              is anything wrong?
                  dead list           what failed for good, by cause
                  trace KEY           everything about an order, an event, a trace
-                 dead retry          after the cause is mended
+                 dead retry          after the cause is fixed
 `
 
 // app is what the commands share.

@@ -106,7 +106,7 @@ func (s *selection) queries(ctx context.Context, c *call) ([]ops.Query, error) {
 
 func (a *app) deadRetry() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "retry", Short: "Retry what failed for good, after its cause is mended", Args: takes(),
+		Use: "retry", Short: "Retry what failed for good, after its cause is fixed", Args: takes(),
 		Long: `Makes DEAD deliveries due, with all their attempts before them: one group, one consumer, or all. It runs
 as a bulk operation, shows its progress, and goes on if you leave. With many of them, --spread them
 over a while so that the consumer is not run over.`,
