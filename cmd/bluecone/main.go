@@ -59,7 +59,8 @@ func command(getenv func(string) string) *cobra.Command {
 func version(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Say which version this is", Args: cobra.NoArgs,
-		Long: "Say which version this is, and the version of Go that built it. A build from a working tree is \"(devel)\".",
+		Long:    "Say which version this is, and the version of Go that built it. A build from a working tree is \"(devel)\".",
+		Example: "  bluecone version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "bluecone %s %s\n", root.Version, runtime.Version())
 			return err
