@@ -30,8 +30,11 @@ func (ln *lane) run(ctx context.Context, batch []*delivery) {
 			ready = append(ready, d)
 		}
 	}
-	ready, over := ln.announce(ctx, ready)
-	defer over()
+	if len(ready) > 0 && ready[0].suspect() {
+		ln.runSuspects(ctx, ready)
+		return
+	}
+	ready = ln.announce(ctx, ready)
 	switch {
 	case len(ready) == 0:
 	case ln.external(ready[0]):

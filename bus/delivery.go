@@ -25,8 +25,9 @@ type Claimed struct {
 	// MustAsk says that an earlier event of the aggregate may be unfinished for a consumer, so that an ordered one has to ask
 	// whether it may run.
 	MustAsk bool
-	// Expired says that a lease of the event has run out before: a process that had it may have died of it.
-	Expired bool
+	// Suspect says that a process that has died may have started the delivery, if it has no row yet: a lease of the event
+	// has run out before. What [OnExternal] registers has a row before it starts.
+	Suspect bool
 }
 
 // Outcome is what a lane reports of one delivery.
@@ -53,7 +54,7 @@ type delivery struct {
 	held    *Lease             // of the event, for a direct delivery
 	fresh   bool               // no row can exist yet
 	mustAsk bool               // an earlier event of the aggregate may be unfinished
-	expired bool               // a process that had leased the event may have died of it
+	doubted bool               // a process that has died may have started this direct delivery
 	done    func(Outcome)      // reports a direct delivery
 	lease   *consumelog.Leased // for a delivery from the retry queue
 	bytes   int                // of its payload and metadata, for such a one
@@ -79,7 +80,12 @@ func kindOf(lease consumelog.Leased) claim.Kind {
 func (d *delivery) isFirstRun() bool { return d.lease == nil || d.lease.Before == consumelog.Pending }
 
 // suspect reports whether a process that has died may have started the delivery.
-func (d *delivery) suspect() bool { return d.lease != nil && d.lease.Suspect }
+func (d *delivery) suspect() bool {
+	if d.direct() {
+		return d.doubted
+	}
+	return d.lease.Suspect
+}
 
 func (d *delivery) replay() bool { return d.lease != nil && consumelog.IsReplay(d.lease.Consumer) }
 
@@ -115,5 +121,6 @@ func (d *delivery) row(c *Consumer) consumelog.Delivery {
 	return consumelog.Delivery{
 		Consumer: c.key, EventID: d.env.ID, EventType: d.env.Type, OutboxID: d.env.OutboxID,
 		AggregateType: d.env.AggregateType, AggregateID: d.env.AggregateID, TenantID: d.env.TenantID, Attempts: d.attempt,
+		Suspect: d.suspect(),
 	}
 }

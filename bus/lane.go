@@ -193,11 +193,13 @@ func (ln *lane) dry() (each time.Duration, dry, starved bool) {
 func (ln *lane) room(dry dryLanes, starved bool) (free, window int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	free = ln.window - ln.queued(claim.New)
+	most := ln.mostDirect()
+	window = min(ln.window, most)
+	free = window - ln.queued(claim.New)
 	now := time.Now()
 	passed := min(now.Sub(ln.looked), patience/3)
 	ln.looked = now
-	if !dry.any || free > ln.window/2 {
+	if !dry.any || free > window/2 {
 		ln.debt = max(ln.debt-passed, 0)
 	} else {
 		ln.debt += passed
@@ -207,9 +209,19 @@ func (ln *lane) room(dry dryLanes, starved bool) (free, window int) {
 		return math.MaxInt, math.MaxInt
 	}
 	if starved {
-		free += widest(ln.c) - ln.window
+		free += most - window
 	}
-	return free, ln.window
+	return free, window
+}
+
+// mostDirect is how many new events to have queued at most, however long others starve: what the workers start within a
+// second, if that is more than the least window. If the process dies, whoever takes them over has to take all of them for
+// started. It needs ln.mu.
+func (ln *lane) mostDirect() int {
+	if !ln.ahead.Knows() {
+		return widest(ln.c)
+	}
+	return min(max(ln.ahead.Limit(ln.mostWorkers(), 0), narrowest), widest(ln.c))
 }
 
 // share is how much of its queue the lane keeps for events of each kind that is not NEW. It is what the window of NEW

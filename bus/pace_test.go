@@ -189,6 +189,13 @@ func TestRoomForThoseThatAreStarved(t *testing.T) {
 	free, window = ln.room(dryLanes{}, true)
 	require.Equal(t, cfg.Queue*4/5-200, free)
 	require.Equal(t, 200, window)
+	for each, most := range map[time.Duration]int{time.Millisecond: cfg.Queue * 4 / 5, 10 * time.Millisecond: 400, time.Second: narrowest} {
+		ln.ahead = flow.Ahead{}
+		ln.ahead.Observe(1, each)
+		free, window = ln.room(dryLanes{}, true)
+		require.Equal(t, most-200, free, "no more than start within a second")
+		require.Equal(t, min(200, most), window)
+	}
 	require.False(t, ln.behind)
 	require.False(t, ln.drained())
 	ln.behind = true

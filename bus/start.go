@@ -13,60 +13,91 @@ import (
 // suspectAgain is after what time at least to try again to run a suspect delivery, while others must not run beside it.
 const suspectAgain = 100 * time.Millisecond
 
-// runsAlone reports whether the delivery shares no batch with others.
-func (ln *lane) runsAlone(d *delivery) bool { return ln.external(d) || d.suspect() }
-
 // announce notes in the consume log that the deliveries of a batch are about to run, so that a successor of this process
-// knows what it may have started. It returns those that may run, and what to call when they have run.
+// knows what it may have started. It returns those that may run.
 //
-// New events have no row that could tell. When the lease of one has run out, it gets a row here, before it runs again.
-func (ln *lane) announce(ctx context.Context, ds []*delivery) (ready []*delivery, over func()) {
-	over = func() {}
-	if len(ds) == 0 {
-		return nil, over
+// New events have no row that could tell. When the lease of one has run out, whoever had it may have started any of its
+// deliveries that has no row: these are suspects like those whose rows say so.
+func (ln *lane) announce(ctx context.Context, ds []*delivery) []*delivery {
+	if len(ds) == 0 || ds[0].direct() {
+		return ds
 	}
-	var err error
-	switch first := ds[0]; {
-	case first.suspect():
-		return ln.announceSuspect(ctx, first)
-	case !first.direct():
-		err = ln.noteStart(ctx, func(ctx context.Context) error {
-			leases := make([]consumelog.Leased, len(ds))
-			for i, d := range ds {
-				leases[i] = *d.lease
-			}
-			return ln.l.bus.log.Start(ctx, ln.l.host.Instance, leases)
-		})
-	case first.expired && !ln.external(first):
-		return ln.announceExpired(ctx, ds), over
-	}
-	if err != nil {
-		for _, d := range ds {
-			ln.postpone(ctx, d, err)
+	err := ln.noteStart(ctx, func(ctx context.Context) error {
+		leases := make([]consumelog.Leased, len(ds))
+		for i, d := range ds {
+			leases[i] = *d.lease
 		}
-		return nil, over
+		return ln.l.bus.log.Start(ctx, ln.l.host.Instance, leases)
+	})
+	if err == nil {
+		return ds
 	}
-	return ds, over
-}
-
-// announceSuspect lets a delivery run that a process may have died of: alone in its batch, and counted before.
-func (ln *lane) announceSuspect(ctx context.Context, d *delivery) (ready []*delivery, over func()) {
-	over, ok := ln.l.takeSuspect(d.attempt > 1 || ln.c.maxAttempts(d.env) == 1)
-	if !ok {
-		ln.putBack(ctx, d, suspectAgain+rand.N(suspectAgain))
-		return nil, func() {}
-	}
-	err := ln.noteStart(ctx, func(ctx context.Context) error { return ln.l.bus.log.StartCounted(ctx, ln.l.host.Instance, *d.lease) })
-	switch {
-	case err == nil:
-		return []*delivery{d}, over
-	case errors.Is(err, consumelog.ErrLeaseLost):
-		ln.setAside(ctx, d, consumelog.Lost)
-	default:
+	for _, d := range ds {
 		ln.postpone(ctx, d, err)
 	}
-	over()
-	return nil, func() {}
+	return nil
+}
+
+// runSuspects runs deliveries that a process may have died of, one after the other, each counted before.
+func (ln *lane) runSuspects(ctx context.Context, ds []*delivery) {
+	for len(ds) > 0 {
+		if ln.stops(ctx, ds) {
+			return
+		}
+		first := ds[:1]
+		ln.runSuspect(ctx, first[0])
+		ds = ln.passable(ctx, ds[1:], first)
+	}
+}
+
+func (ln *lane) runSuspect(ctx context.Context, d *delivery) {
+	over, ok := ln.l.takeSuspect(d.attempt > 1 || ln.c.maxAttempts(d.env) == 1)
+	if !ok {
+		ln.leaveSuspect(ctx, d)
+		return
+	}
+	defer over()
+	var err error
+	if d.direct() {
+		err = ln.beginSuspect(ctx, d)
+	} else {
+		err = ln.noteStart(ctx, func(ctx context.Context) error { return ln.l.bus.log.StartCounted(ctx, ln.l.host.Instance, *d.lease) })
+	}
+	switch {
+	case errors.Is(err, consumelog.ErrLeaseLost):
+		ln.setAside(ctx, d, consumelog.Lost)
+	case err != nil:
+		ln.postpone(ctx, d, err)
+	case d.direct(): // it has a row already
+		ln.setAside(ctx, d, recorded)
+	case ln.external(d):
+		ln.deliverExternal(ctx, d)
+	default:
+		ln.deliver(ctx, []*delivery{d})
+	}
+}
+
+// leaveSuspect leaves a delivery for later, because others must not run beside it now.
+func (ln *lane) leaveSuspect(ctx context.Context, d *delivery) {
+	again := suspectAgain + rand.N(suspectAgain)
+	if d.direct() {
+		ln.deferDirect(ctx, again, d)
+		return
+	}
+	ln.putBack(ctx, d, again)
+}
+
+// beginSuspect gives a direct delivery a row that says that its run is counted, and a lease of that. The delivery stays
+// direct if it has a row already.
+func (ln *lane) beginSuspect(ctx context.Context, d *delivery) error {
+	aside := make(map[*delivery]consumelog.Answer)
+	limited, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
+	defer cancel()
+	if err := ln.findRecorded(limited, ln.l.bus.db, []*delivery{d}, aside); err != nil || len(aside) > 0 {
+		return err
+	}
+	_, err := ln.begin(limited, []*delivery{d})
+	return err
 }
 
 // takeSuspect reports whether a suspect delivery may run now. If it kills the process, all that are counted and have no
@@ -79,32 +110,6 @@ func (l *Lanes) takeSuspect(again bool) (over func(), ok bool) {
 	return l.suspects.RUnlock, l.suspects.TryRLock()
 }
 
-// announceExpired makes leased deliveries of direct ones.
-func (ln *lane) announceExpired(ctx context.Context, ds []*delivery) []*delivery {
-	limited, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
-	defer cancel()
-	aside := make(map[*delivery]consumelog.Answer)
-	err := ln.findRecorded(limited, ln.l.bus.db, ds, aside)
-	if err == nil {
-		if ds = ln.sortOut(ctx, ds, aside); len(ds) == 0 {
-			return nil
-		}
-		var begun []*delivery
-		if begun, err = ln.begin(limited, ds); err == nil {
-			for _, d := range ds {
-				if d.direct() { // somebody was faster
-					ln.setAside(ctx, d, recorded)
-				}
-			}
-			return begun
-		}
-	}
-	for _, d := range ds {
-		ln.postpone(ctx, d, err)
-	}
-	return nil
-}
-
 // begin gives direct deliveries rows in the consume log that say that they are about to run, and leases of these rows. It
 // returns the deliveries that have got one: the others had a row already, and stay direct.
 func (ln *lane) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) {
@@ -114,7 +119,11 @@ func (ln *lane) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) 
 	}
 	var leases map[string]consumelog.Leased
 	err := ln.noteStart(ctx, func(ctx context.Context) (err error) {
-		leases, err = ln.l.bus.log.Begin(ctx, rows, ln.l.host.Instance, ln.l.host.Lease)
+		if ds[0].suspect() {
+			leases, err = ln.l.bus.log.BeginCounted(ctx, rows[0], ln.l.host.Instance, ln.l.host.Lease)
+		} else {
+			leases, err = ln.l.bus.log.Begin(ctx, rows, ln.l.host.Instance, ln.l.host.Lease)
+		}
 		return err
 	})
 	if err != nil {

@@ -29,7 +29,7 @@ func (ln *lane) takeTurn(kinds claim.Kinds, size int) []*delivery {
 		if !ok {
 			return nil
 		}
-		if batch := ln.takeOf(kind, size); len(batch) > 0 {
+		if batch := ln.takeOf(kind, ln.turnSize(kind, size)); len(batch) > 0 {
 			if ln.turns.Take(kind); kind == claim.New {
 				ln.adapt(batch)
 			}
@@ -37,6 +37,16 @@ func (ln *lane) takeTurn(kinds claim.Kinds, size int) []*delivery {
 		}
 		kinds = kinds.Without(kind)
 	}
+}
+
+// turnSize is how many deliveries of a kind have their turn together: of what runs again as many as share a transaction.
+// If most of them are refused each time, because they wait for others, they would take half of all the time from these.
+// It needs ln.mu.
+func (ln *lane) turnSize(kind claim.Kind, size int) int {
+	if kind == claim.Retries {
+		return ln.wary.Together(false, size)
+	}
+	return size
 }
 
 // takeOf is take for one kind. It needs ln.mu.
@@ -54,7 +64,7 @@ func (ln *lane) takeOf(kind claim.Kind, size int) []*delivery {
 		if behind && !d.direct() && d.env.OutboxID < first { // what stays could not run before it
 			behind = false
 		}
-		fits := len(batch) == 0 || (batch[0].expired == d.expired && !ln.runsAlone(d) && !ln.runsAlone(batch[0]))
+		fits := len(batch) == 0 || (batch[0].suspect() == d.suspect() && !ln.external(d) && !ln.external(batch[0]))
 		if d.kind != kind || !fits || (!ln.c.cfg.Unordered && (busy || behind)) {
 			if first == 0 || d.env.OutboxID < first {
 				passed[key] = d.env.OutboxID

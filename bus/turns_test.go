@@ -49,6 +49,27 @@ func TestDueDeliveriesHaveRoomAndTurns(t *testing.T) {
 	require.Equal(t, []claim.Kind{claim.New, claim.Scheduled, claim.Deliveries, claim.Retries, claim.New, claim.Deliveries}, order)
 }
 
+// Retries that are refused again and again, because they wait for others, have turns of one transaction: of a whole batch
+// each would run alone, and take as long as many that have never run.
+func TestRetriesThatAreRefusedHaveShortTurns(t *testing.T) {
+	t.Parallel()
+	var ds []*delivery
+	for i := range int64(100) {
+		ds = append(ds, waiting(claim.Retries, 2*i, time.Duration(2*i).String()), waiting(claim.Deliveries, 2*i+1, time.Duration(2*i+1).String()))
+	}
+	ln := queuedLane(ds...)
+	ln.wary.Refused(false, 2)
+	for range 3 {
+		for kind, size := range map[claim.Kind]int{claim.Deliveries: 10, claim.Retries: 1} {
+			require.Len(t, ln.takeTurn(claim.Of(kind), 10), size)
+		}
+	}
+	for range 200 {
+		ln.wary.Accepted(false, 1)
+	}
+	require.Len(t, ln.takeTurn(claim.Of(claim.Retries), 10), 10, "they have succeeded")
+}
+
 // A delivery overtakes later events of its aggregate, which could not run before it, and nothing else of its aggregate.
 func TestRetryOvertakesOnlyWhatIsLater(t *testing.T) {
 	t.Parallel()

@@ -70,6 +70,8 @@ type Delivery struct {
 	Attempts      int   // runs so far, the present one included
 	// Left says that the instance does not know the schema version of the event: the delivery waits for one that does.
 	Left bool
+	// Suspect says that a process that has died may have started the delivery: it runs alone.
+	Suspect bool
 }
 
 // Aggregate is the entity within which the delivery keeps its place. A row that names none stands for itself.

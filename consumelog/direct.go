@@ -197,36 +197,38 @@ const (
 	rowsPerStatement = 1000
 	// fewConsumers is up to how many consumers each gets a statement of its own, where that is the cheaper way to copy columns.
 	fewConsumers  = 8
-	insertWaiting = insertInto + ", status, next_retry_at) "
+	insertWaiting = insertInto + ", status, next_retry_at, started) "
 )
+
+// waitsAs is how deliveries without a row begin to wait.
+type waitsAs struct{ left, suspect bool }
 
 // Defer inserts PENDING rows for deliveries that cannot run now, due after delay, or never if they are left to others.
 // A delivery that has a row already is left as it is.
 func (l *Log) Defer(ctx context.Context, idb bun.IDB, ds []Delivery, delay time.Duration) error {
-	groups := [2]map[string][]Delivery{make(map[string][]Delivery), make(map[string][]Delivery)}
+	groups := make(map[waitsAs]map[string][]Delivery)
 	for _, d := range ds {
-		group := groups[0]
-		if d.Left {
-			group = groups[1]
+		how := waitsAs{d.Left, d.Suspect}
+		if groups[how] == nil {
+			groups[how] = make(map[string][]Delivery)
 		}
-		group[d.Consumer] = append(group[d.Consumer], d)
+		groups[how][d.Consumer] = append(groups[how][d.Consumer], d)
 	}
-	for i, due := range []string{l.after(delay), l.d.Never} {
-		if err := l.deferUntil(ctx, idb, groups[i], i == 1, delay, due); err != nil {
+	for _, how := range []waitsAs{{}, {suspect: true}, {left: true}, {left: true, suspect: true}} {
+		if err := l.deferAs(ctx, idb, groups[how], how, delay); err != nil {
 			return fmt.Errorf("consume log: queue deliveries: %w", err)
 		}
 	}
 	return nil
 }
 
-// deferUntil inserts the PENDING rows of deliveries, by their consumers, that are all left to others or all due after delay:
-// that is what due says.
-func (l *Log) deferUntil(ctx context.Context, idb bun.IDB, groups map[string][]Delivery, left bool, delay time.Duration, due string) error {
+// deferAs inserts the PENDING rows of deliveries, by their consumers, that wait in one way.
+func (l *Log) deferAs(ctx context.Context, idb bun.IDB, groups map[string][]Delivery, how waitsAs, delay time.Duration) error {
 	keys := slices.Sorted(maps.Keys(groups)) // who writes many does it in one order
 	if l.d.SelectsFreely && len(keys) <= fewConsumers {
 		for _, key := range keys {
 			for chunk := range slices.Chunk(groups[key], dialect.MostIDs) {
-				if err := l.deferOf(ctx, idb, chunk, left, delay); err != nil {
+				if err := l.deferOf(ctx, idb, chunk, how, delay); err != nil {
 					return err
 				}
 			}
@@ -240,8 +242,12 @@ func (l *Log) deferUntil(ctx context.Context, idb bun.IDB, groups map[string][]D
 			untried = append(untried, d)
 		}
 	}
+	due := l.after(delay)
+	if how.left {
+		due = l.d.Never
+	}
 	for chunk := range slices.Chunk(untried, rowsPerStatement) {
-		if _, err := idb.ExecContext(ctx, insertWaiting+l.valuesOf(chunk, ", 'PENDING', "+due)+l.d.Ignore(uniqueEvent)); err != nil {
+		if _, err := idb.ExecContext(ctx, insertWaiting+l.valuesOf(chunk, how.columns(due))+l.d.Ignore(uniqueEvent)); err != nil {
 			return err
 		}
 	}
@@ -249,13 +255,18 @@ func (l *Log) deferUntil(ctx context.Context, idb bun.IDB, groups map[string][]D
 }
 
 // deferOf inserts the PENDING rows of one consumer by what stands in their events.
-func (l *Log) deferOf(ctx context.Context, idb bun.IDB, ds []Delivery, left bool, delay time.Duration) error {
+func (l *Log) deferOf(ctx context.Context, idb bun.IDB, ds []Delivery, how waitsAs, delay time.Duration) error {
 	due, args := l.d.After, []any{ds[0].Consumer, 0, dialect.Micro(delay), outboxIDs(ds)}
-	if left {
+	if how.left {
 		due, args = l.d.Never, []any{ds[0].Consumer, 0, outboxIDs(ds)}
 	}
-	_, err := l.stmts.On(idb).ExecContext(ctx, insertWaiting+fromEvents+", 'PENDING', "+due+" FROM "+eventTable+" AS e WHERE e.id IN (?)"+inOrder+l.d.Ignore(uniqueEvent), args...)
+	_, err := l.stmts.On(idb).ExecContext(ctx, insertWaiting+fromEvents+how.columns(due)+" FROM "+eventTable+" AS e WHERE e.id IN (?)"+inOrder+l.d.Ignore(uniqueEvent), args...)
 	return err
+}
+
+// columns are the values of those of insertWaiting that follow the delivery's own.
+func (how waitsAs) columns(due string) string {
+	return ", 'PENDING', " + due + ", " + strconv.Itoa(startedIf(how.suspect))
 }
 
 // after is the instant that lies d after now, as text without an argument.

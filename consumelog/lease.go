@@ -27,8 +27,6 @@ type Leased struct {
 	Age     time.Duration
 	// SinceFirstRun is how long ago the delivery ran for the first time, 0 if it never did.
 	SinceFirstRun time.Duration
-	// Suspect says that a process that has died may have started the delivery: it runs alone.
-	Suspect bool
 
 	counted bool // that run is counted
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -46,20 +47,32 @@ func (l *Log) StartCounted(ctx context.Context, owner string, d Leased) error {
 }
 
 // Begin inserts, by a commit of its own, PROCESSING rows of one consumer's deliveries that are about to run and that have
-// no row yet: of those without a transaction of ours, and of events that a process had leased that may have died. It
-// returns their leases by event id. Those that are missing have a row already.
+// no row yet, because nothing of ours guards their transaction. It returns their leases by event id. Those that are
+// missing have a row already.
 func (l *Log) Begin(ctx context.Context, ds []Delivery, owner string, lease time.Duration) (map[string]Leased, error) {
-	untried := slices.Clone(ds)
-	for i := range untried {
-		untried[i].Attempts = 0
+	return l.beginAs(ctx, ds, owner, lease, started)
+}
+
+// BeginCounted is [Log.Begin] for a delivery that a process that has died may have started: this run is counted.
+func (l *Log) BeginCounted(ctx context.Context, d Delivery, owner string, lease time.Duration) (map[string]Leased, error) {
+	return l.beginAs(ctx, []Delivery{d}, owner, lease, counted)
+}
+
+func (l *Log) beginAs(ctx context.Context, ds []Delivery, owner string, lease time.Duration, as int) (map[string]Leased, error) {
+	begins, attempts, first := slices.Clone(ds), 0, "NULL"
+	if as == counted {
+		attempts, first = 1, l.d.Now
+	}
+	for i := range begins {
+		begins[i].Attempts = attempts
 	}
 	quoted := string(l.db.Dialect().AppendString(nil, owner))
-	_, err := l.db.ExecContext(ctx, insertInto+", status, next_retry_at, locked_by, lock_version, started) "+
-		l.valuesOf(untried, ", 'PROCESSING', "+l.after(lease)+", "+quoted+", 1, 1")+l.d.Ignore(uniqueEvent))
+	_, err := l.db.ExecContext(ctx, insertInto+", status, next_retry_at, locked_by, lock_version, started, first_run_at) "+
+		l.valuesOf(begins, ", 'PROCESSING', "+l.after(lease)+", "+quoted+", 1, "+strconv.Itoa(as)+", "+first)+l.d.Ignore(uniqueEvent))
 	if err != nil {
 		return nil, fmt.Errorf("consume log: begin deliveries: %w", err)
 	}
-	begun, err := l.begun(ctx, untried, owner)
+	begun, err := l.begun(ctx, begins, owner)
 	if err != nil {
 		return nil, fmt.Errorf("consume log: begin deliveries: %w", err)
 	}

@@ -62,7 +62,7 @@ func (s *session) writeDeferred(ctx context.Context) (err error) {
 		for _, f := range held {
 			for i, consumer := range f.waits {
 				d := f.delivery(consumer)
-				d.Left = i < f.left
+				d.Left, d.Suspect = i < f.left, s.isSuspect(f, consumer)
 				waiting = append(waiting, d)
 			}
 		}

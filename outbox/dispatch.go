@@ -108,13 +108,20 @@ func (s *session) offerAll(flights []*flight, kind due.Kind) {
 func (s *session) offer(c *bus.Consumer, wanted []*flight, kind due.Kind) {
 	events := make([]bus.Claimed, len(wanted))
 	for i, f := range wanted {
-		events[i] = bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, MustAsk: f.mustAsk, Expired: f.row.RetryCount > 0}
+		events[i] = bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, MustAsk: f.mustAsk, Suspect: s.isSuspect(f, c.Key())}
 	}
 	taken := s.lanes.Offer(c, events)
 	for _, f := range wanted[taken:] {
 		f.wait(c.Key())
 		f.open.Add(-1) // never the last one: the dispatch itself is still open
 	}
+}
+
+// isSuspect reports whether a process that has died may have started the event's delivery to a consumer, if that has no row
+// yet: a lease of the event has run out. A delivery without a transaction of ours has a row before it starts.
+func (s *session) isSuspect(f *flight, key string) bool {
+	c := s.local[key]
+	return f.row.RetryCount > 0 && (c == nil || !slices.Contains(c.ExternalTypes(), f.row.Type))
 }
 
 // park puts events whose type nobody consumes aside for a while, and returns the rest. Later events of their aggregates

@@ -44,6 +44,16 @@ func ofFlow() []sabotage {
 			rooms, "HalvesWhatShares", nil,
 		},
 		{
+			"retries that are refused have turns as long as those of new deliveries", "bus/take.go",
+			"	if kind == claim.Retries {", "	if kind > claim.Orphans {",
+			pure, "ShortTurns", nil,
+		},
+		{
+			"a slow lane queues all that it can while others starve", "bus/lane.go",
+			"	if !ln.ahead.Knows() {", "	if ln.ahead.Knows() || true {",
+			pure, "RoomForThose", nil,
+		},
+		{
 			"a refusal makes every delivery run alone", "internal/engine/flow/wary.go",
 			"l.most = min(n/2, enoughTogether)", "l.most = 1",
 			rooms, "RefusalsCost|HalvesWhatShares", nil,

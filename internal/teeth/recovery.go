@@ -35,9 +35,19 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			"./internal/crash", "OnlyWhatKills", nil,
 		},
 		{
-			"events of a dead process run unannounced", "outbox/dispatch.go",
-			"Expired: f.row.RetryCount > 0", "Expired: f.row.RetryCount < 0",
+			"events of a dead process run like new ones", "outbox/dispatch.go",
+			"Suspect: s.isSuspect(f, c.Key())", "Suspect: false",
 			engine, "IsAnnouncedBefore", nil,
+		},
+		{
+			"a delivery of such an event kills twice before it runs alone", "outbox/dispatch.go",
+			"Suspect: s.isSuspect(f, c.Key())", "Suspect: false",
+			"./internal/crash", "OnlyWhatKills", nil,
+		},
+		{
+			"what waits of events of a dead process is forgotten to be suspect", "outbox/defer.go",
+			"i < f.left, s.isSuspect(f, consumer)", "i < f.left, false",
+			engine, "SuspectWherever", nil,
 		},
 		{
 			"a run without an answer is not in the history", "consumelog/attempt.go",

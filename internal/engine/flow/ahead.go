@@ -32,6 +32,9 @@ func (a *Ahead) Observe(n int, took time.Duration) {
 	}
 }
 
+// Knows reports whether a batch has ended.
+func (a *Ahead) Knows() bool { return a.each != 0 }
+
 // Limit is how many deliveries may be leased that have not started, while so many workers are at work and so many
 // others have nothing to do: those start what they get at once.
 func (a *Ahead) Limit(busy, idle int) int {
