@@ -10,4 +10,10 @@
 // networks and servers do to them. A seed decides what is saved, which handlers fail, which faults
 // there are and how often; which goroutine runs first it does not, so a life that went wrong may
 // need a few runs to go wrong again.
+//
+// Some lives have more, two things at most, each in a file of its own: the first instance does not know a
+// newer schema version; two tenants have the same aggregate, and what is DEAD of one waits until all of
+// the other is done; events are delayed; the operator replays events, also while retention removes them;
+// one delivery kills its process each time, until it is DEAD; the database's clock leaps. After a leap back
+// I10 is not asked, because it compares times. The clock of a process cannot leap in a bubble.
 package simulation

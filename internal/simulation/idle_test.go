@@ -45,14 +45,15 @@ func idleStatements(t *testing.T, consumers int) (perSecond float64) {
 	t.Helper()
 	s := newStore(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := &life{t: t, store: s, began: time.Now(), writer: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler)}
+		l := newLife(s, plan{})
+		l.t, l.began, l.writer, l.logger = t, time.Now(), make(chan struct{}, 1), slog.New(slog.DiscardHandler)
 		db := l.connect("idle", true).open()
 		asked := &statements{}
 		db.AddQueryHook(asked) //nolint:staticcheck // the engine's own statements are counted
 		ob, err := outbox.New(db, outbox.Config{Logger: l.logger})
 		require.NoError(t, err)
 		b := bus.New(db, bus.Config{Logger: l.logger})
-		l.register(b, false)
+		l.register(b, &instance{}, false)
 		for i := range consumers {
 			bus.On(b.Consumer(fmt.Sprint("More", i), bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[happened]) error { return nil })
 		}

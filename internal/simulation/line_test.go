@@ -30,6 +30,7 @@ type line struct {
 	calm   bool
 	cut    bool
 	frozen time.Time // nothing goes through before
+	asked  int       // statements so far
 }
 
 // rates are how many of a thousand statements meet each fault.
@@ -90,6 +91,9 @@ type fault struct {
 	commit        bool // whether a COMMIT happens
 }
 
+// Of so many statements one takes a millisecond: a loop that ends when the clock has moved must end.
+const perMillisecond = 30
+
 // draw decides about one statement.
 func (l *line) draw(kind string) fault {
 	l.mu.Lock()
@@ -98,7 +102,10 @@ func (l *line) draw(kind string) fault {
 	if l.cut {
 		return fault{before: errLost}
 	}
-	f.wait = max(time.Until(l.frozen), 0)
+	if l.asked++; l.asked%perMillisecond == 0 {
+		f.wait = time.Millisecond
+	}
+	f.wait = max(time.Until(l.frozen), f.wait)
 	if l.calm {
 		return f
 	}
@@ -145,7 +152,7 @@ func (c *conn) meet(ctx context.Context, query string) (fault, error) {
 	}
 	kind, _, _ := strings.Cut(query, " ")
 	f := c.line.draw(kind)
-	if f != (fault{commit: true}) {
+	if f != (fault{commit: true}) && f != (fault{commit: true, wait: time.Millisecond}) {
 		c.line.note("%s: %v, %v, after %v: %.110s", c.line.name, f.before, f.after, f.wait, query)
 	}
 	if f.wait > 0 {

@@ -22,6 +22,17 @@ type plan struct {
 	reaper    bool // whether there is one
 	retention bool // whether it lasts until retention has removed everything
 	releases  bool // whether the first instance is one of an older release
+	extra
+}
+
+// extra is what only some lives have.
+type extra struct {
+	versions bool                  // whether the first instance does not know the newer schema version
+	tenants  bool                  // whether two tenants have aggregates of the same ids
+	replays  bool                  // whether the operator replays events
+	delayed  map[int]time.Duration // for how long, by event
+	kill     kill                  // the delivery that ends its process
+	jumps    []jump                // of the database's clock
 }
 
 // save is one transaction of a producer.
@@ -100,7 +111,35 @@ func draw(seed uint64) plan {
 		}
 	}
 	p.releases = one(3)
+	p.add(rand.New(rand.NewPCG(seed, 1<<32)), number)
 	return p
+}
+
+// add gives a life at most two of the things that only some lives have. They are drawn apart, so that the rest of a life
+// stays what it was.
+func (p *plan) add(r *rand.Rand, number int) {
+	extras := []func(){
+		func() { p.versions = true },
+		p.withTenants,
+		func() { p.replays, p.retention = true, p.retention || r.IntN(2) == 0 },
+		func() { p.withDelays(r) },
+		func() { p.withKill(r, number) },
+		func() { p.withJumps(r) },
+	}
+	chosen := r.Perm(len(extras))[:r.IntN(3)]
+	slices.Sort(chosen) // a later one may take back what an earlier one has made
+	for _, i := range chosen {
+		extras[i]()
+	}
+}
+
+// inOneAggregate makes all events without a key ones of a single aggregate.
+func (p *plan) inOneAggregate() {
+	for _, s := range p.saves {
+		if s.key == 0 {
+			clear(s.events)
+		}
+	}
 }
 
 // peaceful reports whether nothing befalls the database in this life.
@@ -111,5 +150,5 @@ func (p plan) peaceful() bool {
 		}
 	}
 	r := p.rates
-	return r.lost+r.mute+r.busy+r.slow+r.unknown+r.broken == 0 && len(p.troubles) == 0
+	return r.lost+r.mute+r.busy+r.slow+r.unknown+r.broken == 0 && len(p.troubles)+len(p.jumps) == 0 && !p.hasKill()
 }

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 // the end everything is done.
 //
 //	BLUECONE_SIM_SEEDS=20000 go test ./internal/simulation   # more lives
+//	BLUECONE_SIM_FIRST=2001 go test ./internal/simulation    # others
 //	BLUECONE_SIM_SEED=4711 go test ./internal/simulation     # this one, many times, until it goes wrong again
 func TestSimulatedLivesKeepEveryPromise(t *testing.T) {
 	t.Parallel()
@@ -24,13 +25,15 @@ func TestSimulatedLivesKeepEveryPromise(t *testing.T) {
 		seeds = min(seeds, 200)
 	}
 	var next atomic.Uint64
+	first := setting(t, "BLUECONE_SIM_FIRST", 1)
+	next.Store(first - 1)
 	for worker := range 2 {
 		t.Run(fmt.Sprint("worker", worker), func(t *testing.T) {
 			t.Parallel()
 			s := newStore(t)
 			for {
 				seed := next.Add(1)
-				if seed > seeds || t.Failed() {
+				if seed >= first+seeds || t.Failed() {
 					return
 				}
 				if one > 0 {

@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,18 +23,27 @@ import (
 )
 
 // clock is a function of SQLite that answers the time of the goroutine that asks: in a bubble, the
-// bubble's. What SQLite calls 'now' is the time of the machine.
-const clock = "simulated_now()"
+// bubble's. A store's clock may be ahead of it. What SQLite calls 'now' is the time of the machine.
+const clock = "simulated_now"
 
-// withClock registers it, once for all connections.
+// stores are all that there are, by their numbers.
+var stores sync.Map
+
+// withClock registers the function, once for all connections. It is asked for the clock of a store.
 var withClock = sync.OnceFunc(func() {
-	sqlite.MustRegisterScalarFunction(strings.TrimSuffix(clock, "()"), 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
-		return time.Now().UTC().Format("2006-01-02 15:04:05.000"), nil
+	sqlite.MustRegisterScalarFunction(clock, 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		s, ok := stores.Load(args[0])
+		if !ok {
+			return nil, fmt.Errorf("there is no store %v", args[0])
+		}
+		return time.Now().Add(time.Duration(s.(*store).ahead.Load())).UTC().Format("2006-01-02 15:04:05.000"), nil
 	})
 })
 
 // timed makes a statement read the simulated clock.
-func timed(query string) string { return strings.ReplaceAll(query, "'now'", clock) }
+func (s *store) timed(query string) string {
+	return strings.ReplaceAll(query, "'now'", fmt.Sprintf("%s(%d)", clock, s.number))
+}
 
 // raw is a connection of the real driver that keeps the statements it sees again prepared: polls are
 // always the same, and most of what they cost is being parsed.
@@ -66,19 +77,26 @@ func (r raw) prepare(query string) (stmt driver.Stmt, done func(), err error) {
 // store is a database in memory that outlives the lives on it. Its connections are kept, because
 // opening one is dear.
 type store struct {
+	number int64
 	driver driver.Driver
 	dsn    string
 	tables []string
+	ahead  atomic.Int64 // its clock, in nanoseconds
 
 	mu   sync.Mutex // SQLite in memory answers "locked" where a file would let one wait
 	idle []raw
 }
 
+// lastStore is the number of the newest.
+var lastStore atomic.Int64
+
 // newStore makes a store with bluecone's tables and those of the tests.
 func newStore(t *testing.T) *store {
 	t.Helper()
 	withClock()
-	s := &store{dsn: "file:" + filepath.Join(t.TempDir(), "store.db") + "?_pragma=busy_timeout(0)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"}
+	s := &store{number: lastStore.Add(1), dsn: "file:" + filepath.Join(t.TempDir(), "store.db") + "?_pragma=busy_timeout(0)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"}
+	stores.Store(s.number, s)
+	t.Cleanup(func() { stores.Delete(s.number) })
 	pool, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "template.db"))
 	require.NoError(t, err)
 	template := bun.NewDB(pool, sqlitedialect.New())
@@ -112,9 +130,10 @@ func (s *store) must(t *testing.T, query string) {
 	require.NoError(t, err, query)
 }
 
-// clear empties all tables.
+// clear empties all tables, and sets the clock.
 func (s *store) clear(t *testing.T) {
 	t.Helper()
+	s.ahead.Store(0)
 	for _, table := range s.tables {
 		s.must(t, "DELETE FROM "+table)
 	}
@@ -144,7 +163,7 @@ func (s *store) giveBack(c raw) {
 func (s *store) exec(c raw, query string, args []driver.NamedValue) (driver.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stmt, done, err := c.prepare(timed(query))
+	stmt, done, err := c.prepare(s.timed(query))
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +175,7 @@ func (s *store) exec(c raw, query string, args []driver.NamedValue) (driver.Resu
 func (s *store) query(c raw, query string, args []driver.NamedValue) (driver.Rows, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stmt, done, err := c.prepare(timed(query))
+	stmt, done, err := c.prepare(s.timed(query))
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ func ofTheOrder() []sabotage {
 		{
 			"tenants share an aggregate", "internal/dialect/indexes.go",
 			`return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND "`, `return "COALESCE(" + a + ".tenant_id, 0) > -1 AND "`,
-			engine, "Tenant", nil,
+			engineAndLives, "Tenant|SimulatedLives", nil,
 		},
 		{
 			"events of an aggregate are claimed out of turn", "outbox/claimable.go",

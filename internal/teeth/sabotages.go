@@ -18,6 +18,8 @@ const (
 	engine = "./outbox"
 	pure   = "./bus"
 	rooms  = "./internal/engine/..."
+
+	engineAndLives = "./outbox ./internal/simulation"
 )
 
 func sabotages() []sabotage {

@@ -6,7 +6,7 @@ func ofVersions() []sabotage {
 		{
 			"an old instance runs what is newer than its code", "bus/consumer.go",
 			"return h != nil && version <= h.version", "return h != nil",
-			engine, "Version|OldInstanceLeaves", nil,
+			engineAndLives, "Version|OldInstanceLeaves|SimulatedLives", nil,
 		},
 		{
 			"an old instance runs a newer version from the log", "bus/refill.go",
@@ -16,7 +16,7 @@ func ofVersions() []sabotage {
 		{
 			"nobody looks for what old instances have left", "outbox/cycle.go",
 			"if err := s.lanes.TakeLeft(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
-			engine, "Version|TwoReleases", nil,
+			engineAndLives, "Version|TwoReleases|SimulatedLives", nil,
 		},
 		{
 			"old instances claim what they have left again and again", "consumelog/lease.go",
