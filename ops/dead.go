@@ -14,15 +14,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-const (
-	// deadLook is how many of a consumer's newest DEAD, and FAILED, deliveries are grouped.
-	deadLook = 2000
-	// deadRows is how many deliveries of all consumers are grouped: with many consumers that fail, fewer of each.
-	deadRows = 100_000
-	// deadLeast is how many of each they are at least.
-	deadLeast = 100
-)
-
 // fingerprint names a group of deliveries that failed for the same reason: masked is [text.Mask] of
 // what they say.
 func fingerprint(consumer, eventType, masked string) string {

@@ -48,4 +48,10 @@ const (
 	countLooks = 10
 	// CountCap is where counting stops.
 	CountCap = 10_000
+	// deadLook is how many of a consumer's newest DEAD, and FAILED, deliveries are grouped.
+	deadLook = 2000
+	// deadRows is how many deliveries of all consumers are grouped: with many consumers that fail, fewer of each.
+	deadRows = 100_000
+	// deadLeast is how many of each they are at least.
+	deadLeast = 100
 )

@@ -16,7 +16,7 @@ func ofMany() []sabotage {
 		},
 		{
 			"what is due for a consumer is found by reading all that waits for it", "internal/store/queues.go",
-			`q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1)`, `"l.id LIMIT 1)`,
+			`q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) <= "`, `"l.id LIMIT 1) <= "`,
 			"./internal/store", "QueuesAreFound", nil,
 		},
 		{
