@@ -10,7 +10,7 @@ import (
 // others beyond half of the room, and nobody keeps the first place who got some.
 func TestPayloadRoomIsSharedInTurns(t *testing.T) {
 	t.Parallel()
-	a, b, c := &lane{closed: true}, &lane{closed: true}, &lane{closed: true} // woken, they do nothing
+	a, b, c := &lane{claiming: true}, &lane{claiming: true}, &lane{claiming: true} // woken, they claim again
 	r := payloadRoom{most: 100}
 	require.True(t, r.take(a, 150), "larger than the room, and alone")
 	require.False(t, r.take(a, 10))
@@ -19,15 +19,19 @@ func TestPayloadRoomIsSharedInTurns(t *testing.T) {
 	r.turn(b, false, false)
 	require.False(t, r.mustWait(a))
 	require.True(t, r.mustWait(b))
+	require.False(t, a.again)
 	r.give(150)
+	require.True(t, a.again, "it is told that there is room")
 	require.True(t, r.take(a, 60))
 	require.False(t, r.take(a, 60))
 	r.turn(a, true, false)
 	require.True(t, r.mustWait(a), "it got some, so it is b's turn")
 	require.False(t, r.mustWait(b))
+	require.False(t, b.again)
 	require.False(t, r.take(c, 30), "60 are in use, and b waits")
 	r.turn(c, false, false)
 	r.give(60)
+	require.True(t, b.again)
 	require.True(t, r.take(b, 60))
 	r.turn(b, true, true)
 	require.False(t, r.mustWait(a))

@@ -81,7 +81,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		{
 			"nobody tells a consumer that there is room for its retries", "bus/room.go",
 			"r.used -= bytes\n\tr.mu.Unlock()\n\tr.wake()", "r.used -= bytes\n\tr.mu.Unlock()",
-			engine, "RetriesAreBounded", nil,
+			"./bus", "PayloadRoom", nil,
 		},
 		{
 			"a webhook is taken however old it is", "alert/verify.go",
