@@ -25,7 +25,7 @@ func CheckFields(t reflect.Type) error {
 	return err
 }
 
-var checked sync.Map // of types: the error, or nil
+var checked sync.Map //nolint:gochecknoglobals // of types: the error, or nil; what a type is does not change
 
 // checkFields looks at what a type has in it, at a path from the outer one.
 func checkFields(outer, t reflect.Type, path string, seen map[reflect.Type]bool) error {

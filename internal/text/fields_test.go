@@ -66,5 +66,5 @@ func TestCheckFields(t *testing.T) {
 		require.EqualError(t, text.CheckFields(reflect.TypeOf(bad)), fmt.Sprintf("%T: the field A is of type text_test.hidden, which has only unexported fields (a, b), so it would be saved as {}: "+
 			"export what is to be saved, such as A int `json:\"a\"`, give the type a method MarshalJSON, or leave the field out with `json:\"-\"`", bad))
 	}
-	require.ErrorContains(t, text.CheckFields(reflect.TypeOf(far{})), "text_test.far: the field A.A is of type text_test.hidden")
+	require.ErrorContains(t, text.CheckFields(reflect.TypeFor[far]()), "text_test.far: the field A.A is of type text_test.hidden")
 }
