@@ -90,6 +90,7 @@ func main() {
 // process is an instance that runs.
 type process struct {
 	t       *testing.T
+	name    string
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	answers *bufio.Scanner
@@ -104,7 +105,7 @@ func launch(t *testing.T, path, dsn, name string, env ...string) *process {
 		path, err = os.Executable()
 		require.NoError(t, err)
 	}
-	p := &process{t: t, cmd: exec.CommandContext(context.Background(), path)}
+	p := &process{t: t, name: name, cmd: exec.CommandContext(context.Background(), path)}
 	p.cmd.Env = append(append(os.Environ(), program.EnvDSN+"="+dsn, program.EnvName+"="+name), env...)
 	p.cmd.Stderr = os.Stderr
 	var err error
