@@ -196,9 +196,8 @@ func (ln *lane) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) err
 	return err
 }
 
-// mark writes the SUCCESS rows first, so that a concurrent twin stops before its
-// handler, and then asks whether each event may run that may have an unfinished one
-// before it, or that waited in the log.
+// mark writes the SUCCESS rows first, so that a concurrent twin stops before its handler, and then asks, once for the
+// batch, whether each delivery may run. What its claim has seen is no answer: it may have changed since.
 func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
 	aside := make(map[*delivery]consumelog.Answer)
 	if ds[0].direct() {
@@ -209,13 +208,7 @@ func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*deliv
 	if err := ln.writeMarkers(ctx, tx, ds); err != nil {
 		return nil, err
 	}
-	var asked []*delivery
-	for _, d := range ds {
-		if !d.direct() || ln.mayWait(d) || ln.mustConfirm(d) {
-			asked = append(asked, d)
-		}
-	}
-	return ln.ask(ctx, tx, asked)
+	return ln.ask(ctx, tx, ds)
 }
 
 // ask returns the deliveries that may not run.

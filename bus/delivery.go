@@ -22,9 +22,6 @@ type Claimed struct {
 	Kind claim.Kind
 	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
 	Fresh bool
-	// MustAsk says that an earlier event of the aggregate may be unfinished for a consumer, so that an ordered one has to ask
-	// whether it may run.
-	MustAsk bool
 	// Suspect says that a process that has died may have started the delivery, if it has no row yet: a lease of the event
 	// has run out before. What [OnExternal] registers has a row before it starts.
 	Suspect bool
@@ -53,7 +50,6 @@ type delivery struct {
 	kind    claim.Kind         // of due work
 	held    *Lease             // of the event, for a direct delivery
 	fresh   bool               // no row can exist yet
-	mustAsk bool               // an earlier event of the aggregate may be unfinished
 	doubted bool               // a process that has died may have started this direct delivery
 	done    func(Outcome)      // reports a direct delivery
 	lease   *consumelog.Leased // for a delivery from the retry queue

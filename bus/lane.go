@@ -25,9 +25,9 @@ type lane struct {
 
 	mu       sync.Mutex
 	queue    []*delivery
-	busy     map[store.Aggregate][]*delivery // the running batch that has the aggregate
-	inHand   map[*delivery]struct{}          // leased deliveries, queued or running
-	guards   map[*guard]struct{}             // of what runs
+	busy     map[store.Aggregate]struct{} // aggregates of running batches
+	inHand   map[*delivery]struct{}       // leased deliveries, queued or running
+	guards   map[*guard]struct{}          // of what runs
 	workers  flow.Workers
 	limit    int
 	rings    bool // a timer will look again whether another batch may begin
@@ -59,7 +59,7 @@ func newLane(l *Lanes, c *Consumer, limit int) *lane {
 	}
 	return &lane{
 		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), fitting: mostWaiting, pace: newPace(c.cfg.Rate),
-		busy: make(map[store.Aggregate][]*delivery), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
+		busy: make(map[store.Aggregate]struct{}), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
 }
 

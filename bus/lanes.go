@@ -276,7 +276,7 @@ func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
 		ds[i] = &all[i]
-		all[i] = delivery{kind: ev.Kind, env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, mustAsk: ev.MustAsk, doubted: ev.Suspect, done: ev.Done}
+		all[i] = delivery{kind: ev.Kind, env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, doubted: ev.Suspect, done: ev.Done}
 	}
 	return l.lanes[c.key].push(ds)
 }

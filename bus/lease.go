@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
-	"time"
 )
 
 // Lease is the right of a publisher to deliver an event, until it is lost. It is no context: those of
@@ -13,34 +12,12 @@ type Lease struct {
 	// Version is the token of the lease.
 	Version int64
 
-	until    atomic.Int64
-	lost     atomic.Bool
-	ran      atomic.Int64 // how long this process had been running when it asked for the lease
-	wallTime atomic.Int64 // the same moment by the wall clock, in nanoseconds since the epoch
+	until atomic.Int64
+	lost  atomic.Bool
 }
 
-var processStart = time.Now() //nolint:gochecknoglobals // a constant
-
-// Extend says when the lease ends, in microseconds since the epoch by the database's clock, and when this process began to
-// ask for it.
-func (l *Lease) Extend(until int64, asked time.Time) {
-	l.until.Store(until)
-	l.ran.Store(int64(asked.Sub(processStart)))
-	l.wallTime.Store(asked.UnixNano())
-}
-
-// mayBeOver reports whether a lease of that length may be over, by this process's own clocks: the process was frozen, or
-// could not reach the database. One clock stands still while the machine is suspended, and the other may be set back.
-func (l *Lease) mayBeOver(length time.Duration) bool {
-	now := time.Now()
-	return now.Sub(processStart)-time.Duration(l.ran.Load()) >= length || now.UnixNano()-l.wallTime.Load() >= int64(length)
-}
-
-// mustConfirm reports whether a direct delivery has to ask the database, before its handler runs, whether the event is still
-// its own. While others cannot have taken it over, nobody asks. Once its row in the log is written nobody else can deliver it.
-func (ln *lane) mustConfirm(d *delivery) bool {
-	return d.direct() && d.held != nil && d.held.mayBeOver(ln.l.host.Lease)
-}
+// Extend says when the lease ends, in microseconds since the epoch by the database's clock.
+func (l *Lease) Extend(until int64) { l.until.Store(until) }
 
 // lost reports whether somebody else may deliver the event by now.
 func (d *delivery) lost() bool {

@@ -88,7 +88,6 @@ func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
 // reportWaiting tells the publisher of a direct delivery that has got a row of its own that it waits in the consume log.
 func (ln *lane) reportWaiting(d *delivery) {
 	if d.done != nil {
-		ln.unfinished([]*delivery{d})
 		d.done(Recorded)
 	}
 }
@@ -174,7 +173,7 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 	switch {
 	case err != nil:
 		ln.warn(ctx, d, "the failure of an attempt could not be stored; the delivery will be tried again", errors.Join(cause, err))
-		if ln.unfinished([]*delivery{d}); d.done != nil {
+		if d.done != nil {
 			d.done(Abandoned)
 		}
 		return
@@ -252,9 +251,6 @@ func (ln *lane) raiseAlert(ctx context.Context, d *delivery, letter DeadLetter) 
 // events for retried ones.
 func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	var ids []string
-	if outcome != Succeeded {
-		ln.unfinished(ds)
-	}
 	for _, d := range ds {
 		if d.done != nil {
 			d.done(outcome)

@@ -121,7 +121,7 @@ func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 // Retries that fail leave what comes in alone: it is run at once, before the next retry.
 func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
 	t.Parallel()
-	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4, busy: make(map[store.Aggregate][]*delivery)}
+	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4, busy: make(map[store.Aggregate]struct{})}
 	for range 100 {
 		ln.observe(t.Context(), flow.Failed, false, errors.New("no"))
 	}

@@ -62,7 +62,7 @@ func (ln *lane) passable(ctx context.Context, ds, after []*delivery) []*delivery
 		if ln.c.cfg.Unordered || (after != nil && !slices.ContainsFunc(after, func(a *delivery) bool { return a.aggregate() == key })) {
 			continue
 		}
-		if mates[key] = append(mates[key], d); len(mates[key]) == 1 && ln.mayWait(d) {
+		if mates[key] = append(mates[key], d); len(mates[key]) == 1 {
 			heads = append(heads, d)
 		}
 	}

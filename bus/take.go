@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"maps"
+
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -78,9 +80,7 @@ func (ln *lane) takeOf(kind claim.Kind, size int) []*delivery {
 	if len(batch) == 0 {
 		return nil
 	}
-	for key := range mine {
-		ln.busy[key] = batch
-	}
+	maps.Copy(ln.busy, mine)
 	ln.queue = rest
 	return batch
 }

@@ -3,12 +3,12 @@ package outbox
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
 // The due conditions of a claim: one status each, so that every claim is a walk along
@@ -26,15 +26,14 @@ const inDueIndex = " AND e.status <> 'SENT'"
 // claim is what one claim transaction has leased.
 type claim struct {
 	kind      due.Kind
-	rows      []claimedRow // with the lock version of the new lease
-	until     int64        // when the leases end, by the database's clock, or a little earlier
-	asked     time.Time    // when this process began to ask for them, never later
-	consumers *roster      // all consumers of the deployment, as of the claim
-	full      bool         // whether more may be due
-	handed    bool         // not searched for, but handed over after the commit
-	seen      int          // rows it has looked at
-	from      place        // where it started
-	last      place        // how far it has looked
+	rows      []eventrow.Row // with the lock version of the new lease
+	until     int64          // when the leases end, by the database's clock, or a little earlier
+	consumers *roster        // all consumers of the deployment, as of the claim
+	full      bool           // whether more may be due
+	handed    bool           // not searched for, but handed over after the commit
+	seen      int            // rows it has looked at
+	from      place          // where it started
+	last      place          // how far it has looked
 }
 
 // blocked tells whether some were left alone for the sake of earlier ones.
@@ -64,7 +63,6 @@ func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from plac
 		}
 	}
 	defer s.lanes.Turn()()
-	asked := time.Now()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		c = claim{kind: kind, from: from}
 		if o.d.ByIndex != "" {
@@ -75,7 +73,6 @@ func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from plac
 		if err := s.find(ctx, tx, &c, s.dueOf(kind), limit); err != nil {
 			return err
 		}
-		c.asked = asked
 		return s.leaseRows(ctx, tx, &c, kind == due.Expired)
 	})
 	if err != nil {
@@ -98,7 +95,7 @@ func (s *session) leaseRows(ctx context.Context, tx bun.Tx, c *claim, expired bo
 }
 
 // lease turns the locked rows into DISPATCHING rows of this instance, in id order.
-func (s *session) lease(ctx context.Context, tx bun.Tx, rows []claimedRow, expired bool) error {
+func (s *session) lease(ctx context.Context, tx bun.Tx, rows []eventrow.Row, expired bool) error {
 	o, ids, count := s.p.ob, make([]int64, len(rows)), ""
 	for i, r := range rows {
 		ids[i] = r.OutboxID // locked by this transaction

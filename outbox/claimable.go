@@ -12,17 +12,10 @@ import (
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// claimedRow is an event of a claim.
-type claimedRow struct {
-	eventrow.Row
-	// mustAsk says that an earlier event of the aggregate may be unfinished for a consumer: its delivery has to ask.
-	mustAsk bool
-}
-
 // keepClaimable keeps, in id order, the rows, locked by the transaction, that may be worked on here: it drops those whose
 // aggregate has an earlier event that is NEW or leased, unless that one is locked too or leased by this instance. It
 // looks after the rows are locked. So two instances never work on two events of one aggregate.
-func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.Row) ([]claimedRow, error) {
+func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.Row) ([]eventrow.Row, error) {
 	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	locked, heads := make([]int64, len(rows)), make(map[store.Aggregate]int64, len(rows))
 	for i, r := range rows {
@@ -40,7 +33,7 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 		w := found[head]
 		around[aggregate] = &w
 	}
-	kept := make([]claimedRow, 0, len(rows))
+	kept := make([]eventrow.Row, 0, len(rows))
 	for _, r := range rows {
 		w := around[r.Aggregate()]
 		free, err := s.isFree(ctx, tx, r, *w)
@@ -51,8 +44,7 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 			w.First = cmp.Or(min(w.First, r.OutboxID), r.OutboxID)
 			continue
 		}
-		w.Shared = w.Shared || r.LockVersion > 0
-		kept = append(kept, claimedRow{Row: r, mustAsk: w.Shared})
+		kept = append(kept, r)
 	}
 	return kept, nil
 }

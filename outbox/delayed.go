@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/uptrace/bun"
 
@@ -21,9 +20,9 @@ func (s *session) claimDelayed(ctx context.Context, limit int) (c claim, err err
 	if err != nil || len(ids) == 0 {
 		return claim{}, err
 	}
-	o, asked := s.p.ob, time.Now()
+	o := s.p.ob
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		c = claim{kind: due.Scheduled, seen: len(ids), full: true, asked: asked}
+		c = claim{kind: due.Scheduled, seen: len(ids), full: true}
 		rows, _, err := eventrow.ReadWithin(ctx, tx, o.d, eventrow.Within(s.freeBytes()), o.d.Keyed(table)+" WHERE "+dialect.IDs(dialect.Pairs(ids))+" AND e.status = 'NEW'"+o.d.SkipLocked)
 		if err != nil {
 			return err

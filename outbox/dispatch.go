@@ -8,7 +8,6 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
-	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -27,14 +26,10 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	flights, left := make([]*flight, len(rows)), make(map[store.Aggregate]bool)
+	flights := make([]*flight, len(rows))
 	for i, row := range rows {
-		row.mustAsk = row.mustAsk || left[row.Aggregate()]
 		flights[i] = s.launch(row, c)
 		s.route(flights[i], c.consumers)
-		if len(flights[i].waits) > 0 { // what is left to another release is in the way of later events
-			left[row.Aggregate()] = true
-		}
 	}
 	s.offerAll(flights, c.kind)
 	var held []*flight
@@ -108,7 +103,7 @@ func (s *session) offerAll(flights []*flight, kind due.Kind) {
 func (s *session) offer(c *bus.Consumer, wanted []*flight, kind due.Kind) {
 	events := make([]bus.Claimed, len(wanted))
 	for i, f := range wanted {
-		events[i] = bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, MustAsk: f.mustAsk, Suspect: s.isSuspect(f, c.Key())}
+		events[i] = bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, Suspect: s.isSuspect(f, c.Key())}
 	}
 	taken := s.lanes.Offer(c, events)
 	for _, f := range wanted[taken:] {
@@ -124,22 +119,18 @@ func (s *session) isSuspect(f *flight, key string) bool {
 	return f.row.RetryCount > 0 && (c == nil || !slices.Contains(c.ExternalTypes(), f.row.Type))
 }
 
-// park puts events whose type nobody consumes aside for a while, and returns the rest. Later events of their aggregates
-// ask: somebody may have registered for the type by then.
-func (s *session) park(ctx context.Context, c claim) (rows []claimedRow, err error) {
+// park puts events whose type nobody consumes aside for a while, and returns the rest.
+func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err error) {
 	o := s.p.ob
-	parked := make(map[store.Aggregate]bool)
 	var park []*flight
 	for _, row := range c.rows {
-		if !s.unroutable(row.Row, c.consumers) {
-			row.mustAsk = row.mustAsk || parked[row.Aggregate()]
+		if !s.unroutable(row, c.consumers) {
 			rows = append(rows, row)
 			continue
 		}
-		parked[row.Aggregate()] = true
-		park = append(park, &flight{row: row.Row})
+		park = append(park, &flight{row: row})
 		telemetry.Add(ctx, o.metrics.Unroutable, 1, telemetry.EventType, row.Type)
-		s.warnUnroutable(ctx, row.Row)
+		s.warnUnroutable(ctx, row)
 	}
 	if len(park) == 0 {
 		return rows, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
 // Fairness between tenants: while a backlog of some tenants is worked off, the newest events are
@@ -50,7 +51,7 @@ func (s *session) fair(ctx context.Context, c claim) error {
 }
 
 // busyTenants are those that have a good part of a claim.
-func busyTenants(rows []claimedRow) []int64 {
+func busyTenants(rows []eventrow.Row) []int64 {
 	counts := make(map[int64]int)
 	for _, r := range rows {
 		counts[r.TenantID]++

@@ -154,7 +154,7 @@ func freeOf(rows []eventrow.Row, taken map[store.Aggregate]int64) (free []int) {
 }
 
 // lockFree locks those of the rows that seemed free, and keeps what is.
-func (s *session) lockFree(ctx context.Context, tx bun.Tx, kind string, seen []eventrow.Row, free []int) ([]claimedRow, error) {
+func (s *session) lockFree(ctx context.Context, tx bun.Tx, kind string, seen []eventrow.Row, free []int) ([]eventrow.Row, error) {
 	o, ids := s.p.ob, make([]dialect.Pair, len(free))
 	for i, n := range free {
 		ids[i].ID = seen[n].OutboxID

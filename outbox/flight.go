@@ -22,7 +22,6 @@ type flight struct {
 	left    int      // how many of them, from the first, wait for an instance that knows the event's schema version
 	fresh   bool     // first claim ever: what this instance saw is all there is
 	routed  *roster  // by which registry, if that may be a little old
-	mustAsk bool     // an earlier event of the aggregate may be unfinished for a consumer
 
 	landedAt time.Time // when its last delivery had an outcome
 	status   Status    // what it was settled as, "" while it is not
@@ -34,14 +33,14 @@ type flight struct {
 	report func(bus.Outcome) // done
 }
 
-func newFlight(row claimedRow, c claim, landed func(*flight)) *flight {
-	f := &flight{row: row.Row, env: bus.EnvelopeOf(row.Row), fresh: row.LockVersion == 1, mustAsk: row.mustAsk, landed: landed}
+func newFlight(row eventrow.Row, c claim, landed func(*flight)) *flight {
+	f := &flight{row: row, env: bus.EnvelopeOf(row), fresh: row.LockVersion == 1, landed: landed}
 	if f.report = f.done; c.handed {
 		f.routed = c.consumers
 	}
 	f.clean.Store(true)
 	f.lease.Version = row.LockVersion
-	f.lease.Extend(c.until, c.asked)
+	f.lease.Extend(c.until)
 	return f
 }
 

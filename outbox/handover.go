@@ -11,7 +11,6 @@ import (
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
-	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // handover is the way of just committed events from the producers of this process to its
@@ -87,7 +86,6 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 // of their aggregate blocks.
 func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped []*flight, err error) {
 	defer s.lanes.Turn()()
-	asked := time.Now()
 	rows, err := s.leaseByID(ctx, ids)
 	if err != nil {
 		return claim{}, nil, fmt.Errorf("outbox: lease events: %w", err)
@@ -95,20 +93,19 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 	if rows = s.notInFlight(rows); len(rows) == 0 {
 		return claim{}, nil, nil
 	}
-	c = claim{until: rows[0].DueAt, asked: asked, consumers: s.roster, handed: true} // where the end of a lease stands
+	c = claim{until: rows[0].DueAt, consumers: s.roster, handed: true} // where the end of a lease stands
 	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	for _, r := range rows {
-		w := store.InWayOf(r.Extra[0], r.Extra[1])
-		if w.First != 0 && w.First < r.OutboxID {
+		if first := r.Extra; first != 0 && first < r.OutboxID {
 			dropped = append(dropped, &flight{row: r})
 			continue
 		}
-		c.rows = append(c.rows, claimedRow{Row: r, mustAsk: w.Shared})
+		c.rows = append(c.rows, r)
 	}
 	return c, dropped, s.giveBack(ctx, dropped, ending{status: StatusNew}, "")
 }
 
-// leaseByID turns NEW events into DISPATCHING ones of this instance and returns them, and what is in the way of each. It
+// leaseByID turns NEW events into DISPATCHING ones of this instance and returns them, and the first event in the way of each. It
 // looks after they are leased: whoever claims an event that was delayed does the same, so one of two sees the other.
 func (s *session) leaseByID(ctx context.Context, eventIDs []string) ([]eventrow.Row, error) {
 	o := s.p.ob
@@ -116,8 +113,8 @@ func (s *session) leaseByID(ctx context.Context, eventIDs []string) ([]eventrow.
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	return eventrow.Read(ctx, o.stmts.On(o.db), "SELECT "+eventrow.Columns(o.d)+", "+o.order.Around()+" FROM "+o.d.Keyed(table)+
-		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, s.p.owner, ids, ids, ids, s.p.owner)
+	return eventrow.Read(ctx, o.stmts.On(o.db), "SELECT "+eventrow.Columns(o.d)+", "+o.order.FirstInWay()+" FROM "+o.d.Keyed(table)+
+		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, s.p.owner, ids, s.p.owner)
 }
 
 // leaseFree leases those of the events that are NEW and that nobody has locked, and returns their ids. It does not wait for

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
 // Claims that find little but what is behind the events of other instances take a part of the time only,
@@ -62,7 +64,7 @@ func TestWhatIsInTheWayOfAClaim(t *testing.T) {
 		seen, leased      int
 		blocked, inTheWay bool
 	}{{0, 0, false, false}, {100, 100, false, false}, {100, 50, true, false}, {100, 49, true, true}, {100, 0, true, true}} {
-		got := claim{seen: c.seen, rows: make([]claimedRow, c.leased)}
+		got := claim{seen: c.seen, rows: make([]eventrow.Row, c.leased)}
 		require.Equal(t, c.blocked, got.blocked(), "%+v", c)
 		require.Equal(t, c.inTheWay, got.inTheWay(), "%+v", c)
 	}
@@ -98,7 +100,7 @@ func TestBlockedFrontLosesNothing(t *testing.T) {
 
 // claimedUpTo is a claim from the front that has found an event that is due then, the last one.
 func claimedUpTo(due int64) claim {
-	return claim{rows: make([]claimedRow, 1), seen: 1, last: place{due: due, id: 1}}
+	return claim{rows: make([]eventrow.Row, 1), seen: 1, last: place{due: due, id: 1}}
 }
 
 // A claim that finds nothing but what must wait is gone on behind it, however many are due at that moment; otherwise

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -126,6 +127,67 @@ func TestEarlierEventWithoutARowBlocksTheRetryQueue(t *testing.T) {
 		require.Zero(t, f.count("SELECT COUNT(*) FROM effect"))
 		require.Equal(t, map[consumelog.Status]int{consumelog.Pending: 1}, f.deliveries())
 	})
+}
+
+// saveLate saves an event in a transaction that commits when what it returns is called. SQLite lets no others write
+// meanwhile: there the event is SENT until then, which nobody sees in the way of anything either.
+func (f *fixture) saveLate(ev bus.Event) (commit func()) {
+	f.t.Helper()
+	if f.db.Dialect().Name().String() == "sqlite" {
+		f.save(ev)
+		f.exec("UPDATE bc_outbox_event SET status = 'SENT' WHERE status = 'NEW'")
+		return func() { f.exec("UPDATE bc_outbox_event SET status = 'NEW' WHERE status = 'SENT'") }
+	}
+	tx, err := f.db.BeginTx(context.Background(), nil)
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.ob.Save(context.Background(), tx, ev))
+	return func() { require.NoError(f.t, tx.Commit()) }
+}
+
+// What is in the way of an event may come to be there after its claim has looked: here an earlier one commits then, and
+// another instance claims it. Each delivery asks in its own transaction.
+func TestEveryDeliveryAsksInItsTransaction(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range testdb.Dialects() {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, dialect)
+			f := newFixture(t, migrated(t, dsn))
+			f.registered("A")
+			other := f.another(dsn)
+			other.counting("A", bus.ConsumerConfig{})
+			commit := f.saveLate(orderPaid{OrderID: "1", Seq: 1})
+			f.save(orderPaid{OrderID: "1", Seq: 2})
+
+			claimed, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			letGo, claims := sync.OnceFunc(func() { close(goOn) }), sync.OnceFunc(func() { close(claimed) })
+			t.Cleanup(letGo)
+			other.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+				claims()
+				<-goOn
+				return nil
+			}})
+			afterTheClaim := sync.OnceFunc(func() {
+				commit()
+				go func() {
+					_, err := other.publisher(outbox.PublisherConfig{}).RunOnce(context.Background())
+					claims()
+					ended <- err
+				}()
+				<-claimed
+			})
+			f.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error { afterTheClaim(); return nil }})
+			f.once()
+			require.Zero(t, f.count("SELECT COUNT(*) FROM effect"), "the other instance has the first event in hand")
+			letGo()
+			require.NoError(t, <-ended)
+			f.hurry()
+			f.once()
+			var seq []int
+			require.NoError(t, f.db.NewRaw("SELECT seq FROM effect ORDER BY id").Scan(t.Context(), &seq))
+			require.Equal(t, []int{1, 2}, seq)
+		})
+	}
 }
 
 // Deliveries to a handler without a transaction are claimed together: when the first fails, the second waits.

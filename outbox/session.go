@@ -12,6 +12,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -86,7 +87,7 @@ func (p *Publisher) open() *session {
 }
 
 // launch turns a claimed row into a flight.
-func (s *session) launch(row claimedRow, c claim) *flight {
+func (s *session) launch(row eventrow.Row, c claim) *flight {
 	f := newFlight(row, c, s.land)
 	s.mu.Lock()
 	defer s.mu.Unlock()

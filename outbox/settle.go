@@ -314,7 +314,7 @@ func (s *session) renew(ctx context.Context) error {
 	if len(flights) == 0 {
 		return s.lanes.Renew(ctx)
 	}
-	o, asked := s.p.ob, time.Now()
+	o := s.p.ob
 	var now int64
 	var renewed []int64
 	err := o.inTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
@@ -338,7 +338,7 @@ func (s *session) renew(ctx context.Context) error {
 	for _, f := range flights {
 		switch {
 		case f.isAmong(renewed):
-			f.lease.Extend(now+dialect.Micro(s.p.cfg.Lease), asked)
+			f.lease.Extend(now + dialect.Micro(s.p.cfg.Lease))
 		case !f.isAmong(held) && f.open.Load() > 0:
 			lost = append(lost, &f.lease)
 		}

@@ -30,10 +30,10 @@ type Row struct {
 	Status                     string
 	RetryCount                 int
 	LockVersion                int64
-	DueAt                      int64    // next_retry_at in microseconds, 0 for none
-	Extra                      [2]int64 // what the query asked for besides
-	Malformed                  string   // why the row cannot be delivered; empty if it can
-	Size                       int      // bytes of payload and metadata, of rows read by [ReadWithin]
+	DueAt                      int64  // next_retry_at in microseconds, 0 for none
+	Extra                      int64  // what the query asked for besides
+	Malformed                  string // why the row cannot be delivered; empty if it can
+	Size                       int    // bytes of payload and metadata, of rows read by [ReadWithin]
 }
 
 // Aggregate is the entity within which the event keeps its place.
@@ -63,7 +63,7 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Read runs a query for [Columns], and perhaps two numbers more, which become Extra.
+// Read runs a query for [Columns], and perhaps one number more, which becomes Extra.
 func Read(ctx context.Context, db Querier, query string, args ...any) ([]Row, error) {
 	return read(ctx, db, parser{words: make(map[string]string)}, query, args...)
 }
@@ -97,7 +97,7 @@ func read(ctx context.Context, db Querier, p parser, query string, args ...any) 
 type parser struct {
 	raw   []sql.RawBytes
 	words map[string]string // such as stand in many rows
-	sized bool              // the first number more is the size, and long texts are not there
+	sized bool              // the number more is the size, and long texts are not there
 	errs  []error
 }
 
@@ -109,10 +109,10 @@ func (p *parser) row() Row {
 		TenantID: p.number(5, "tenant_id"), StoreID: p.number(6, "store_id"),
 		SchemaVersion: int(p.number(7, "schema_version")), MaxAttempts: int(p.number(8, "max_retry_count")),
 		Payload: bytes.Clone(p.raw[9]), CreatedAt: time.UnixMicro(p.number(11, "created_at")).UTC(),
-		Status: p.word(12), RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: [2]int64{p.number(columns, "extra"), p.number(columns+1, "extra")},
+		Status: p.word(12), RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: p.number(columns, "extra"),
 	}
 	if p.sized {
-		r.Size = int(r.Extra[0])
+		r.Size = int(r.Extra)
 	}
 	if !r.isLate() {
 		p.errs = append(p.errs, r.texts(p.raw[10]))

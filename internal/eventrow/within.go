@@ -45,7 +45,7 @@ func ReadWithin(ctx context.Context, db Querier, d dialect.Dialect, fits func(by
 			rows, more = rows[:i], true
 			break
 		}
-		rows[i].Extra = [2]int64{}
+		rows[i].Extra = 0
 		if rows[i].isLate() {
 			late = append(late, dialect.Pair{ID: rows[i].OutboxID})
 		}

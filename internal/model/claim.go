@@ -10,14 +10,12 @@ func (w *world) claim(s state, i, e int) {
 
 // claimUpTo claims the events from first to last, if all of them may be claimed.
 func (w *world) claimUpTo(s state, i, first, last int) {
-	shared := false
 	claimed := s
 	for e := first; e <= last; e++ {
 		if !w.claimable(&s, i, e, first) {
 			return
 		}
-		left := w.lease(&claimed, i, e, shared || w.mustAsk(&s, e, first, last))
-		shared = shared || (left && w.rules.CarefulShortcut) || s.events[e].version > 0
+		w.lease(&claimed, i, e)
 	}
 	if first == last {
 		w.add(claimed, false, "instance %d claims event %d", i, first)
@@ -65,28 +63,6 @@ func (w *world) isWanted(s *state, e int) bool {
 	return false
 }
 
-// mustAsk tells whether the deliveries of an event that is claimed with those from first to last have
-// to ask whether an earlier one is in the way.
-func (w *world) mustAsk(s *state, e, first, last int) bool {
-	if s.events[e].version > 0 {
-		return true
-	}
-	for p := range w.scene.Events {
-		if !w.sibling(p, e) {
-			continue
-		}
-		for n := range names {
-			if w.isOpenInLog(s, n, p) {
-				return true
-			}
-		}
-		if (p < first || p > last) && w.isInHandFor(s, p) {
-			return true
-		}
-	}
-	return false
-}
-
 // isOpenInLog tells whether a delivery is neither SUCCESS nor SKIPPED.
 func (w *world) isOpenInLog(s *state, n, e int) bool {
 	st := s.log[n][e].status
@@ -98,13 +74,12 @@ func (w *world) isInHandFor(s *state, e int) bool {
 	return s.isInHand(e) && (s.events[e].status != evParked || w.rules.ParkedInHand)
 }
 
-// lease leases an event and hands it to its consumers, or parks it. It tells whether any of it was
-// left to somebody else.
-func (w *world) lease(s *state, i, e int, mustAsk bool) (left bool) {
+// lease leases an event and hands it to its consumers, or parks it.
+func (w *world) lease(s *state, i, e int) {
 	version := s.events[e].version + 1
 	if !w.isWanted(s, e) {
 		s.events[e] = event{status: evParked, version: version}
-		return true
+		return
 	}
 	s.events[e] = event{status: evLeased, owner: int8(i + 1), version: version, needed: s.events[e].needed}
 	f := flight{held: true, version: version}
@@ -118,16 +93,13 @@ func (w *world) lease(s *state, i, e int, mustAsk bool) (left bool) {
 		f.needed |= 1 << n
 		switch {
 		case s.log[n][e].status != none:
-			left = true
 		case w.handles(i, n, e):
-			s.members[i].tasks[n][e] = task{phase: queued, version: version, mustAsk: mustAsk}
+			s.members[i].tasks[n][e] = task{phase: queued, version: version}
 		default: // for another instance
 			s.log[n][e].status = pending
-			left = true
 		}
 	}
 	s.members[i].flights[e] = f
-	return left
 }
 
 // isFor tells whether an instance hands events to a name: the old name of a consumer that it has
@@ -147,7 +119,7 @@ func (w *world) claimDelivery(s state, i, n, e int) {
 		return
 	}
 	s.log[n][e] = delivery{status: processing, owner: int8(i + 1), version: row.version + 1}
-	s.members[i].tasks[n][e] = task{phase: queued, version: row.version + 1, retry: true, mustAsk: true}
+	s.members[i].tasks[n][e] = task{phase: queued, version: row.version + 1, retry: true}
 	w.add(s, false, "instance %d claims the delivery of event %d to %d", i, e, n)
 }
 

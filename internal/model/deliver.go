@@ -44,26 +44,13 @@ func (w *world) spill(s state, i, n, e int) {
 	w.add(s, true, "instance %d spills event %d for %d", i, e, n)
 }
 
-// wait leaves the delivery to the log. Those behind it have to ask from now on.
+// wait leaves the delivery to the log.
 func (w *world) wait(s *state, i, n, e int) {
 	t, row := &s.members[i].tasks[n][e], &s.log[n][e]
 	if row.status == none || (t.retry && s.holds(i, n, e)) {
 		*row = delivery{status: pending, version: row.version + 1}
 	}
-	w.unfinished(s, i, n, e)
-}
-
-// unfinished ends a task that has not succeeded.
-func (w *world) unfinished(s *state, i, n, e int) {
 	s.members[i].tasks[n][e] = task{}
-	if !w.rules.TellsThoseBehind {
-		return
-	}
-	for l := range w.scene.Events {
-		if t := &s.members[i].tasks[n][l]; t.phase != idle && w.sibling(l, e) {
-			t.mustAsk = true
-		}
-	}
 }
 
 // isNext tells whether the lane may run a delivery now: it runs one of an aggregate at a time, in order.
@@ -83,23 +70,24 @@ func (w *world) isNext(s *state, i, n, e int) bool {
 // begin opens the transaction and writes the marker first: a twin stops here. Then it asks.
 func (w *world) begin(s state, i, n, e int) {
 	t := s.members[i].tasks[n][e]
+	asks := t.retry || w.rules.DirectAsk
 	switch {
 	case s.isLocked(n, e), !w.isNext(&s, i, n, e):
 		return // waits for the twin's transaction, or for its turn
 	case !t.retry && s.log[n][e].status != none, t.retry && !s.holds(i, n, e):
-		w.unfinished(&s, i, n, e)
+		s.members[i].tasks[n][e] = task{}
 		w.add(s, false, "instance %d finds event %d recorded for %d", i, e, n)
 		return
-	case t.mustAsk && s.events[e].status == evGone:
+	case asks && s.events[e].status == evGone:
 		s.log[n][e] = delivery{status: dead, version: s.log[n][e].version + 1}
-		w.unfinished(&s, i, n, e)
+		s.members[i].tasks[n][e] = task{}
 		w.add(s, false, "instance %d finds event %d gone", i, e)
 		return
-	case t.mustAsk && !s.holds(i, n, e):
-		w.unfinished(&s, i, n, e)
+	case asks && !s.holds(i, n, e):
+		s.members[i].tasks[n][e] = task{}
 		w.add(s, false, "instance %d finds event %d lost for %d", i, e, n)
 		return
-	case t.mustAsk && w.isBlocked(&s, i, n, e):
+	case asks && w.isBlocked(&s, i, n, e):
 		w.wait(&s, i, n, e)
 		w.add(s, false, "event %d waits for %d", e, n)
 		return
@@ -115,7 +103,7 @@ func (w *world) begin(s state, i, n, e int) {
 func (w *world) refuse(s state, i, n, e int) {
 	s.log[n][e] = delivery{status: dead, version: s.log[n][e].version + 1}
 	s.unfair = true
-	w.unfinished(&s, i, n, e)
+	s.members[i].tasks[n][e] = task{}
 	w.add(s, false, "instance %d does not know the version of event %d for %d", i, e, n)
 }
 
@@ -132,11 +120,6 @@ func (w *world) fail(s state, i, n, e int) {
 // commit ends the transaction.
 func (w *world) commit(s state, i, n, e int) {
 	t := s.members[i].tasks[n][e]
-	if w.rules.LastLook && (!s.holds(i, n, e) || s.isOver(i, n, e)) {
-		w.unfinished(&s, i, n, e)
-		w.add(s, false, "instance %d finds event %d lost before it commits for %d", i, e, n)
-		return
-	}
 	w.apply(&s, n, e, t.early)
 	s.log[n][e] = delivery{status: success, version: s.log[n][e].version + 1}
 	s.members[i].rollUp[e] = s.members[i].rollUp[e] || t.retry
@@ -150,7 +133,7 @@ func (w *world) record(s state, i, n, e int) {
 	if !t.retry && s.isLocked(n, e) {
 		return
 	}
-	w.unfinished(&s, i, n, e)
+	s.members[i].tasks[n][e] = task{}
 	if (t.retry && !s.holdsTask(t, i, n, e)) || (!t.retry && row.status != none) {
 		w.add(s, false, "instance %d finds event %d of %d in other hands", i, e, n)
 		return

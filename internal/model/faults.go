@@ -57,7 +57,7 @@ func (w *world) freeze(s state, i int) {
 	for n := range names {
 		for e := range events {
 			if s.members[i].tasks[n][e].phase == open {
-				w.unfinished(&s, i, n, e)
+				s.members[i].tasks[n][e] = task{}
 			}
 		}
 	}

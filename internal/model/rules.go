@@ -9,17 +9,13 @@ type Rules struct {
 	Sweep bool
 	// Question is what a delivery asks about the events before it.
 	Question Question
-	// LastLook: before COMMIT, a delivery looks again whether its event is leased by it.
-	LastLook bool
 	// ParkedInHand: an event that is parked for want of a consumer is in hand for those who ask.
 	ParkedInHand bool
 	// ParkedLetsPass: a parked event keeps no later one from being claimed.
 	ParkedLetsPass bool
-	// CarefulShortcut: a delivery skips the question only if its claim found nothing else of the
-	// aggregate open, and left nothing before it to another release or to the log.
-	CarefulShortcut bool
-	// TellsThoseBehind: a delivery that does not succeed makes those behind it in its lane ask.
-	TellsThoseBehind bool
+	// DirectAsk: a delivery that comes from a claim asks in its transaction, as one from the log does. It holds its marker
+	// then, which keeps others out until COMMIT: the model does without the engine's last look.
+	DirectAsk bool
 	// LaterInHand: an event that was not in hand before, or was given back, waits while any instance
 	// has a later one in hand, even the one that claims: its delivery may go to another one by the log.
 	LaterInHand bool
@@ -47,8 +43,8 @@ type Rules struct {
 // All has every rule switched on: the engine as it is.
 func All() Rules {
 	return Rules{
-		UnderLock: true, Sweep: true, Question: Split, LastLook: true, ParkedInHand: true, ParkedLetsPass: true,
-		CarefulShortcut: true, TellsThoseBehind: true, LaterInHand: true, RunningElsewhere: true, VersionsWait: true,
+		UnderLock: true, Sweep: true, Question: Split, ParkedInHand: true, ParkedLetsPass: true,
+		DirectAsk: true, LaterInHand: true, RunningElsewhere: true, VersionsWait: true,
 		DurableKey: true, TenantInKey: true, RetentionLocks: true, RegistrationStays: true,
 		CountedByOutcome: true, CountedFirst: true, RunsAlone: true,
 	}

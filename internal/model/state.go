@@ -49,7 +49,6 @@ type delivery struct {
 type task struct {
 	phase, version int8
 	retry          bool // from the log, not directly from a claim
-	mustAsk        bool // whether an earlier event is in the way
 	early          int8 // the events, as bits, that were to come first when the handler began
 }
 

@@ -13,47 +13,41 @@ type InWay struct {
 	First int64
 	// Leased says that an event of the aggregate that was not locked is leased, by whomever, and may run.
 	Leased bool
-	// Shared says that a delivery of the aggregate is open in the log, or an event that the claim has not locked is in
-	// hand: consumers have to ask before they run what was claimed.
-	Shared bool
 }
 
 // LookAround tells, for one event of each aggregate in heads, what is in the way of those that this transaction has
 // locked. Leases of owner are in nobody's way. Parked events are not either: consumers that take them ask.
 func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads, locked []int64) (map[int64]InWay, error) {
-	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+o.Around()+" FROM "+o.d.Keyed(eventTable)+" WHERE e.id IN (?)", locked, owner, locked, locked, heads)
+	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+o.FirstInWay()+", CASE WHEN EXISTS (SELECT 1 FROM "+o.d.InHand(eventTable, "p", "e")+
+		" AND NOT (p.id IN (?)) AND "+o.leased()+") THEN 1 ELSE 0 END FROM "+o.d.Keyed(eventTable)+" WHERE e.id IN (?)", locked, owner, locked, heads)
 	if err != nil {
 		return nil, fmt.Errorf("look around events: %w", err)
 	}
 	defer rows.Close()
 	found := make(map[int64]InWay, len(heads))
 	for rows.Next() {
-		var id, first, shared int64
-		if err := rows.Scan(&id, &first, &shared); err != nil {
+		var id int64
+		var w InWay
+		if err := rows.Scan(&id, &w.First, &w.Leased); err != nil {
 			return nil, fmt.Errorf("look around events: %w", err)
 		}
-		found[id] = InWayOf(first, shared)
+		found[id] = w
 	}
 	return found, rows.Err()
 }
 
-// Around are two columns of an event e of an aggregate, for the ids of those that whoever asks has locked or leased, the
-// owner's name, and the ids twice more: the id of the first in the way; and 1 if consumers have to ask, 2 if another event
-// is leased besides. [InWayOf] reads them.
-func (o Order) Around() string {
-	// In a CASE: PostgreSQL would see that such an event is not SENT, and take an index that holds all that is open.
-	leased := "CASE WHEN p.status = 'DISPATCHING' AND p.next_retry_at > " + o.d.Now + " THEN 1 ELSE 0 END = 1"
-	first := "SELECT p.id FROM " + o.d.InHand(eventTable, "p", "e") +
-		" AND NOT (p.id IN (?)) AND p.status <> 'SCHEDULED' AND NOT (" + leased + " AND p.locked_by = ?)" +
-		" ORDER BY " + o.d.AlongHand("p") + " LIMIT 1"
-	others := "EXISTS (SELECT 1 FROM " + o.d.InHand(eventTable, "p", "e") + " AND NOT (p.id IN (?))"
-	return "COALESCE((" + first + "), 0), CASE WHEN " + others + " AND " + leased + ") THEN 2 WHEN " + others + ") OR EXISTS (SELECT 1 FROM " + o.d.Waiting(deliveryTable, "l", "e") +
-		") OR EXISTS (SELECT 1 FROM " + o.d.Dead(deliveryTable, "l", "e") + ") THEN 1 ELSE 0 END"
+// FirstInWay is a column of an event e, for the ids of those that whoever asks has locked or leased, and the owner's name:
+// the id of the first event in the way of its aggregate, 0 for none.
+func (o Order) FirstInWay() string {
+	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", "e") +
+		" AND NOT (p.id IN (?)) AND p.status <> 'SCHEDULED' AND NOT (" + o.leased() + " AND p.locked_by = ?)" +
+		" ORDER BY " + o.d.AlongHand("p") + " LIMIT 1), 0)"
 }
 
-// InWayOf is what the columns of [Order.Around] say.
-func InWayOf(first, shared int64) InWay {
-	return InWay{First: first, Leased: shared == 2, Shared: shared != 0}
+// leased is the condition that an event p is leased. In a CASE: PostgreSQL would see that such an event is not SENT, and
+// take an index that holds all that is open.
+func (o Order) leased() string {
+	return "CASE WHEN p.status = 'DISPATCHING' AND p.next_retry_at > " + o.d.Now + " THEN 1 ELSE 0 END = 1"
 }
 
 // Probe locks an event, and reports whether it could: otherwise somebody is claiming it.

@@ -35,8 +35,8 @@ func ofKeys() []sabotage {
 			engine, "KeysOutliveTheirEvents", nil,
 		},
 		{
-			"who was frozen does not ask whether the event is still its own", "bus/deliver.go",
-			" || ln.mustConfirm(d) {", " {",
+			"an event that is gone may be delivered", "consumelog/order.go",
+			"answers[a.Event.ID] = Gone", "answers[a.Event.ID] = Open",
 			engine, "FrozenBeyondRetention", nil,
 		},
 	}

@@ -28,11 +28,6 @@ func ofTheOrder() []sabotage {
 			engine, "NobodyTakesBlocks", nil,
 		},
 		{
-			"what a claim leaves to another release is in nobody's way", "outbox/dispatch.go",
-			"left[row.Aggregate()] = true", "left[row.Aggregate()] = false",
-			engine, "PlaceWithinAClaim", nil,
-		},
-		{
 			"the order question walks along all that is open", "internal/store/question.go",
 			`first := " AND " + o.d.Receiver("l") + " = ?%s"`, `first := " AND COALESCE(" + o.d.Receiver("l") + ", '') = ?%s"`,
 			engine, "HugeAggregate", nil,
@@ -43,14 +38,24 @@ func ofTheOrder() []sabotage {
 			engine, "Order|Lives", nil,
 		},
 		{
-			"a failed delivery does not hold up those behind it", "bus/order.go",
-			"mate.mustAsk = mate.mustAsk || mate.aggregate() == key", "_ = mate",
-			engine, "OrderIsKept|Lives|OneBadEvent", nil,
+			"a failed delivery does not hold up those behind it", "internal/store/question.go",
+			"[]int64{a.Waiting, a.Dead, a.InHand}", "[]int64{a.Dead, a.InHand}",
+			engine, "OrderIsKept|OneBadEvent", nil,
 		},
 		{
-			"a delivery behind an open one does not ask", "bus/order.go",
-			"return d.mustAsk", "return false",
-			engine, "KeepsWhatIsDead|Lives|PlaceFor", nil,
+			"a direct delivery does not ask", "bus/deliver.go",
+			"\treturn ln.ask(ctx, tx, ds)\n}", "\tif ds[0].direct() {\n\t\treturn aside, nil\n\t}\n\treturn ln.ask(ctx, tx, ds)\n}",
+			engine, "EveryDeliveryAsks", nil,
+		},
+		{
+			"a delivery never asks about the order", "consumelog/order.go",
+			"case g.Ordered && ahead.Before(a.Event.ID):", "case g.Ordered && ahead.Before(a.Event.ID) && false:",
+			engine, "EveryDeliveryAsks", nil,
+		},
+		{
+			"a claim sees nothing in its way", "internal/store/claim.go",
+			"AND p.status <> 'SCHEDULED' AND NOT (", "AND p.status <> 'SCHEDULED' AND 1 = 0 AND NOT (",
+			engine, "BehindAnother", nil,
 		},
 		{
 			"only rows of the log block", "internal/store/question.go",
