@@ -53,6 +53,16 @@ func ofTheOrder() []sabotage {
 			engine, "EveryDeliveryAsks", nil,
 		},
 		{
+			"a handed over event passes what is in hand elsewhere", "outbox/handover.go",
+			"first != 0 && first < r.OutboxID", "first != 0 && first < 0",
+			engine, "HandOverLooks", nil,
+		},
+		{
+			"the hand-over waits for a lock", "outbox/handover.go",
+			"fresh + o.d.SkipLocked", "fresh",
+			engine, "HandOverWaits", nil,
+		},
+		{
 			"a claim sees nothing in its way", "internal/store/claim.go",
 			"AND p.status <> 'SCHEDULED' AND NOT (", "AND p.status <> 'SCHEDULED' AND 1 = 0 AND NOT (",
 			engine, "BehindAnother", nil,
