@@ -69,13 +69,13 @@ func (x tenants) all() string {
 	} {
 		rows, err := x.db.QueryContext(x.t.Context(), query)
 		require.NoError(x.t, err)
+		defer rows.Close()
 		for rows.Next() {
 			var a, b1, c string
 			require.NoError(x.t, rows.Scan(&a, &b1, &c))
 			fmt.Fprintln(&b, a, b1, c)
 		}
 		require.NoError(x.t, rows.Err())
-		require.NoError(x.t, rows.Close())
 	}
 	return b.String()
 }

@@ -65,7 +65,7 @@ func (u *user) run(dir, name string, args ...string) string {
 // program makes a module of the user's.
 func (u *user) program(code string) (dir string) {
 	u.t.Helper()
-	dir, err := os.MkdirTemp(u.dir, "program") //nolint:usetesting // below the user's folder
+	dir, err := os.MkdirTemp(u.dir, "program")
 	require.NoError(u.t, err)
 	require.NoError(u.t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(code), 0o600))
 	u.run(dir, "go", "mod", "init", "example.com/shop")

@@ -1,6 +1,6 @@
 package main
 
-func ofTheOrder() []sabotage {
+func ofTheOrder() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
 			"tenants share an aggregate", "internal/dialect/indexes.go",

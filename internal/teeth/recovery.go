@@ -72,7 +72,8 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 		{
 			"a start wakes whatever sleeps", "consumelog/forgotten.go",
 			"if n, err = l.wakeOpen(ctx, g, chunk); err != nil {", "if err = l.wakeUp(ctx, l.db, idsOf(chunk)); err != nil {",
-			engine, "LeftAsleep", []edit{{"consumelog/forgotten.go", "// WakeForgotten makes", "func idsOf(ds []Leased) (ids []int64) {\n\tfor _, d := range ds {\n\t\tids = append(ids, d.ID)\n\t}\n\treturn ids\n}\n\n// WakeForgotten makes"}, {"consumelog/forgotten.go", "var n int", "n := len(chunk)"}},
+			engine, "LeftAsleep",
+			[]edit{{"consumelog/forgotten.go", "// WakeForgotten makes", "func idsOf(ds []Leased) (ids []int64) {\n\tfor _, d := range ds {\n\t\tids = append(ids, d.ID)\n\t}\n\treturn ids\n}\n\n// WakeForgotten makes"}, {"consumelog/forgotten.go", "var n int", "n := len(chunk)"}},
 		},
 		{
 			"a lease names the process, not its run", "internal/instance/instance.go",
