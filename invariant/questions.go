@@ -36,7 +36,7 @@ func (c *checker) own() []question {
 		{
 			invariant: "I7 order", // a delivery has succeeded although an earlier one of the same consumer has not
 			query: "SELECT event_id, consumer_name AS consumer, 'an earlier one waits' AS says FROM (SELECT l.event_id, l.consumer_name, l.status, l.outbox_id, MIN(CASE WHEN " + waiting + " THEN l.outbox_id END) " +
-				"OVER (PARTITION BY l.consumer_name, l.aggregate_type, l.aggregate_id) AS first_waiting FROM " + log +
+				"OVER (PARTITION BY l.consumer_name, COALESCE(l.tenant_id, 0), l.aggregate_type, l.aggregate_id) AS first_waiting FROM " + log +
 				" WHERE l.aggregate_id IS NOT NULL AND l.consumer_name NOT IN (?) AND l.consumer_name NOT LIKE '%@replay') AS o WHERE status = 'SUCCESS' AND outbox_id > first_waiting", // in one pass: a join of the log with itself takes for ever
 			args: []any{bun.List(append([]string{""}, c.cfg.Effects.Unordered...))},
 		},

