@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Row is a row as far as it could be read.
@@ -36,9 +35,15 @@ type Row struct {
 	Size                       int    // bytes of payload and metadata, of rows read by [ReadWithin]
 }
 
+// Aggregate is the entity within which order holds.
+type Aggregate struct {
+	Tenant   int64 // 0 for none
+	Type, ID string
+}
+
 // Aggregate is the entity within which the event keeps its place.
-func (r Row) Aggregate() store.Aggregate {
-	return store.Aggregate{Tenant: r.TenantID, Type: r.AggregateType, ID: r.AggregateID}
+func (r Row) Aggregate() Aggregate {
+	return Aggregate{Tenant: r.TenantID, Type: r.AggregateType, ID: r.AggregateID}
 }
 
 const columns = 16

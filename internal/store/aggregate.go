@@ -4,14 +4,12 @@ package store
 
 import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 )
 
 // Aggregate is the entity within which order holds.
-type Aggregate struct {
-	Tenant   int64 // 0 for none
-	Type, ID string
-}
+type Aggregate = eventrow.Aggregate
 
 const (
 	eventTable    = "bc_outbox_event"
