@@ -13,7 +13,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/audit"
-	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -78,17 +78,14 @@ func (o *Outbox) Pause(ctx context.Context, op Operation, consumer string, d tim
 		d = 100 * 365 * 24 * time.Hour
 	}
 	return o.steer(ctx, op, "pause", consumer, func(tx bun.Tx, key string) error {
-		_, err := tx.ExecContext(ctx, "UPDATE bc_consumer SET paused_until = "+o.d.After+", paused_by = ?, pause_reason = ? WHERE name = ?",
-			dialect.Micro(d), op.Actor, text.Clean(op.Reason, text.MaxError), key)
-		return err
+		return o.operations().PauseConsumer(ctx, tx, key, d, op.Actor, text.Clean(op.Reason, text.MaxError))
 	})
 }
 
 // Resume ends a pause.
 func (o *Outbox) Resume(ctx context.Context, op Operation, consumer string) error {
 	return o.steer(ctx, op, "resume", consumer, func(tx bun.Tx, key string) error {
-		_, err := tx.ExecContext(ctx, "UPDATE bc_consumer SET paused_until = NULL, paused_by = NULL, pause_reason = NULL WHERE name = ?", key)
-		return err
+		return o.operations().ResumeConsumer(ctx, tx, key)
 	})
 }
 
@@ -101,37 +98,34 @@ func (o *Outbox) Retire(ctx context.Context, op Operation, consumer string, even
 		if len(eventTypes) > 0 {
 			return o.retireTypes(ctx, tx, key, eventTypes)
 		}
-		both := bun.List([]string{key, consumelog.ReplayName(key)})
-		if _, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer WHERE name IN (?)", both); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name IN (?)", both)
-		return err
+		return o.operations().RetireConsumers(ctx, tx, []string{key, consumelog.ReplayName(key)})
 	}, eventTypes...)
 }
 
 // retireTypes takes event types from what instances have said that they take for a consumer.
 func (o *Outbox) retireTypes(ctx context.Context, tx bun.Tx, key string, eventTypes []string) error {
-	res, err := tx.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name = ? AND event_type IN (?)", key, bun.List(eventTypes))
+	retired, err := o.operations().RetireTypes(ctx, tx, key, eventTypes)
 	if err != nil {
 		return err
 	}
-	var column string
-	if err := tx.QueryRowContext(ctx, "SELECT event_types FROM bc_consumer WHERE name = ?"+o.d.ForUpdate, key).Scan(&column); err != nil {
+	column, err := o.operations().LockTypes(ctx, tx, key)
+	if err != nil {
 		return err
 	}
 	types := o.typesIn(ctx, key, column)
 	left := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return slices.Contains(eventTypes, t) })
-	if n, err := res.RowsAffected(); err != nil || (n == 0 && len(left) == len(types)) {
-		return errors.Join(err, fmt.Errorf("the consumer does not take %s: %w", strings.Join(eventTypes, ", "), ErrNotFound))
+	if retired == 0 && len(left) == len(types) {
+		return fmt.Errorf("the consumer does not take %s: %w", strings.Join(eventTypes, ", "), ErrNotFound)
 	}
 	list, err := json.Marshal(append([]string{}, left...))
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE bc_consumer SET event_types = ? WHERE name = ?", string(list), key)
-	return err
+	return o.operations().SetTypes(ctx, tx, key, string(list))
 }
+
+// operations are the statements of operators.
+func (o *Outbox) operations() store.Operations { return store.NewOperations(o.d) }
 
 // steer changes a registered consumer, in a transaction that writes the audit log.
 func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer string, change func(tx bun.Tx, key string) error, details ...string) error {
@@ -143,11 +137,11 @@ func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer strin
 		if err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
-		var n int
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_consumer WHERE name = ?", keys[0]).Scan(&n); err != nil {
+		registered, err := o.operations().IsRegistered(ctx, tx, keys[0])
+		if err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
-		if n == 0 {
+		if !registered {
 			return fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer of that name or key: %w", action, consumer, ErrNotFound)
 		}
 		if err := change(tx, keys[0]); err != nil {
@@ -163,12 +157,12 @@ func (o *Outbox) keysOf(ctx context.Context, idb bun.IDB, consumers []string) ([
 	keys := make([]string, len(consumers))
 	for i, consumer := range consumers {
 		keys[i] = consumer
-		known, err := o.strings(ctx, idb, "SELECT name FROM bc_consumer WHERE name = ? OR display_name = ? ORDER BY CASE WHEN name = ? THEN 0 ELSE 1 END, seen_at DESC LIMIT 1", consumer, consumer, consumer)
+		key, known, err := o.operations().KeyOf(ctx, idb, consumer)
 		if err != nil {
 			return nil, fmt.Errorf("look up the key of consumer %s: %w", consumer, err)
 		}
-		if len(known) > 0 {
-			keys[i] = known[0]
+		if known {
+			keys[i] = key
 		}
 	}
 	return keys, nil

@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/uptrace/bun"
-
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/schedule"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
-
-const auditTable = "bc_audit_log"
 
 // RetentionJob is the durable name of the retention's job.
 const RetentionJob = "outbox_retention"
@@ -95,6 +92,7 @@ func (c RetentionConfig) validate() error {
 type Retention struct {
 	ob   *Outbox
 	cfg  RetentionConfig
+	rows store.Removal
 	jobs *schedule.Runner
 }
 
@@ -106,7 +104,7 @@ func NewRetention(ob *Outbox, cfg RetentionConfig) (*Retention, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	r := &Retention{ob: ob, cfg: cfg.withDefaults()}
+	r := &Retention{ob: ob, cfg: cfg.withDefaults(), rows: store.NewRemoval(ob.d)}
 	spec, err := schedule.Parse(r.cfg.Cron)
 	if err != nil {
 		return nil, err
@@ -154,9 +152,9 @@ func (r *Retention) clean(ctx context.Context) (schedule.Counts, error) {
 	if r.cfg.Keep < 0 {
 		return counts, nil
 	}
-	err := r.walk(ctx, r.expired, r.lockSent, counts)
+	err := r.walk(ctx, r.rows.Sent, r.rows.LockSent, counts)
 	if err == nil && r.ob.cfg.DeleteSent {
-		err = r.walk(ctx, r.traces, r.lockTraces, counts)
+		err = r.walk(ctx, r.rows.Traces, r.rows.LockTraces, counts)
 	}
 	return counts, err
 }
@@ -164,14 +162,11 @@ func (r *Retention) clean(ctx context.Context) (schedule.Counts, error) {
 // forget removes what the audit log has kept for long enough, the oldest first.
 func (r *Retention) forget(ctx context.Context, counts schedule.Counts) error {
 	for ctx.Err() == nil {
-		rows, err := r.pairs(ctx, r.ob.db, "SELECT id FROM "+auditTable+" WHERE created_at < "+r.ob.d.After+" ORDER BY created_at, id LIMIT ?", -dialect.Micro(r.cfg.KeepAudit), r.cfg.Batch)
-		if err == nil && len(rows) > 0 {
-			_, err = r.ob.db.ExecContext(ctx, r.ob.d.DeleteIDs(auditTable, rows, "1 = 1"))
-		}
+		n, err := r.rows.ForgetAudit(ctx, r.ob.db, r.cfg.KeepAudit, r.cfg.Batch)
 		if err != nil {
 			return fmt.Errorf("outbox: retention of the audit log: %w", err)
 		}
-		if counts["audit"] += int64(len(rows)); len(rows) < r.cfg.Batch {
+		if counts["audit"] += int64(n); n < r.cfg.Batch {
 			return nil
 		}
 	}
@@ -190,22 +185,4 @@ func (r *Retention) forgetKeys(ctx context.Context, counts schedule.Counts) erro
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// pairs reads primary keys.
-func (*Retention) pairs(ctx context.Context, idb bun.IDB, query string, args ...any) ([]dialect.Pair, error) {
-	rows, err := idb.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var pairs []dialect.Pair
-	for rows.Next() {
-		var p dialect.Pair
-		if err := rows.Scan(&p.ID); err != nil {
-			return nil, err
-		}
-		pairs = append(pairs, p)
-	}
-	return pairs, rows.Err()
 }

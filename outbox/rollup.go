@@ -9,7 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -17,6 +17,12 @@ const sweepEvery = time.Minute
 
 // rollUpBatch is how many events one roll-up locks.
 const rollUpBatch = 100
+
+// sweepPage is how many events the sweep reads at once.
+const sweepPage = 200
+
+// settling are the statements that end leases and write what deliveries amount to.
+func (o *Outbox) settling() store.Settling { return store.NewSettling(o.d, o.stmts) }
 
 // rollUp brings events up to date after one of their retried deliveries has ended.
 func (s *session) rollUp(ctx context.Context, eventIDs []string) {
@@ -36,7 +42,7 @@ func (s *session) rollUp(ctx context.Context, eventIDs []string) {
 // short transaction of its own.
 func (o *Outbox) rollUp(ctx context.Context, eventIDs []string) error {
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		events, err := o.lockEvents(ctx, tx, eventIDs)
+		events, err := o.settling().LockEvents(ctx, tx, eventIDs)
 		if err != nil {
 			return err
 		}
@@ -44,51 +50,26 @@ func (o *Outbox) rollUp(ctx context.Context, eventIDs []string) error {
 	})
 }
 
-// locked is what the outbox says of an event whose row is locked by the transaction.
-type locked struct {
-	outboxID           int64
-	eventID, eventType string
-	status             Status
-}
-
-// lockEvents locks the rows of the events that exist, in id order.
-func (o *Outbox) lockEvents(ctx context.Context, tx bun.Tx, eventIDs []string) ([]locked, error) {
-	rows, err := o.stmts.On(tx).QueryContext(ctx, "SELECT id, event_id, event_type, status FROM "+table+" WHERE event_id IN (?) ORDER BY id"+o.d.ForUpdate, eventIDs)
-	if err != nil {
-		return nil, fmt.Errorf("outbox: lock events: %w", err)
-	}
-	defer rows.Close()
-	var events []locked
-	for rows.Next() {
-		var e locked
-		if err := rows.Scan(&e.outboxID, &e.eventID, &e.eventType, &e.status); err != nil {
-			return nil, fmt.Errorf("outbox: lock events: %w", err)
-		}
-		events = append(events, e)
-	}
-	return events, rows.Err()
-}
-
 // rollUpIn writes the status that the deliveries of locked events amount to. Events in
 // the hands of a publisher are left to its settling, which looks under the same lock.
-func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, events []locked) error {
-	events = slices.DeleteFunc(events, func(e locked) bool {
-		return e.status != StatusFailed && e.status != StatusDead && e.status != StatusSent
+func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, events []store.LockedEvent) error {
+	events = slices.DeleteFunc(events, func(e store.LockedEvent) bool {
+		return e.Status != string(StatusFailed) && e.Status != string(StatusDead) && e.Status != string(StatusSent)
 	})
 	if len(events) == 0 {
 		return nil
 	}
 	ids := make([]string, len(events))
 	for i, e := range events {
-		ids[i] = e.eventID
+		ids[i] = e.EventID
 	}
 	sums, err := o.log.Summaries(ctx, tx, ids)
 	if err != nil {
 		return err
 	}
-	changed := make(map[Status][]locked)
+	changed := make(map[Status][]store.LockedEvent)
 	for _, e := range events {
-		if now := e.amountsTo(sums[e.eventID]); now != e.status {
+		if now := amountsTo(Status(e.Status), sums[e.EventID]); now != Status(e.Status) {
 			changed[now] = append(changed[now], e)
 		}
 	}
@@ -100,13 +81,13 @@ func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, events []locked) error
 	return nil
 }
 
-// amountsTo is the status that the event's deliveries amount to.
-func (e locked) amountsTo(s consumelog.Summary) Status {
+// amountsTo is the status that the deliveries of an event amount to.
+func amountsTo(before Status, s consumelog.Summary) Status {
 	switch {
-	case s.Rows == 0 && e.status == StatusFailed: // set by hand, say: nobody has been called yet
+	case s.Rows == 0 && before == StatusFailed: // set by hand, say: nobody has been called yet
 		return StatusNew
 	case s.Rows == 0:
-		return e.status
+		return before
 	case s.Waiting > 0:
 		return StatusFailed
 	case s.Dead > 0:
@@ -116,24 +97,22 @@ func (e locked) amountsTo(s consumelog.Summary) Status {
 }
 
 // writeStatus gives locked events a status that follows from their deliveries.
-func (o *Outbox) writeStatus(ctx context.Context, tx bun.Tx, now Status, events []locked) error {
-	pairs := make([]dialect.Pair, len(events))
+func (o *Outbox) writeStatus(ctx context.Context, tx bun.Tx, now Status, events []store.LockedEvent) error {
+	ids := make([]int64, len(events))
 	for i, e := range events {
-		pairs[i] = dialect.Pair{ID: e.outboxID}
+		ids[i] = e.ID
 	}
-	set := "last_error = (" + lastError + "), sent_at = NULL"
-	if now == StatusSent {
-		set = "last_error = NULL, sent_at = " + o.d.Now
-	}
-	query, args := o.d.UpdateIDs(table, pairs, "status = ?, "+set+", next_retry_at = NULL, lock_version = lock_version + 1, updated_at = "+o.d.Now, "1 = 1"), []any{string(now)}
+	var err error
 	if now == StatusSent && o.cfg.DeleteSent { // its deliveries have rows in the log
-		query, args = o.d.DeleteIDs(table, pairs, "1 = 1"), nil
+		err = o.settling().Delete(ctx, tx, ids)
+	} else {
+		err = o.settling().SetStatus(ctx, tx, ids, string(now))
 	}
-	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-		return fmt.Errorf("outbox: roll up events: %w", err)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
 	}
 	for _, e := range events {
-		o.countStatus(ctx, now, e.eventID, e.eventType)
+		o.countStatus(ctx, now, e.EventID, e.EventType)
 	}
 	return nil
 }
@@ -198,8 +177,7 @@ func (o *Outbox) Sweep(ctx context.Context) error {
 // seconds on SQLite, and all claims with it.
 func (o *Outbox) sweep(ctx context.Context, inTurn func(ctx context.Context, write func() error) error) error {
 	for {
-		ids, err := o.strings(ctx, o.db, "SELECT e.event_id FROM "+table+" e WHERE e.status = 'FAILED'"+inDueIndex+" AND NOT EXISTS (SELECT 1 FROM bc_event_consume_log l "+
-			"WHERE l.event_id = e.event_id AND l.status IN ('PENDING', 'FAILED', 'PROCESSING')) ORDER BY e.next_retry_at, e.id LIMIT 200")
+		ids, err := o.settling().FailedButNotWaiting(ctx, o.db, sweepPage)
 		if err != nil {
 			return fmt.Errorf("outbox: sweep: %w", err)
 		}
@@ -208,46 +186,24 @@ func (o *Outbox) sweep(ctx context.Context, inTurn func(ctx context.Context, wri
 				return err
 			}
 		}
-		if len(ids) < 200 {
+		if len(ids) < sweepPage {
 			break
 		}
 	}
 	return inTurn(ctx, func() error { return o.mendTimes(ctx) })
 }
 
-// namesPerStatement is for how many consumers a statement looks at the places of three states in an index: with thousands
-// MariaDB makes a table of the list, and reads the history.
-const namesPerStatement = 300
-
 // mendTimes makes rows due that wait for a time they do not have.
 func (o *Outbox) mendTimes(ctx context.Context) error {
 	names, err := o.queues.Timeless(ctx, o.db)
-	if err != nil {
-		return fmt.Errorf("outbox: sweep: %w", err)
+	if err == nil {
+		err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return o.settling().DateEvents(ctx, tx) })
 	}
-	if err := o.mend(ctx, table, "status IN ('SCHEDULED', 'DISPATCHING') AND status <> 'SENT' AND next_retry_at IS NULL"); err != nil {
-		return err
-	}
-	for chunk := range slices.Chunk(names, namesPerStatement) {
-		err := o.mend(ctx, "bc_event_consume_log", "consumer_name IN (?) AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND status <> 'SUCCESS' AND next_retry_at IS NULL", bun.List(chunk))
-		if err != nil {
-			return err
+	for chunk := range slices.Chunk(names, store.MostDated) {
+		if err == nil {
+			err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return o.settling().DateDeliveries(ctx, tx, chunk) })
 		}
 	}
-	return nil
-}
-
-// mend makes rows due. It leaves those alone that somebody is writing: a delivery that runs would hold
-// it up for as long as its handler takes.
-func (o *Outbox) mend(ctx context.Context, table, where string, args ...any) error {
-	err := o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		var ids []int64
-		if err := tx.NewRaw("SELECT id FROM "+table+" WHERE "+where+o.d.SkipLocked, args...).Scan(ctx, &ids); err != nil || len(ids) == 0 {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, "UPDATE "+table+" SET next_retry_at = "+o.d.Now+" WHERE id IN (?)", bun.List(ids))
-		return err
-	})
 	if err != nil {
 		return fmt.Errorf("outbox: sweep: %w", err)
 	}

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -159,26 +159,15 @@ func missing(f *flight, states map[string]consumelog.Status) bool {
 	return false
 }
 
-// heldBy hides the status in an expression: PostgreSQL would go along the index of open events, which holds
-// few when it plans a prepared statement, and very many in a backlog.
-const heldBy = "e.locked_by = ? AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1"
-
 // lockMine locks the rows that are still leased by this instance under the flights' tokens.
 func (s *session) lockMine(ctx context.Context, tx bun.Tx, flights []*flight) ([]*flight, error) {
-	held, err := s.held(ctx, tx, flights, s.p.ob.d.ForUpdate)
+	held, err := s.p.ob.settling().LockHeld(ctx, tx, s.p.owner, pairsOf(flights))
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	mine := slices.DeleteFunc(slices.Clone(flights), func(f *flight) bool { return !f.isAmong(held) })
 	s.countLost(ctx, len(flights)-len(mine))
 	return mine, nil
-}
-
-// held are the ids, in order, of the events of flights whose leases this instance still has.
-func (s *session) held(ctx context.Context, idb bun.IDB, flights []*flight, lock string) (ids []int64, err error) {
-	o := s.p.ob
-	err = idb.NewRaw("SELECT e.id FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairsOf(flights))+" AND "+heldBy+" ORDER BY e.id"+lock, s.p.owner).Scan(ctx, &ids)
-	return ids, err
 }
 
 // isAmong reports whether the flight's event is among ids, which are in order.
@@ -210,7 +199,8 @@ func (s *session) writeSent(ctx context.Context, tx bun.IDB, flights []*flight) 
 		}
 	}
 	if len(traced) > 0 {
-		if err := s.end(ctx, tx, traced, StatusSent, s.p.ob.d.DeleteIDs(table, pairsOf(traced), heldBy), s.p.owner); err != nil {
+		lost, err := s.p.ob.settling().DeleteHeld(ctx, tx, s.p.owner, pairsOf(traced))
+		if err := s.ended(ctx, traced, StatusSent, lost, err); err != nil {
 			return err
 		}
 	}
@@ -218,49 +208,26 @@ func (s *session) writeSent(ctx context.Context, tx bun.IDB, flights []*flight) 
 }
 
 func (s *session) update(ctx context.Context, tx bun.IDB, flights []*flight, e ending) error {
-	o, set, args := s.p.ob, "status = ?, locked_by = NULL, lock_version = lock_version + 1, updated_at = "+s.p.ob.d.Now, []any{string(e.status)}
-	switch {
-	case e.status == StatusSent:
-		set += ", next_retry_at = NULL, last_error = NULL, sent_at = " + o.d.Now
-	case e.status == StatusScheduled || e.status == StatusNew:
-		set += ", next_retry_at = " + o.d.After
-		args = append(args, dialect.Micro(e.delay))
-	case e.failed:
-		set += ", next_retry_at = NULL, last_error = (" + lastError + ")"
-	default:
-		set += ", next_retry_at = NULL, last_error = NULL"
-	}
-	query := "UPDATE " + o.d.Keyed(table) + " SET " + set + " WHERE " + dialect.Under + " AND " + heldBy
 	for version, same := range byVersion(flights) {
-		if err := s.end(ctx, o.stmts.On(tx), same, e.status, query, append(args, idsOf(same), version, s.p.owner)...); err != nil {
+		lost, err := s.p.ob.settling().End(ctx, tx, s.p.owner, idsOf(same), version, store.Ending{Status: string(e.status), Delay: e.delay, Failed: e.failed})
+		if err := s.ended(ctx, same, e.status, lost, err); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// executor runs statements.
-type executor interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-// end runs the statement that ends the leases of flights.
-func (s *session) end(ctx context.Context, db executor, flights []*flight, status Status, query string, args ...any) error {
-	res, err := db.ExecContext(ctx, query, args...)
+// ended notes what a statement that ends the leases of flights has answered.
+func (s *session) ended(ctx context.Context, flights []*flight, status Status, lost int, err error) error {
 	if err != nil {
 		return fmt.Errorf("settle as %s: %w", status, err)
 	}
-	if n, err := res.RowsAffected(); err == nil {
-		s.countLost(ctx, len(flights)-int(n))
-	}
+	s.countLost(ctx, lost)
 	for _, f := range flights {
 		f.status = status
 	}
 	return nil
 }
-
-// lastError is an error of an event's open deliveries. Like [heldBy] it hides their status.
-const lastError = "SELECT MAX(CASE WHEN l.status IN ('FAILED', 'DEAD') THEN l.error_message END) FROM bc_event_consume_log l WHERE l.event_id = e.event_id"
 
 // giveBack returns leased events that were not dispatched.
 func (s *session) giveBack(ctx context.Context, flights []*flight, e ending, why string) error {
@@ -271,12 +238,7 @@ func (s *session) giveBack(ctx context.Context, flights []*flight, e ending, why
 		if err := s.write(ctx, tx, flights, e); err != nil || why == "" {
 			return err
 		}
-		parked := make([]dialect.Pair, len(flights))
-		for i, f := range flights {
-			parked[i] = dialect.Pair{ID: f.row.OutboxID}
-		}
-		_, err := tx.ExecContext(ctx, s.p.ob.d.UpdateIDs(table, parked, "last_error = ?", "e.status = 'SCHEDULED'"), why)
-		return err
+		return s.p.ob.settling().NoteParked(ctx, tx, idsOf(flights), why)
 	})
 }
 
@@ -314,23 +276,22 @@ func (s *session) renew(ctx context.Context) error {
 	if len(flights) == 0 {
 		return s.lanes.Renew(ctx)
 	}
-	o := s.p.ob
+	o, leases := s.p.ob, pairsOf(flights)
 	var now int64
 	var renewed []int64
 	err := o.inTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
-		if err = tx.QueryRowContext(ctx, "SELECT "+o.d.Micros(o.d.Now)).Scan(&now); err != nil {
+		if now, err = o.settling().Now(ctx, tx); err != nil {
 			return err
 		}
-		if renewed, err = s.held(ctx, tx, flights, o.d.SkipLocked); err != nil || len(renewed) == 0 {
+		if renewed, err = o.settling().LockHeldAndFree(ctx, tx, s.p.owner, leases); err != nil || len(renewed) == 0 {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, o.d.UpdateIDs(table, dialect.Pairs(renewed), "next_retry_at = "+o.d.After, "1 = 1"), dialect.Micro(s.p.cfg.Lease))
-		return err
+		return o.settling().Extend(ctx, tx, renewed, s.p.cfg.Lease)
 	})
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
-	held, err := s.held(ctx, o.db, flights, "")
+	held, err := o.settling().Held(ctx, o.db, s.p.owner, leases)
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}

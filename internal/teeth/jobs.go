@@ -19,12 +19,12 @@ func ofTheJobs() []sabotage {
 			"./reaper", "Question|PaidOrder", nil,
 		},
 		{
-			"another consumer's failure holds a lock", "outbox/query.go",
+			"another consumer's failure holds a lock", "internal/store/listing.go",
 			` AND l.consumer_name = ?", []any{consumer}`, `", []any(nil)`,
 			"./reaper", "OnlyItsOwn", nil,
 		},
 		{
-			"another tenant's events hold a lock", "outbox/query.go",
+			"another tenant's events hold a lock", "internal/store/listing.go",
 			"COALESCE(e.tenant_id, 0) = ? AND e.status", "? >= 0 AND e.status",
 			"./reaper", "OtherTenantsEvents", nil,
 		},

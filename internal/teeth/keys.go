@@ -19,10 +19,10 @@ func ofKeys() []sabotage {
 			engine + " ./consistency", "KeyedEvent|Backfilled", nil,
 		},
 		{
-			"retention removes what is not SENT", "outbox/removal.go",
+			"retention removes what is not SENT", "internal/store/removal.go",
 			"WHEN status = 'SENT' AND COALESCE", "WHEN COALESCE",
 			engine, "Retention",
-			[]edit{{"outbox/removal.go", "CASE WHEN e.status = 'SENT' THEN 1 END = 1", "1 = 1"}},
+			[]edit{{"internal/store/removal.go", "CASE WHEN e.status = 'SENT' THEN 1 END = 1", "1 = 1"}},
 		},
 		{
 			"retention deletes deliveries of events that it has not locked", "outbox/removal.go",
@@ -31,7 +31,7 @@ func ofKeys() []sabotage {
 		},
 		{
 			"retention forgets the keys of what it removes", "outbox/removal.go",
-			"err := r.ob.keys.Mark(ctx, r.ob.db, eventIDsOf(events))", "err := error(nil)",
+			"err := r.ob.keys.Mark(ctx, r.ob.db, store.OldEventIDs(events))", "err := error(nil)",
 			engine, "KeysOutliveTheirEvents", nil,
 		},
 		{

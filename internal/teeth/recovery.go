@@ -86,7 +86,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "MaxAge", nil,
 		},
 		{
-			"an operator's retry does not begin a new age", "outbox/intervene.go",
+			"an operator's retry does not begin a new age", "internal/store/operation.go",
 			"attempts = 0, first_run_at = NULL,", "attempts = 0,",
 			engine, "MaxAgeDepends", nil,
 		},

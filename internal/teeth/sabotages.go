@@ -110,7 +110,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "HandlerThatRollsBackItself", nil,
 		},
 		{
-			"settling without token", "outbox/settle.go",
+			"settling without token", "internal/store/settle.go",
 			`const heldBy = "e.locked_by = ? AND CASE WHEN`, `const heldBy = "(1 = 1 OR e.locked_by = ?) AND CASE WHEN 1 = 1 OR`,
 			engine, "LostLease",
 			[]edit{
@@ -220,7 +220,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"deleted events are not looked for in the log", "outbox/query.go",
-			"if o.cfg.DeleteSent {", "if !o.cfg.DeleteSent {",
+			"store.Known(ctx, idb, eventIDs, o.cfg.DeleteSent)", "store.Known(ctx, idb, eventIDs, !o.cfg.DeleteSent)",
 			engine, "DeleteSent", nil,
 		},
 		{

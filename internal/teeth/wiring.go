@@ -99,7 +99,7 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 			"./ops", "KeyIsFound", nil,
 		},
 		{
-			"the archive loses the keys of events", "outbox/removal.go",
+			"the archive loses the keys of events", "internal/store/removal.go",
 			`sent_at, trace_id, event_key"`, `sent_at, trace_id"`,
 			"./ops", "KeyIsFound", nil,
 		},
