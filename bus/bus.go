@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/inject"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -50,7 +50,7 @@ type DeadLetter struct {
 // wrongly, all at once ([Bus.Err]).
 type Bus struct {
 	db      *bun.DB
-	log     *consumelog.Log
+	log     store.Log
 	logger  *slog.Logger
 	tracer  trace.Tracer
 	metrics *telemetry.Metrics
@@ -84,7 +84,7 @@ func New(db *bun.DB, cfg Config) *Bus {
 		return b
 	}
 	var err error
-	if b.log, err = consumelog.New(db); err != nil {
+	if b.log, err = store.OpenLog(db); err != nil {
 		b.refuse(fmt.Errorf("bus.New: %w", err))
 	}
 	if b.metrics, err = telemetry.NewMetrics(cfg.MeterProvider); err != nil {
@@ -124,7 +124,7 @@ func (c *Consumer) mistakes(cfg ConsumerConfig) (mistakes []error) {
 		return []error{fmt.Errorf("bus.Consumer %q: %w", c.name, err)}
 	}
 	if cfg.Replayable {
-		if err := text.Key("bus.Consumer: key of a replayable consumer", consumelog.ReplayName(c.key), 128); err != nil {
+		if err := text.Key("bus.Consumer: key of a replayable consumer", store.ReplayName(c.key), 128); err != nil {
 			return []error{err}
 		}
 	}
@@ -218,9 +218,6 @@ func (b *Bus) Consumers() []*Consumer {
 	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
 	return out
 }
-
-// Log is the consume log the bus writes to.
-func (b *Bus) Log() *consumelog.Log { return b.log }
 
 // Ignores reports whether the event type was declared [Bus.Unconsumed].
 func (b *Bus) Ignores(eventType string) bool {

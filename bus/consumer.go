@@ -8,8 +8,8 @@ import (
 	"sort"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -133,7 +133,7 @@ type Consumer struct {
 func (c *Consumer) replayer() *Consumer {
 	cfg := c.cfg
 	cfg.Concurrency, cfg.Batch, cfg.Rate = 1, min(cfg.Batch, replayBatch), cfg.Rate/10
-	return &Consumer{bus: c.bus, name: consumelog.ReplayName(c.name), key: consumelog.ReplayName(c.key), cfg: cfg, handlers: c.handlers, replays: c}
+	return &Consumer{bus: c.bus, name: store.ReplayName(c.name), key: store.ReplayName(c.key), cfg: cfg, handlers: c.handlers, replays: c}
 }
 
 // replayBatch is the most replays in one transaction: they are in no hurry.
@@ -176,30 +176,30 @@ func (c *Consumer) maxAttempts(env *Envelope) int {
 }
 
 // verdict decides what an attempt that answered err makes of its delivery.
-func (c *Consumer) verdict(d *delivery, err error) consumelog.Verdict {
-	v := consumelog.Verdict{Status: consumelog.Failed, Counts: true, Error: text.Error(err)}
+func (c *Consumer) verdict(d *delivery, err error) store.Verdict {
+	v := store.Verdict{Status: store.Failed, Counts: true, Error: text.Error(err)}
 	var skip *skipError
 	var later *retryAfterError
 	switch {
 	case errors.As(err, &skip):
-		v.Status, v.Error = consumelog.Skipped, skip.reason
+		v.Status, v.Error = store.Skipped, skip.reason
 	case IsPermanent(err):
-		v.Status = consumelog.Dead
+		v.Status = store.Dead
 	case errors.As(err, &later):
 		v.Delay, v.Counts = later.delay, false
 	case unreached(err):
 		v.Counts = false // the circuit says when to try again
 	case dialect.Classify(err) == dialect.Data:
-		v.Status = consumelog.Dead
+		v.Status = store.Dead
 	case d.attempt < c.maxAttempts(d.env):
 		v.Delay = Backoff(d.attempt)
 	case c.cfg.SlowCadence > 0:
 		v.Delay = c.cfg.SlowCadence
 	default:
-		v.Status = consumelog.Dead
+		v.Status = store.Dead
 	}
-	if limit := c.maxAge(d.env.Type); v.Status == consumelog.Failed && limit > 0 && d.sinceFirstRun() >= limit {
-		v.Status, v.Counts = consumelog.Dead, true
+	if limit := c.maxAge(d.env.Type); v.Status == store.Failed && limit > 0 && d.sinceFirstRun() >= limit {
+		v.Status, v.Counts = store.Dead, true
 		v.Error = fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s", d.sinceFirstRun().Round(time.Second), limit, v.Error)
 	}
 	return v

@@ -10,9 +10,9 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/inject"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // infraTries is how often in a row a transaction that the database spoilt is run
@@ -20,7 +20,7 @@ import (
 const infraTries = 5
 
 // recorded is an answer beside those of the gate: the delivery has a row already.
-const recorded consumelog.Answer = "recorded"
+const recorded store.Answer = "recorded"
 
 // run works off a batch of one consumer.
 func (ln *lane) run(ctx context.Context, batch []*delivery) {
@@ -50,9 +50,9 @@ func (ln *lane) run(ctx context.Context, batch []*delivery) {
 func (ln *lane) mayRun(ctx context.Context, d *delivery) bool {
 	switch {
 	case d.lost():
-		ln.setAside(ctx, d, consumelog.Lost)
+		ln.setAside(ctx, d, store.Lost)
 	case ln.isHalted():
-		ln.setAside(ctx, d, consumelog.Blocked)
+		ln.setAside(ctx, d, store.Blocked)
 	case d.suspect() && d.attempt > ln.c.maxAttempts(d.env):
 		ln.fail(ctx, d, fmt.Errorf("all %d attempts are used up, the last of them ended without an answer: the process died, or lost its lease, while it ran alone", ln.c.maxAttempts(d.env)))
 	default:
@@ -82,7 +82,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ln.accepted(ctx, ds)
 			ln.succeed(ctx, ds)
 			return
-		case len(ds) > 1 && (isInfra(err) || errors.Is(err, consumelog.ErrLeaseLost)):
+		case len(ds) > 1 && (isInfra(err) || errors.Is(err, store.ErrLeaseLost)):
 			ln.deliver(ctx, ds[:len(ds)/2])
 			ln.deliver(ctx, ds[len(ds)/2:])
 			return
@@ -90,8 +90,8 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 			ln.refused(ds)
 			ln.deliverParts(ctx, ds, err)
 			return
-		case errors.Is(err, consumelog.ErrLeaseLost), ds[0].lost(), ctx.Err() != nil:
-			ln.setAside(ctx, ds[0], consumelog.Lost)
+		case errors.Is(err, store.ErrLeaseLost), ds[0].lost(), ctx.Err() != nil:
+			ln.setAside(ctx, ds[0], store.Lost)
 			return
 		case isInfra(err) && try < infraTries:
 			try++
@@ -108,7 +108,7 @@ func (ln *lane) deliver(ctx context.Context, ds []*delivery) {
 
 // transact runs the handlers of ds in one transaction: mark, check, handle, verify, commit.
 // If it returns deliveries to set aside, or an error, nothing has taken effect.
-func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delivery]consumelog.Answer, err error) {
+func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delivery]store.Answer, err error) {
 	defer ln.l.laneTurn()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -178,13 +178,13 @@ func eventIDs(ds []*delivery) []string {
 // writeMarkers turns the deliveries into SUCCESS rows: new ones, or those that are leased.
 func (ln *lane) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) error {
 	if !ds[0].direct() {
-		leases := make([]consumelog.Leased, len(ds))
+		leases := make([]store.Leased, len(ds))
 		for i, d := range ds {
 			leases[i] = *d.lease
 		}
 		return ln.l.bus.log.Finish(ctx, tx, ln.l.host.Instance, leases)
 	}
-	rows := make([]consumelog.Delivery, len(ds))
+	rows := make([]store.Delivery, len(ds))
 	for i, d := range ds {
 		rows[i] = d.row(ln.c)
 	}
@@ -198,8 +198,8 @@ func (ln *lane) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) err
 
 // mark writes the SUCCESS rows first, so that a concurrent twin stops before its handler, and then asks, once for the
 // batch, whether each delivery may run. What its claim has seen is no answer: it may have changed since.
-func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
-	aside := make(map[*delivery]consumelog.Answer)
+func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]store.Answer, error) {
+	aside := make(map[*delivery]store.Answer)
 	if ds[0].direct() {
 		if err := ln.findRecorded(ctx, tx, ds, aside); err != nil || len(aside) > 0 {
 			return aside, err
@@ -212,12 +212,12 @@ func (ln *lane) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*deliv
 }
 
 // ask returns the deliveries that may not run.
-func (ln *lane) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*delivery]consumelog.Answer, error) {
-	aside := make(map[*delivery]consumelog.Answer)
+func (ln *lane) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*delivery]store.Answer, error) {
+	aside := make(map[*delivery]store.Answer)
 	if len(ds) == 0 {
 		return aside, nil
 	}
-	asked := make([]consumelog.Asked, len(ds))
+	asked := make([]store.Asked, len(ds))
 	for i, d := range ds {
 		asked[i] = d.asks()
 	}
@@ -226,7 +226,7 @@ func (ln *lane) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*deliv
 		return nil, err
 	}
 	for _, d := range ds {
-		if a := answers[d.env.OutboxID]; a != consumelog.Open {
+		if a := answers[d.env.OutboxID]; a != store.MayRun {
 			aside[d] = a
 		}
 	}
@@ -243,7 +243,7 @@ func pairsOf(ds []*delivery) []dialect.Pair {
 
 // findRecorded sets aside what has a row already. Events that nobody ever claimed
 // before can have none, and the unique key guards them all the same.
-func (ln *lane) findRecorded(ctx context.Context, tx bun.IDB, ds []*delivery, aside map[*delivery]consumelog.Answer) error {
+func (ln *lane) findRecorded(ctx context.Context, tx bun.IDB, ds []*delivery, aside map[*delivery]store.Answer) error {
 	ids := make([]string, 0, len(ds))
 	for _, d := range ds {
 		if !d.fresh {
@@ -271,13 +271,13 @@ func forget(ds []*delivery) {
 // verify stores what the handlers recorded, and is the last look before COMMIT whether the
 // transaction and its marks still exist, and whether the events are still leased: a process that
 // was frozen finds here that others have gone on without it.
-func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside map[*delivery]consumelog.Answer, err error) {
+func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside map[*delivery]store.Answer, err error) {
 	for _, d := range ds {
 		if d.record == (record{}) {
 			continue
 		}
-		note := consumelog.Note{EventID: d.env.ID, IdempotencyKey: d.record.key, Result: d.record.result}
-		if err := ln.l.bus.log.Annotate(ctx, tx, ln.c.key, []consumelog.Note{note}); err != nil {
+		note := store.Note{EventID: d.env.ID, IdempotencyKey: d.record.key, Result: d.record.result}
+		if err := ln.l.bus.log.Annotate(ctx, tx, ln.c.key, []store.Note{note}); err != nil {
 			return nil, err
 		}
 	}

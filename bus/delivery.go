@@ -3,7 +3,6 @@ package bus
 import (
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -47,14 +46,14 @@ type delivery struct {
 	payload  any
 	record   record
 
-	kind    claim.Kind         // of due work
-	held    *Lease             // of the event, for a direct delivery
-	fresh   bool               // no row can exist yet
-	doubted bool               // a process that has died may have started this direct delivery
-	done    func(Outcome)      // reports a direct delivery
-	lease   *consumelog.Leased // for a delivery from the retry queue
-	bytes   int                // of its payload and metadata, for such a one
-	own     *Lease             // whether that is still ours
+	kind    claim.Kind    // of due work
+	held    *Lease        // of the event, for a direct delivery
+	fresh   bool          // no row can exist yet
+	doubted bool          // a process that has died may have started this direct delivery
+	done    func(Outcome) // reports a direct delivery
+	lease   *store.Leased // for a delivery from the retry queue
+	bytes   int           // of its payload and metadata, for such a one
+	own     *Lease        // whether that is still ours
 	started time.Time
 	queued  time.Time // when a direct delivery came into the lane
 }
@@ -62,18 +61,18 @@ type delivery struct {
 func (d *delivery) direct() bool { return d.lease == nil }
 
 // kindOf is the kind of due work that a delivery from the retry queue was.
-func kindOf(lease consumelog.Leased) claim.Kind {
+func kindOf(lease store.Leased) claim.Kind {
 	switch lease.Before {
-	case consumelog.Failed:
+	case store.Failed:
 		return claim.Retries
-	case consumelog.Processing:
+	case store.Processing:
 		return claim.Orphans
 	}
 	return claim.Deliveries
 }
 
 // isFirstRun tells whether the delivery has never run.
-func (d *delivery) isFirstRun() bool { return d.lease == nil || d.lease.Before == consumelog.Pending }
+func (d *delivery) isFirstRun() bool { return d.lease == nil || d.lease.Before == store.Pending }
 
 // suspect reports whether a process that has died may have started the delivery.
 func (d *delivery) suspect() bool {
@@ -83,7 +82,7 @@ func (d *delivery) suspect() bool {
 	return d.lease.Suspect
 }
 
-func (d *delivery) replay() bool { return d.lease != nil && consumelog.IsReplay(d.lease.Consumer) }
+func (d *delivery) replay() bool { return d.lease != nil && store.IsReplay(d.lease.Consumer) }
 
 // sinceFirstRun is how long before its lease the delivery ran for the first time, 0 if it did not.
 func (d *delivery) sinceFirstRun() time.Duration {
@@ -99,8 +98,8 @@ func (d *delivery) aggregate() store.Aggregate {
 }
 
 // asks is the question of the delivery whether it may run.
-func (d *delivery) asks() consumelog.Asked {
-	return consumelog.Asked{Event: d.pair(), Aggregate: d.aggregate()}
+func (d *delivery) asks() store.Asked {
+	return store.Asked{Event: d.pair(), Aggregate: d.aggregate()}
 }
 
 // pair names the event for the gate; only a direct delivery must prove its outbox lease.
@@ -113,8 +112,8 @@ func (d *delivery) pair() dialect.Pair {
 }
 
 // row is the delivery's row in the consume log.
-func (d *delivery) row(c *Consumer) consumelog.Delivery {
-	return consumelog.Delivery{
+func (d *delivery) row(c *Consumer) store.Delivery {
+	return store.Delivery{
 		Consumer: c.key, EventID: d.env.ID, EventType: d.env.Type, OutboxID: d.env.OutboxID,
 		AggregateType: d.env.AggregateType, AggregateID: d.env.AggregateID, TenantID: d.env.TenantID, Attempts: d.attempt,
 		Suspect: d.suspect(),

@@ -6,7 +6,7 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // deliverExternal runs a handler that has no transaction of ours. The delivery is leased
@@ -19,7 +19,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 		ln.postpone(ctx, d, err)
 		return
 	}
-	if answer != consumelog.Open {
+	if answer != store.MayRun {
 		ln.setAside(ctx, d, answer)
 		return
 	}
@@ -28,7 +28,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	defer ln.guard([]*delivery{d}, cancel)()
 	if _, err := ln.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
 		if runCtx.Err() != nil && !errors.Is(err, errStuck) { // the handler was told to stop: that is no failure of its own
-			ln.setAside(ctx, d, consumelog.Lost)
+			ln.setAside(ctx, d, store.Lost)
 			return
 		}
 		ln.refuse(ctx, d, err)
@@ -38,7 +38,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	defer done()
 	err = ln.l.Write(ctx, func() error {
 		return ln.l.bus.db.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
-			if err := log.Finish(ctx, tx, ln.l.host.Instance, []consumelog.Leased{*d.lease}); err != nil {
+			if err := log.Finish(ctx, tx, ln.l.host.Instance, []store.Leased{*d.lease}); err != nil {
 				return err
 			}
 			_, err := ln.verify(ctx, tx, []*delivery{d})
@@ -49,8 +49,8 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	case err == nil:
 		ln.accepted(ctx, []*delivery{d})
 		ln.succeed(ctx, []*delivery{d})
-	case errors.Is(err, consumelog.ErrLeaseLost):
-		ln.setAside(ctx, d, consumelog.Lost)
+	case errors.Is(err, store.ErrLeaseLost):
+		ln.setAside(ctx, d, store.Lost)
 	default:
 		ln.warn(ctx, d, "the effect happened but its result could not be stored; it will happen again", err)
 		ln.fail(ctx, d, err)
@@ -59,7 +59,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 
 // beginExternal checks the order, also for what was claimed from the log together with the one before it,
 // which may have failed since, and leases a direct delivery.
-func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answer, error) {
+func (ln *lane) beginExternal(ctx context.Context, d *delivery) (store.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
 	log := ln.l.bus.log
@@ -72,15 +72,15 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (consumelog.Answ
 			return recorded, nil
 		}
 	}
-	answers, err := log.Ask(ctx, ln.l.bus.db, ln.gate(), []consumelog.Asked{d.asks()})
+	answers, err := log.Ask(ctx, ln.l.bus.db, ln.gate(), []store.Asked{d.asks()})
 	if err != nil {
 		return "", err
 	}
-	if a := answers[d.env.OutboxID]; a != consumelog.Open || !d.direct() {
+	if a := answers[d.env.OutboxID]; a != store.MayRun || !d.direct() {
 		return a, nil
 	}
 	if begun, err := ln.begin(ctx, []*delivery{d}); err != nil || len(begun) == 0 {
 		return recorded, err
 	}
-	return consumelog.Open, nil
+	return store.MayRun, nil
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -345,8 +344,8 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 }
 
 // gate is the consumer's question to the consume log.
-func (ln *lane) gate() consumelog.Gate {
-	return consumelog.Gate{Consumer: ln.c.key, Types: ln.c.EventTypes(), Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
+func (ln *lane) gate() store.Gate {
+	return store.Gate{Consumer: ln.c.key, Types: ln.c.EventTypes(), Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
 }
 
 func (ln *lane) idle() bool {

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Host is what the lanes need from the publisher that drives them.
@@ -313,7 +313,7 @@ func (l *Lanes) Has(keys []string) bool {
 // every third of the lease.
 func (l *Lanes) Renew(ctx context.Context) error {
 	held := make(map[int64]*delivery)
-	var rows []consumelog.Leased
+	var rows []store.Leased
 	for _, ln := range l.lanes {
 		for _, d := range ln.leased() {
 			held[d.lease.ID] = d

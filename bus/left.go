@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -33,7 +33,7 @@ func (l *Lanes) Left() (cond string, args []any) {
 	n := min(len(l.versioned), mostVersioned)
 	l.versioned = append(l.versioned[n:], l.versioned[:n]...)
 	l.asked = l.versioned[len(l.versioned)-n:]
-	return l.bus.log.AnyLeft(l.asked)
+	return l.bus.log.Left.Any(l.asked)
 }
 
 // TakeLeft lets the lanes that [Lanes.Left] last asked for claim what instances that do not know its schema version have
@@ -76,7 +76,7 @@ func (ln *lane) findLeft(ctx context.Context, most int) (known []int64) {
 		return nil
 	}
 	for began := time.Now(); w.on && len(known) == 0; w.took, began = w.took+time.Since(began), time.Now() {
-		page, err := ln.l.bus.log.LeftPage(ctx, ln.c.key, w.after, leftPage)
+		page, err := ln.l.bus.log.Left.Page(ctx, ln.l.bus.db, ln.c.key, w.after, leftPage)
 		if err != nil {
 			ln.l.bus.logger.Log(ctx, ln.level(ctx, err), "deliveries that others have left could not be looked at; the next beat tries again",
 				telemetry.Consumer, ln.c.name, telemetry.Err, err)
@@ -106,14 +106,14 @@ func (ln *lane) leave(ctx context.Context, ds []*delivery) {
 	if len(ds) == 0 {
 		return
 	}
-	leases := make([]consumelog.Leased, len(ds))
+	leases := make([]store.Leased, len(ds))
 	for i, d := range ds {
 		leases[i] = *d.lease
 	}
 	err := ln.insist(ctx, func(ctx context.Context) error {
 		return ln.l.Write(ctx, func() error { return ln.l.bus.log.Leave(ctx, ln.l.host.Instance, leases...) })
 	})
-	if err != nil && !errors.Is(err, consumelog.ErrLeaseLost) {
+	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 		ln.warn(ctx, ds[0], "deliveries could not be left to instances that know their schema version; their leases will expire", err)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -39,7 +39,7 @@ func (ln *lane) succeed(ctx context.Context, ds []*delivery) {
 }
 
 // setAside ends deliveries that do not run now, without counting an attempt.
-func (ln *lane) setAside(ctx context.Context, d *delivery, answer consumelog.Answer) {
+func (ln *lane) setAside(ctx context.Context, d *delivery, answer store.Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	switch {
@@ -47,16 +47,16 @@ func (ln *lane) setAside(ctx context.Context, d *delivery, answer consumelog.Ans
 		telemetry.Add(ctx, ln.l.bus.metrics.Idempotent, 1, telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
 		ln.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
 		ln.reportEnd(ctx, Recorded, d)
-	case answer == consumelog.Lost && !d.lost():
+	case answer == store.Lost && !d.lost():
 		// The process is going down, or the outbox lease is gone.
 		ln.abandon(ctx, d)
-	case answer == consumelog.Lost:
+	case answer == store.Lost:
 		telemetry.Add(ctx, ln.l.bus.metrics.LeaseLost, 1, telemetry.Consumer, ln.c.name)
 		ln.line(ctx, slog.LevelWarn, d, "the lease of the delivery was lost; its new holder goes on")
 		ln.abandon(ctx, d)
-	case answer == consumelog.Gone && d.lease != nil:
+	case answer == store.Gone && d.lease != nil:
 		ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
-	case answer == consumelog.Blocked && d.direct():
+	case answer == store.Blocked && d.direct():
 		ln.deferDirect(ctx, ln.untilNextLook(), d)
 	case d.direct():
 		ln.abandon(ctx, d)
@@ -79,7 +79,7 @@ func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
 	err := ln.insist(ctx, func(ctx context.Context) error {
 		return ln.l.Write(ctx, func() error { return ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease) })
 	})
-	if err != nil && !errors.Is(err, consumelog.ErrLeaseLost) {
+	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 		ln.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
 	}
 	ln.reportWaiting(d)
@@ -96,7 +96,7 @@ func (ln *lane) reportWaiting(d *delivery) {
 func (ln *lane) putBackAll(ctx context.Context, ds []*delivery, delay time.Duration) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	leases := make([]consumelog.Leased, len(ds))
+	leases := make([]store.Leased, len(ds))
 	for i, d := range ds {
 		leases[i] = *d.lease
 	}
@@ -131,7 +131,7 @@ const longPause = 50
 func (ln *lane) deferDirect(ctx context.Context, delay time.Duration, ds ...*delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	rows := make([]consumelog.Delivery, len(ds))
+	rows := make([]store.Delivery, len(ds))
 	for i, d := range ds {
 		rows[i] = d.row(ln.c)
 	}
@@ -165,7 +165,7 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	v := ln.c.verdict(d, cause)
-	if v.Status == consumelog.Failed && !v.Counts && unreached(cause) {
+	if v.Status == store.Failed && !v.Counts && unreached(cause) {
 		wait := flow.RetryUnreached(d.sinceFirstRun())
 		v.Delay = wait*3/4 + rand.N(wait/2)
 	}
@@ -180,7 +180,7 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 	case mine:
 		ln.publishFailure(ctx, d, v, cause)
 	}
-	if v.Status == consumelog.Failed { // it is in the way of those behind it still
+	if v.Status == store.Failed { // it is in the way of those behind it still
 		ln.report(ctx, Recorded, d)
 	} else {
 		ln.reportEnd(ctx, Recorded, d)
@@ -188,8 +188,8 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 }
 
 // store writes the verdict and the attempt. It reports false if the delivery belongs to somebody else.
-func (ln *lane) store(ctx context.Context, d *delivery, v consumelog.Verdict) (mine bool, err error) {
-	attempt := consumelog.Attempt{Instance: ln.l.host.Instance}
+func (ln *lane) store(ctx context.Context, d *delivery, v store.Verdict) (mine bool, err error) {
+	attempt := store.Attempt{Instance: ln.l.host.Instance}
 	if !d.started.IsZero() { // no handler was called otherwise
 		attempt.Duration = time.Since(d.started)
 	}
@@ -203,7 +203,7 @@ func (ln *lane) store(ctx context.Context, d *delivery, v consumelog.Verdict) (m
 			mine = err == nil
 			return err
 		})
-		if errors.Is(err, consumelog.ErrLeaseLost) {
+		if errors.Is(err, store.ErrLeaseLost) {
 			telemetry.Add(ctx, ln.l.bus.metrics.LeaseLost, 1, telemetry.Consumer, ln.c.name)
 			return false, nil
 		}
@@ -215,9 +215,9 @@ func (ln *lane) store(ctx context.Context, d *delivery, v consumelog.Verdict) (m
 }
 
 // publishFailure tells metrics, log and the alert hook of a stored verdict.
-func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Verdict, cause error) {
+func (ln *lane) publishFailure(ctx context.Context, d *delivery, v store.Verdict, cause error) {
 	m, kv := ln.l.bus.metrics, []string{telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type}
-	if v.Status == consumelog.Skipped {
+	if v.Status == store.Skipped {
 		telemetry.Add(ctx, m.Skipped, 1, kv...)
 		ln.line(ctx, slog.LevelInfo, d, "event skipped", telemetry.Reason, v.Error)
 		return
@@ -227,7 +227,7 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v consumelog.Ve
 	if errors.As(cause, &p) && p.Stack != "" {
 		ln.line(ctx, slog.LevelError, d, "handler panicked", telemetry.Err, v.Error, telemetry.Stack, text.Clean(p.Stack, text.MaxError))
 	}
-	if v.Status != consumelog.Dead {
+	if v.Status != store.Dead {
 		ln.line(ctx, slog.LevelWarn, d, "attempt failed; it will be tried again", telemetry.Err, v.Error, telemetry.Delay, v.Delay)
 		return
 	}
@@ -265,7 +265,7 @@ func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 
 // reportEnd is report for deliveries that have got out of the way: those behind retried ones are due, and claimed at once.
 func (ln *lane) reportEnd(ctx context.Context, outcome Outcome, ds ...*delivery) {
-	var ended []consumelog.Delivery
+	var ended []store.Delivery
 	for _, d := range ds {
 		if d.done == nil {
 			ended = append(ended, d.row(ln.c))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -127,7 +126,7 @@ func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
 	}
 	require.False(t, ln.behind)
 	of := func(aggregate string) *Envelope { return &Envelope{AggregateID: aggregate} }
-	retry := &delivery{kind: claim.Retries, env: of("1"), lease: &consumelog.Leased{Before: consumelog.Failed}}
+	retry := &delivery{kind: claim.Retries, env: of("1"), lease: &store.Leased{Before: store.Failed}}
 	mate, never := &delivery{env: of("1")}, &delivery{env: of("2")}
 	ln.queue = []*delivery{retry, mate, never}
 	ln.turns.Take(claim.New) // it would be the turn of the retry

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -72,9 +71,9 @@ func (ln *lane) passable(ctx context.Context, ds, after []*delivery) []*delivery
 	if err != nil {
 		return ds // whoever runs them meets it again
 	}
-	aside := make(map[*delivery]consumelog.Answer)
+	aside := make(map[*delivery]store.Answer)
 	for head, answer := range answers {
-		if answer == consumelog.Blocked {
+		if answer == store.Blocked {
 			maps.Copy(aside, blocked(mates[head.aggregate()]))
 		}
 	}
@@ -82,22 +81,22 @@ func (ln *lane) passable(ctx context.Context, ds, after []*delivery) []*delivery
 }
 
 // blocked is the answer for all of ds.
-func blocked(ds []*delivery) map[*delivery]consumelog.Answer {
-	aside := make(map[*delivery]consumelog.Answer, len(ds))
+func blocked(ds []*delivery) map[*delivery]store.Answer {
+	aside := make(map[*delivery]store.Answer, len(ds))
 	for _, d := range ds {
-		aside[d] = consumelog.Blocked
+		aside[d] = store.Blocked
 	}
 	return aside
 }
 
 // sortOut sets deliveries aside and returns the others, in order.
-func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery]consumelog.Answer) []*delivery {
+func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery]store.Answer) []*delivery {
 	var rest, direct, leased []*delivery
 	for _, d := range ds {
 		switch answer, ok := aside[d]; {
 		case !ok:
 			rest = append(rest, d)
-		case answer != consumelog.Blocked:
+		case answer != store.Blocked:
 			ln.setAside(ctx, d, answer)
 		case d.direct():
 			direct = append(direct, d)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -62,15 +62,15 @@ const (
 func (ln *lane) leaseShare() int { return (ln.depth() + 2) / 3 }
 
 // roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs ln.mu.
-func (ln *lane) roomInQueue() consumelog.Limits {
+func (ln *lane) roomInQueue() store.Limits {
 	share := ln.leaseShare()
 	room := func(kind claim.Kind, most int) int {
 		return max(min(share-ln.queued(kind), ln.c.cfg.Batch*2, most, ln.fitting), 0)
 	}
-	limits := consumelog.Limits{
+	limits := store.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
 	}
-	if limits == (consumelog.Limits{}) { // nobody looks: there may be some of each
+	if limits == (store.Limits{}) { // nobody looks: there may be some of each
 		ln.more = claim.Of(claim.Deliveries) | claim.Of(claim.Retries) | claim.Of(claim.Orphans)
 	}
 	return limits
@@ -96,14 +96,14 @@ func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	}
 	got, all := 0, true
 	defer func() { ln.l.room.turn(ln, got > 0, all) }()
-	if room == (consumelog.Limits{}) || closed || ln.isHalted() {
+	if room == (store.Limits{}) || closed || ln.isHalted() {
 		return false
 	}
 	left := ln.findLeft(ctx, (room.Pending+1)/2)
 	room.Pending -= len(left)
 	claimed, err := ln.claim(ctx, room, dueFor, left)
 	got, all = ln.admit(ctx, claimed.Deliveries)
-	if err == nil && claimed.Found == (consumelog.Limits{}) && len(left) == 0 {
+	if err == nil && claimed.Found == (store.Limits{}) && len(left) == 0 {
 		ln.catchUp()
 	}
 	ln.noteFitting(got, all)
@@ -116,7 +116,7 @@ func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
 
 // noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any; left says
 // that it was also one of what others have left.
-func (ln *lane) noteMore(found, room consumelog.Limits, left bool) bool {
+func (ln *lane) noteMore(found, room store.Limits, left bool) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.more = 0
@@ -147,9 +147,9 @@ func (ln *lane) noteFitting(got int, all bool) {
 
 // claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
 // forgotten, they would wait for the end of their leases.
-func (ln *lane) claim(ctx context.Context, room consumelog.Limits, dueFor time.Duration, left []int64) (claimed consumelog.Claimed, err error) {
+func (ln *lane) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
 	err = ln.l.Write(ctx, func() (err error) {
-		claimed, err = ln.l.bus.log.Claim(ctx, consumelog.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
+		claimed, err = ln.l.bus.log.Claim(ctx, store.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
 		return err
 	})
 	if err == nil {
@@ -157,7 +157,7 @@ func (ln *lane) claim(ctx context.Context, room consumelog.Limits, dueFor time.D
 	}
 	ln.l.bus.logger.Log(ctx, ln.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, ln.c.name, telemetry.Err, err)
 	if len(claimed.Deliveries) == 0 {
-		return consumelog.Claimed{}, err
+		return store.Claimed{}, err
 	}
 	var lost []int64
 	err = ln.insist(ctx, func(ctx context.Context) (err error) {
@@ -165,9 +165,9 @@ func (ln *lane) claim(ctx context.Context, room consumelog.Limits, dueFor time.D
 		return err
 	})
 	if err != nil {
-		return consumelog.Claimed{}, err
+		return store.Claimed{}, err
 	}
-	claimed.Deliveries = slices.DeleteFunc(claimed.Deliveries, func(d consumelog.Leased) bool { return slices.Contains(lost, d.ID) })
+	claimed.Deliveries = slices.DeleteFunc(claimed.Deliveries, func(d store.Leased) bool { return slices.Contains(lost, d.ID) })
 	return claimed, nil
 }
 
@@ -205,7 +205,7 @@ func (ln *lane) catchUp() {
 
 // admit loads the events of claimed deliveries and queues them. What does not fit into the room for payloads is given back
 // and due at once: the lane claims it when there is room. It reports how many were loaded, and whether all.
-func (ln *lane) admit(ctx context.Context, claimed []consumelog.Leased) (got int, all bool) {
+func (ln *lane) admit(ctx context.Context, claimed []store.Leased) (got int, all bool) {
 	if len(claimed) == 0 {
 		return 0, true
 	}

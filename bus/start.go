@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // suspectAgain is after what time at least to try again to run a suspect delivery, while others must not run beside it.
@@ -23,7 +23,7 @@ func (ln *lane) announce(ctx context.Context, ds []*delivery) []*delivery {
 		return ds
 	}
 	err := ln.noteStart(ctx, func(ctx context.Context) error {
-		leases := make([]consumelog.Leased, len(ds))
+		leases := make([]store.Leased, len(ds))
 		for i, d := range ds {
 			leases[i] = *d.lease
 		}
@@ -64,8 +64,8 @@ func (ln *lane) runSuspect(ctx context.Context, d *delivery) {
 		err = ln.noteStart(ctx, func(ctx context.Context) error { return ln.l.bus.log.StartCounted(ctx, ln.l.host.Instance, *d.lease) })
 	}
 	switch {
-	case errors.Is(err, consumelog.ErrLeaseLost):
-		ln.setAside(ctx, d, consumelog.Lost)
+	case errors.Is(err, store.ErrLeaseLost):
+		ln.setAside(ctx, d, store.Lost)
 	case err != nil:
 		ln.postpone(ctx, d, err)
 	case d.direct(): // it has a row already
@@ -90,7 +90,7 @@ func (ln *lane) leaveSuspect(ctx context.Context, d *delivery) {
 // beginSuspect gives a direct delivery a row that says that its run is counted, and a lease of that. The delivery stays
 // direct if it has a row already.
 func (ln *lane) beginSuspect(ctx context.Context, d *delivery) error {
-	aside := make(map[*delivery]consumelog.Answer)
+	aside := make(map[*delivery]store.Answer)
 	limited, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
 	if err := ln.findRecorded(limited, ln.l.bus.db, []*delivery{d}, aside); err != nil || len(aside) > 0 {
@@ -113,11 +113,11 @@ func (l *Lanes) takeSuspect(again bool) (over func(), ok bool) {
 // begin gives direct deliveries rows in the consume log that say that they are about to run, and leases of these rows. It
 // returns the deliveries that have got one: the others had a row already, and stay direct.
 func (ln *lane) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) {
-	rows := make([]consumelog.Delivery, len(ds))
+	rows := make([]store.Delivery, len(ds))
 	for i, d := range ds {
 		rows[i] = d.row(ln.c)
 	}
-	var leases map[string]consumelog.Leased
+	var leases map[string]store.Leased
 	err := ln.noteStart(ctx, func(ctx context.Context) (err error) {
 		if ds[0].suspect() {
 			leases, err = ln.l.bus.log.BeginCounted(ctx, rows[0], ln.l.host.Instance, ln.l.host.Lease)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -20,7 +19,7 @@ func queuedLane(ds ...*delivery) *lane {
 func waiting(kind claim.Kind, id int64, aggregate string) *delivery {
 	d := &delivery{kind: kind, env: &Envelope{OutboxID: id, AggregateID: aggregate}}
 	if kind > claim.Expired {
-		d.lease = &consumelog.Leased{ID: id}
+		d.lease = &store.Leased{ID: id}
 	}
 	return d
 }
@@ -35,12 +34,12 @@ func TestDueDeliveriesHaveRoomAndTurns(t *testing.T) {
 	ln := queuedLane(ds...)
 	require.LessOrEqual(t, ln.roomInQueue().Pending, 8, "a few, before it is known how quick it is")
 	ln.ahead.Observe(1000, time.Second)
-	require.Equal(t, consumelog.Limits{Pending: mostWaiting, Failed: mostRetried, Processing: mostRetried}, ln.roomInQueue())
+	require.Equal(t, store.Limits{Pending: mostWaiting, Failed: mostRetried, Processing: mostRetried}, ln.roomInQueue())
 	ln.queue = append(ln.queue, waiting(claim.Retries, 2001, "r"), waiting(claim.Scheduled, 2002, "s"))
 	for range ln.depth() {
 		ln.queue = append(ln.queue, waiting(claim.Deliveries, 3000, "w"))
 	}
-	require.Equal(t, consumelog.Limits{Failed: mostRetried, Processing: mostRetried}, ln.roomInQueue())
+	require.Equal(t, store.Limits{Failed: mostRetried, Processing: mostRetried}, ln.roomInQueue())
 	var order []claim.Kind
 	for range 6 {
 		order = append(order, ln.take(10)[0].kind)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -58,7 +58,7 @@ func (s *session) writeDeferred(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	for held := s.takeDeferred(); len(held) > 0; held = s.takeDeferred() {
-		var waiting []consumelog.Delivery
+		var waiting []store.Delivery
 		for _, f := range held {
 			for i, consumer := range f.waits {
 				d := f.delivery(consumer)

@@ -12,7 +12,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/internal/testplan"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -69,7 +69,7 @@ func TestNoStatisticsNoScan(t *testing.T) {
 	t.Parallel()
 	onYoungPostgres(t, func(f *fixture) {
 		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT 'A', 'h-' || i, 'order.paid', 1 FROM generate_series(1, 50000) AS g(i)")
-		log, err := consumelog.New(f.db)
+		log, err := store.OpenLog(f.db)
 		require.NoError(t, err)
 		ids := make([]string, 100)
 		for i := range ids {

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // flight is an event between its claim and its settling.
@@ -69,8 +69,8 @@ func (f *flight) leave(consumer string) {
 	f.left = len(f.waits)
 }
 
-func (f *flight) delivery(consumer string) consumelog.Delivery {
-	return consumelog.Delivery{
+func (f *flight) delivery(consumer string) store.Delivery {
+	return store.Delivery{
 		Consumer: consumer, EventID: f.row.ID, EventType: f.row.Type, OutboxID: f.row.OutboxID,
 		AggregateType: f.row.AggregateType, AggregateID: f.row.AggregateID, TenantID: f.row.TenantID,
 	}

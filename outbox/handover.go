@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // handover is the way of just committed events from the producers of this process to its
@@ -170,7 +170,7 @@ func (s *session) notInFlight(rows []eventrow.Row) []eventrow.Row {
 // consumer waits for it that has registered since.
 func (s *session) recheck(ctx context.Context, flights []*flight) error {
 	var all *roster
-	var late []consumelog.Delivery
+	var late []store.Delivery
 	for _, f := range flights {
 		if f.routed == nil {
 			continue
@@ -191,7 +191,7 @@ func (s *session) recheck(ctx context.Context, flights []*flight) error {
 }
 
 // routeAgain adds the consumers of other instances that have to get the event by a newer registry.
-func (f *flight) routeAgain(all *roster) (late []consumelog.Delivery) {
+func (f *flight) routeAgain(all *roster) (late []store.Delivery) {
 	needed := make(map[string]bool, len(f.needed))
 	for _, name := range f.needed {
 		needed[name] = true

@@ -9,7 +9,6 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -38,7 +37,7 @@ var ErrNotReplayable = errors.New("the consumer is not replayable: running its p
 
 // change is how an action changes rows of the consume log.
 type change struct {
-	from    []consumelog.Status // the states that allow it
+	from    []store.Status // the states that allow it
 	to      store.DeliveryChange
 	deliver bool // the event is to be delivered, so its row must be there
 	pass    bool // later events may pass
@@ -46,10 +45,10 @@ type change struct {
 
 func changeOf(op Operation, iv Intervention) (change, error) {
 	closed := change{
-		from: []consumelog.Status{consumelog.Dead, consumelog.Failed, consumelog.Pending},
-		to:   store.DeliveryChange{To: string(consumelog.Skipped), Why: op.said()}, pass: true,
+		from: []store.Status{store.Dead, store.Failed, store.Pending},
+		to:   store.DeliveryChange{To: string(store.Skipped), Why: op.said()}, pass: true,
 	}
-	due := change{to: store.DeliveryChange{To: string(consumelog.Pending), Delay: iv.Delay}, deliver: true}
+	due := change{to: store.DeliveryChange{To: string(store.Pending), Delay: iv.Delay}, deliver: true}
 	needs := func(c change) (change, error) {
 		if len(iv.Consumers) == 0 || iv.Consumers[0] == "" {
 			return c, errors.New("name the consumer")
@@ -58,16 +57,16 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 	}
 	switch iv.Action {
 	case ActionRetry:
-		due.from = []consumelog.Status{consumelog.Dead, consumelog.Failed}
+		due.from = []store.Status{store.Dead, store.Failed}
 		if len(iv.Consumers) > 0 {
-			due.from = append(due.from, consumelog.Pending)
+			due.from = append(due.from, store.Pending)
 			if !iv.KeepSkipped {
-				due.from = append(due.from, consumelog.Skipped)
+				due.from = append(due.from, store.Skipped)
 			}
 		}
 		return due, nil
 	case ActionReplay:
-		due.from = []consumelog.Status{consumelog.Success, consumelog.Skipped, consumelog.Dead}
+		due.from = []store.Status{store.Success, store.Skipped, store.Dead}
 		return needs(due)
 	case ActionSkip:
 		return needs(closed)
@@ -75,8 +74,8 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 		return closed, nil
 	case ActionMarkDead:
 		return needs(change{
-			from: []consumelog.Status{consumelog.Failed, consumelog.Pending},
-			to:   store.DeliveryChange{To: string(consumelog.Dead), Why: op.said()},
+			from: []store.Status{store.Failed, store.Pending},
+			to:   store.DeliveryChange{To: string(store.Dead), Why: op.said()},
 		})
 	}
 	return change{}, fmt.Errorf("there is no action %q", iv.Action)
@@ -132,7 +131,7 @@ func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Inte
 		return ErrNotFound
 	}
 	if c.pass && len(events) > 0 && len(changed) > 0 { // before the roll-up, which may delete the event
-		if _, err := o.log.WakeNext(ctx, tx, changed, consumelog.Delivery{OutboxID: events[0].ID}); err != nil {
+		if _, err := o.log.WakeNext(ctx, tx, changed, store.Delivery{OutboxID: events[0].ID}); err != nil {
 			return err
 		}
 	}
@@ -175,7 +174,7 @@ func (o *Outbox) prepareReplay(ctx context.Context, tx bun.Tx, e store.LockedEve
 	if !done[e.EventID].Done() {
 		return nil, fmt.Errorf("%s is not done with the event, so there is nothing to repeat (retry it instead): %w", consumer, ErrNotFound)
 	}
-	name := consumelog.ReplayName(consumer)
+	name := store.ReplayName(consumer)
 	return []string{name}, o.operations().AddReplay(ctx, tx, e.ID, name)
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -98,7 +97,7 @@ func (o *Outbox) Retire(ctx context.Context, op Operation, consumer string, even
 		if len(eventTypes) > 0 {
 			return o.retireTypes(ctx, tx, key, eventTypes)
 		}
-		return o.operations().RetireConsumers(ctx, tx, []string{key, consumelog.ReplayName(key)})
+		return o.operations().RetireConsumers(ctx, tx, []string{key, store.ReplayName(key)})
 	}, eventTypes...)
 }
 

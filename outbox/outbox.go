@@ -105,7 +105,8 @@ type Outbox struct {
 	db     *bun.DB
 	d      dialect.Dialect
 	cfg    Config
-	log    *consumelog.Log
+	log    store.Log
+	reader *consumelog.Log
 	keys   store.Keys
 	stmts  *prepared.Statements
 	order  store.Order
@@ -137,7 +138,11 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := consumelog.New(db)
+	log, err := store.OpenLog(db)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := consumelog.New(db)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +153,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	cfg = cfg.withDefaults()
 	stmts := prepared.New(db)
 	ob := &Outbox{
-		db: db, d: d, cfg: cfg, log: log, keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), queues: store.NewQueues(d, stmts), registry: store.NewRegistry(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
+		db: db, d: d, cfg: cfg, log: log, reader: reader, keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), queues: store.NewQueues(d, stmts), registry: store.NewRegistry(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
 		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
 	}
 	ob.hook = &commitHook{ob: ob}
@@ -160,7 +165,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 func (o *Outbox) Instance() string { return o.cfg.Instance }
 
 // Log is the consume log beside the outbox.
-func (o *Outbox) Log() *consumelog.Log { return o.log }
+func (o *Outbox) Log() *consumelog.Log { return o.reader }
 
 // inTx runs one of the engine's own short transactions.
 func (o *Outbox) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {

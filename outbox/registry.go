@@ -11,7 +11,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -137,7 +136,7 @@ func (o *Outbox) registerKeys(ctx context.Context, consumers []*bus.Consumer) er
 		replayable := 0
 		if c.Replayable() { // so that its replays can be paused; they are expected of no event
 			replayable = 1
-			if err := add(consumelog.ReplayName(c.Key()), consumelog.ReplayName(c.Name()), nil, 0); err != nil {
+			if err := add(store.ReplayName(c.Key()), store.ReplayName(c.Name()), nil, 0); err != nil {
 				return err
 			}
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -82,7 +81,7 @@ func (o *Outbox) rollUpIn(ctx context.Context, tx bun.Tx, events []store.LockedE
 }
 
 // amountsTo is the status that the deliveries of an event amount to.
-func amountsTo(before Status, s consumelog.Summary) Status {
+func amountsTo(before Status, s store.Summary) Status {
 	switch {
 	case s.Rows == 0 && before == StatusFailed: // set by hand, say: nobody has been called yet
 		return StatusNew
@@ -150,7 +149,7 @@ func (s *session) sweep(ctx context.Context) error {
 // warnLeft reports, once for each consumer, event type and version, deliveries that no instance has taken for longer than
 // the grace time, because those that run do not know the schema version of the event.
 func (s *session) warnLeft(ctx context.Context) error {
-	left, err := s.p.ob.log.LeftLong(ctx, s.p.cfg.UnroutableGrace)
+	left, err := s.p.ob.log.Left.Long(ctx, s.p.ob.db, s.p.cfg.UnroutableGrace)
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}

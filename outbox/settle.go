@@ -12,7 +12,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -83,7 +82,7 @@ func (s *session) settleIn(ctx context.Context, tx bun.Tx, rest []*flight) error
 }
 
 // look reads what the log says of the flights' deliveries: of an event that went well here, only of those that wait.
-func (s *session) look(ctx context.Context, tx bun.Tx, flights []*flight) (map[string]map[string]consumelog.Status, error) {
+func (s *session) look(ctx context.Context, tx bun.Tx, flights []*flight) (map[string]map[string]store.Status, error) {
 	var certain, others []string
 	waiting := make(map[string]struct{})
 	for _, f := range flights {
@@ -113,7 +112,7 @@ type ending struct {
 }
 
 // endingOf follows from the states of the deliveries that needed a look.
-func (s *session) endingOf(f *flight, states map[string]consumelog.Status) ending {
+func (s *session) endingOf(f *flight, states map[string]store.Status) ending {
 	e := ending{status: statusOf(states, missing(f, states))}
 	switch {
 	case e.status == StatusNew && s.draining.Load():
@@ -121,7 +120,7 @@ func (s *session) endingOf(f *flight, states map[string]consumelog.Status) endin
 		e.status, e.delay = StatusScheduled, time.Second
 	case e.status != StatusSent:
 		for _, st := range states {
-			e.failed = e.failed || st == consumelog.Failed || st == consumelog.Dead
+			e.failed = e.failed || st == store.Failed || st == store.Dead
 		}
 	}
 	return e
@@ -129,7 +128,7 @@ func (s *session) endingOf(f *flight, states map[string]consumelog.Status) endin
 
 // statusOf is the status of an event whose deliveries are in the given states; New means
 // that some have no row yet, so that the event must be claimed again.
-func statusOf(states map[string]consumelog.Status, missing bool) Status {
+func statusOf(states map[string]store.Status, missing bool) Status {
 	dead := false
 	for _, st := range states {
 		if st.Waiting() {
@@ -138,7 +137,7 @@ func statusOf(states map[string]consumelog.Status, missing bool) Status {
 			}
 			return StatusFailed
 		}
-		dead = dead || st == consumelog.Dead
+		dead = dead || st == store.Dead
 	}
 	switch {
 	case missing:
@@ -150,7 +149,7 @@ func statusOf(states map[string]consumelog.Status, missing bool) Status {
 }
 
 // missing reports whether a consumer that must get the event has no row.
-func missing(f *flight, states map[string]consumelog.Status) bool {
+func missing(f *flight, states map[string]store.Status) bool {
 	for _, key := range f.uncertain() {
 		if _, ok := states[key]; !ok {
 			return true

@@ -55,7 +55,7 @@ func TestImportsRunOneWay(t *testing.T) {
 	t.Parallel()
 	above := map[string][]string{ // package → what it must never reach
 		"consumelog":  {"bus", "outbox", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
-		"bus":         {"outbox", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
+		"bus":         {"outbox", "consumelog", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
 		"outbox":      {"bustest", "reaper", "consistency", "migrations", "ops", "console"},
 		"reaper":      {"bus", "outbox", "consumelog", "bustest", "consistency", "migrations", "ops", "console"},
 		"consistency": {"bus", "outbox", "consumelog", "bustest", "reaper", "migrations", "ops", "console"},

@@ -53,9 +53,9 @@ func (a Ahead) Before(id int64) bool {
 	return a.Running != 0 && a.Running != id
 }
 
-// Ask tells how events stand, by outbox id, and for those in heads, one of each aggregate, what is ahead in it: of none,
+// standings tells how events stand, by outbox id, and for those in heads, one of each aggregate, what is ahead in it: of none,
 // where heads is empty. Events whose rows are gone are missing from the answer. Both halves are one statement: what settles in between is not missed.
-func (o Order) Ask(ctx context.Context, idb bun.IDB, q Question, ids, heads []int64) (map[int64]Standing, error) {
+func (o Order) standings(ctx context.Context, idb bun.IDB, q Question, ids, heads []int64) (map[int64]Standing, error) {
 	if len(heads) > 0 {
 		if err := o.plainPlans(ctx, idb); err != nil {
 			return nil, err

@@ -14,7 +14,7 @@ func ofUnknownCommits() []sabotage {
 			engine, "UnknownCommitOfABatch", nil,
 		},
 		{
-			"a claim of deliveries whose COMMIT is unknown is forgotten", "consumelog/lease.go",
+			"a claim of deliveries whose COMMIT is unknown is forgotten", "internal/store/waiting.go",
 			"return claimed, fmt.Errorf(", "return Claimed{}, fmt.Errorf(",
 			engine, "LeasesLeftByTrouble", nil,
 		},

@@ -29,12 +29,12 @@ func ofFlow() []sabotage {
 			pure, "FailedRetries", nil,
 		},
 		{
-			"what waited behind an event goes to the end of all that is due", "consumelog/order.go",
-			`THEN e.created_at ELSE`, `THEN " + l.d.Now + " ELSE`,
+			"what waited behind an event goes to the end of all that is due", "internal/store/wakeup.go",
+			`THEN e.created_at ELSE`, `THEN " + o.d.Now + " ELSE`,
 			engine, "PlaceOfItsAge", nil,
 		},
 		{
-			"what ends while others are put off behind it wakes nobody", "consumelog/lease.go",
+			"what ends while others are put off behind it wakes nobody", "internal/store/waiting.go",
 			"if err == nil {\n\t\tclaimed.Woken", "if false {\n\t\tclaimed.Woken",
 			engine, "WhatEndsWhile", nil,
 		},

@@ -35,8 +35,8 @@ func ofKeys() []sabotage {
 			engine, "KeysOutliveTheirEvents", nil,
 		},
 		{
-			"an event that is gone may be delivered", "consumelog/order.go",
-			"answers[a.Event.ID] = Gone", "answers[a.Event.ID] = Open",
+			"an event that is gone may be delivered", "internal/store/gate.go",
+			"answers[a.Event.ID] = Gone", "answers[a.Event.ID] = MayRun",
 			engine, "FrozenBeyondRetention", nil,
 		},
 	}

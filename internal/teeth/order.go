@@ -48,7 +48,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "EveryDeliveryAsks", nil,
 		},
 		{
-			"a delivery never asks about the order", "consumelog/order.go",
+			"a delivery never asks about the order", "internal/store/gate.go",
 			"case g.Ordered && ahead.Before(a.Event.ID):", "case g.Ordered && ahead.Before(a.Event.ID) && false:",
 			engine, "EveryDeliveryAsks", nil,
 		},
@@ -79,7 +79,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what was claimed with a failed delivery runs outside", "bus/external.go",
-			"a != consumelog.Open || !d.direct() {\n\t\treturn a, nil", "!d.direct() {\n\t\treturn consumelog.Open, nil\n\t} else if a != consumelog.Open {\n\t\treturn a, nil",
+			"a != store.MayRun || !d.direct() {\n\t\treturn a, nil", "!d.direct() {\n\t\treturn store.MayRun, nil\n\t} else if a != store.MayRun {\n\t\treturn a, nil",
 			engine, "ExternalDeliveryWaits", nil,
 		},
 	}

@@ -4,30 +4,30 @@ package main
 func ofRecovery() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
-			"an attempt counts when the delivery is leased", "consumelog/lease.go",
+			"an attempt counts when the delivery is leased", "internal/store/waiting.go",
 			"status = 'PROCESSING', started = CASE", "status = 'PROCESSING', attempts = attempts + 1, started = CASE",
 			engine, "LeasesOfDead", nil,
 		},
 		{
-			"a run that kills its process does not count", "consumelog/start.go",
+			"a run that kills its process does not count", "internal/store/start.go",
 			"attempts = attempts + 1, started = 2,", "started = 2,",
 			engine, "MayHaveStarted", nil,
 		},
 		{
-			"what a dead process had started is forgotten", "consumelog/lease.go",
+			"what a dead process had started is forgotten", "internal/store/waiting.go",
 			"d.Suspect, d.counted = begun.Int64 != notStarted,", "d.Suspect, d.counted = begun.Int64 < notStarted,",
 			engine, "MayHaveStarted", nil,
 		},
 		{
-			"whatever a dead process had leased runs alone", "consumelog/lease.go",
+			"whatever a dead process had leased runs alone", "internal/store/waiting.go",
 			"d.Suspect, d.counted = begun.Int64 != notStarted,", "d.Suspect, d.counted = d.Before == Processing,",
 			engine, "LeasesOfDead", nil,
 		},
 		{
-			"nobody notes what starts", "consumelog/start.go",
+			"nobody notes what starts", "internal/store/start.go",
 			`" SET started = 1 WHERE "`, `" SET started = 0 WHERE "`,
 			"./internal/crash", "OnlyWhatKills",
-			[]edit{{"consumelog/start.go", `pairs, "started = 1", heldBy)`, `pairs, "started = 0", heldBy)`}},
+			[]edit{{"internal/store/start.go", `pairs, "started = 1", leasedBy)`, `pairs, "started = 0", leasedBy)`}},
 		},
 		{
 			"suspects run side by side until their last attempt", "bus/start.go",
@@ -50,7 +50,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "SuspectWherever", nil,
 		},
 		{
-			"a run without an answer is not in the history", "consumelog/attempt.go",
+			"a run without an answer is not in the history", "internal/store/attempts.go",
 			"if len(expired) == 0 {", "if len(expired) >= 0 {",
 			engine, "WithoutAnAnswer", nil,
 		},
@@ -70,10 +70,10 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "LeftAsleep", nil,
 		},
 		{
-			"a start wakes whatever sleeps", "consumelog/forgotten.go",
-			"if n, err = l.wakeOpen(ctx, g, chunk); err != nil {", "if err = l.wakeUp(ctx, l.db, idsOf(chunk)); err != nil {",
+			"a start wakes whatever sleeps", "internal/store/waiting.go",
+			"if n, err = l.order.wakeOpen(ctx, l.db, g, chunk); err != nil {", "if err = l.order.wakeUp(ctx, l.db, idsOf(chunk)); err != nil {",
 			engine, "LeftAsleep",
-			[]edit{{"consumelog/forgotten.go", "// WakeForgotten makes", "func idsOf(ds []Leased) (ids []int64) {\n\tfor _, d := range ds {\n\t\tids = append(ids, d.ID)\n\t}\n\treturn ids\n}\n\n// WakeForgotten makes"}, {"consumelog/forgotten.go", "var n int", "n := len(chunk)"}},
+			[]edit{{"internal/store/waiting.go", "// WakeForgotten makes", "func idsOf(ds []Leased) (ids []int64) {\n\tfor _, d := range ds {\n\t\tids = append(ids, d.ID)\n\t}\n\treturn ids\n}\n\n// WakeForgotten makes"}, {"internal/store/waiting.go", "var n int", "n := len(chunk)"}},
 		},
 		{
 			"a lease names the process, not its run", "internal/instance/instance.go",
@@ -91,7 +91,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "MaxAgeDepends", nil,
 		},
 		{
-			"the history of a delivery has no end", "consumelog/attempt.go",
+			"the history of a delivery has no end", "internal/store/attempts.go",
 			"if d.Version <= 2*keptAttempts {", "if d.Version >= 0 {",
 			engine, "HistoryKeeps", nil,
 		},

@@ -49,7 +49,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "SilentDatabaseHoldsNoLane", nil,
 		},
 		{
-			"renewing waits for a handler's transaction", "consumelog/lease.go",
+			"renewing waits for a handler's transaction", "internal/store/leases.go",
 			"l.held(ctx, tx, owner, ds, l.d.SkipLocked)", "l.held(ctx, tx, owner, ds, l.d.ForUpdate)",
 			engine, "HoldsUpNoRenewal", nil,
 		},
@@ -75,7 +75,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"./migrations", "BothNames", nil,
 		},
 		{
-			"the log does not keep the order of an aggregate", "consumelog/direct.go",
+			"the log does not keep the order of an aggregate", "internal/store/delivery.go",
 			"\" ORDER BY e.id\"", "\" ORDER BY e.id DESC\"",
 			engine, "LogKeepsTheOrder", nil,
 		},
@@ -125,12 +125,12 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what waited is taken to wait still", "outbox/settle.go",
-			"maps.Copy(states, more)", "for id, of := range more { for name := range of { of[name] = consumelog.Pending }; maps.Copy(states, map[string]map[string]consumelog.Status{id: of}) }",
+			"maps.Copy(states, more)", "for id, of := range more { for name := range of { of[name] = store.Pending }; maps.Copy(states, map[string]map[string]store.Status{id: of}) }",
 			engine, "SettledAs", nil,
 		},
 		{
 			"an event does not say why it failed", "outbox/settle.go",
-			"e.failed = e.failed || st == consumelog.Failed || st == consumelog.Dead", "e.failed = e.failed && st == consumelog.Failed",
+			"e.failed = e.failed || st == store.Failed || st == store.Dead", "e.failed = e.failed && st == store.Failed",
 			engine, "EventsSayWhy", nil,
 		},
 		{

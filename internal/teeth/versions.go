@@ -19,10 +19,10 @@ func ofVersions() []sabotage {
 			engineAndLives, "Version|TwoReleases|SimulatedLives", nil,
 		},
 		{
-			"old instances claim what they have left again and again", "consumelog/lease.go",
+			"old instances claim what they have left again and again", "internal/store/putback.go",
 			"due, args = l.d.Never, []any{string(how.as), startedIf(how.suspect), owner}", "due, args = l.d.Now, []any{string(how.as), startedIf(how.suspect), owner}",
 			engine, "Version|OldInstanceLeaves|OperatorDecides",
-			[]edit{{"consumelog/direct.go", "due, args = l.d.Never,", "due, args = l.d.Now,"}},
+			[]edit{{"internal/store/spill.go", "due, args = s.d.Never,", "due, args = s.d.Now,"}},
 		},
 		{
 			"what ends in an aggregate makes due what was left to others", "internal/store/wake.go",

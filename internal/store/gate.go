@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+)
+
+// Gate is the question whether a consumer may run an event now.
+type Gate struct {
+	// Consumer is the consumer's key.
+	Consumer string
+	// Types are the event types the consumer handles here; what other releases take is in the registry.
+	Types []string
+	// Ordered consumers wait for every earlier event of the aggregate.
+	Ordered bool
+	// PassDead lets events pass an earlier one that is DEAD for this consumer.
+	PassDead bool
+	// Replay says that these are replays: they wait only for earlier replays, not for events that
+	// nobody replays.
+	Replay bool
+	// Owner is the instance that asks. It must hold the outbox lease of every
+	// event that is asked for with a lock version.
+	Owner string
+	// trustMine also passes earlier events whose delivery is leased by Owner.
+	trustMine bool
+}
+
+// Answer is what the gate says of one event.
+type Answer string
+
+// The answers of the gate.
+const (
+	// MayRun means the delivery may run.
+	MayRun Answer = "open"
+	// Blocked means an earlier event of the aggregate is unfinished for the consumer.
+	Blocked Answer = "blocked"
+	// Lost means the outbox lease has passed to another instance.
+	Lost Answer = "lost"
+	// Closed means the event is SENT: there is nothing left to deliver.
+	Closed Answer = "closed"
+	// Gone means the event's row does not exist any more.
+	Gone Answer = "gone"
+)
+
+// Asked is a delivery that asks whether it may run.
+type Asked struct {
+	// Event is its outbox id and, unless 0, the version of the outbox lease that the gate's owner believes it holds.
+	Event dialect.Pair
+	// Aggregate is that of the event.
+	Aggregate Aggregate
+}
+
+// Ask answers for each delivery, by outbox id.
+//
+// An event is blocked while an earlier event of its aggregate, of a type that any release of the consumer takes, is not
+// SENT and has no SUCCESS or SKIPPED row for the consumer, whatever else is its state. It is also blocked while
+// another instance runs a delivery of its aggregate to the consumer: an event that its producer delayed takes its place
+// in the order when it is first claimed, behind what runs then.
+func (o Order) Ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked) (map[int64]Answer, error) {
+	answers := make(map[int64]Answer, len(asked))
+	for chunk := range slices.Chunk(asked, dialect.MostIDs) {
+		if err := o.ask(ctx, idb, g, chunk, answers); err != nil {
+			return nil, fmt.Errorf("consume log: %w", err)
+		}
+	}
+	return answers, nil
+}
+
+// ask asks once for each aggregate, by one of its events. Should that one be gone, it asks by the next.
+func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answers map[int64]Answer) error {
+	q := Question{
+		Consumer: g.Consumer, Types: g.Types, PassDead: g.PassDead, LogOnly: g.Replay, Owner: g.Owner, TrustOwner: g.trustMine,
+	}
+	for len(asked) > 0 {
+		ids, heads := make([]int64, len(asked)), make(map[Aggregate]int64, len(asked))
+		for i, a := range asked {
+			ids[i] = a.Event.ID
+			if _, ok := heads[a.Aggregate]; !ok {
+				heads[a.Aggregate] = a.Event.ID
+			}
+		}
+		var first []int64
+		if g.Ordered {
+			first = slices.Sorted(maps.Values(heads))
+		}
+		found, err := o.standings(ctx, idb, q, ids, first)
+		if err != nil {
+			return err
+		}
+		var again []Asked
+		for _, a := range asked {
+			s, there := found[a.Event.ID]
+			head, known := found[heads[a.Aggregate]]
+			switch {
+			case !there:
+				answers[a.Event.ID] = Gone
+			case g.Ordered && !known:
+				again = append(again, a)
+			default:
+				answers[a.Event.ID] = g.answer(a, s, head.Ahead)
+			}
+		}
+		asked = again
+	}
+	return nil
+}
+
+// answer says what a standing means for a delivery.
+func (g Gate) answer(a Asked, s Standing, ahead Ahead) Answer {
+	switch {
+	case s.Status == "SENT":
+		return Closed
+	case a.Event.Version != 0 && (s.Version != a.Event.Version || s.Status != "DISPATCHING" || s.Owner != g.Owner):
+		return Lost
+	case g.Ordered && ahead.Before(a.Event.ID):
+		return Blocked
+	}
+	return MayRun
+}
