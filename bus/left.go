@@ -24,16 +24,17 @@ func (c *Consumer) isVersioned() bool {
 	return false
 }
 
-// Left is a condition, and its arguments, that holds when [Lanes.TakeLeft] may have something to do. It is empty if no
-// consumer knows a schema version that others may not know. Only the publisher's loop calls it.
-func (l *Lanes) Left() (cond string, args []any) {
+// Left are the keys of the consumers to which deliveries may have been left by others: if there are any, [Lanes.TakeLeft]
+// has something to do. They are those that know a schema version that others may not know, some of them at a time. Only
+// the publisher's loop calls it.
+func (l *Lanes) Left() []string {
 	if len(l.versioned) == 0 {
-		return "", nil
+		return nil
 	}
 	n := min(len(l.versioned), mostVersioned)
 	l.versioned = append(l.versioned[n:], l.versioned[:n]...)
 	l.asked = l.versioned[len(l.versioned)-n:]
-	return l.bus.log.Left.Any(l.asked)
+	return l.asked
 }
 
 // TakeLeft lets the lanes that [Lanes.Left] last asked for claim what instances that do not know its schema version have

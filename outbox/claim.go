@@ -9,19 +9,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
-
-// The due conditions of a claim: one status each, so that every claim is a walk along
-// idx_status_next_retry that needs no sorting.
-const (
-	dueNew       = "e.status = 'NEW'" + inDueIndex // whatever next_retry_at says: a hand-written NOW() may be hours off
-	dueScheduled = "e.status = 'SCHEDULED'" + inDueIndex + " AND e.next_retry_at <= "
-	dueExpired   = "e.status = 'DISPATCHING'" + inDueIndex + " AND e.next_retry_at <= "
-)
-
-// inDueIndex is the condition under which PostgreSQL and SQLite have an event in idx_status_next_retry:
-// SQLite does not see by itself that it holds.
-const inDueIndex = " AND e.status <> 'SENT'"
 
 // claim is what one claim transaction has leased.
 type claim struct {
@@ -32,8 +21,8 @@ type claim struct {
 	full      bool           // whether more may be due
 	handed    bool           // not searched for, but handed over after the commit
 	seen      int            // rows it has looked at
-	from      place          // where it started
-	last      place          // how far it has looked
+	from      store.Cursor   // where it started
+	last      store.Cursor   // how far it has looked
 }
 
 // blocked tells whether some were left alone for the sake of earlier ones.
@@ -42,20 +31,20 @@ func (c claim) blocked() bool { return len(c.rows) < c.seen }
 // inTheWay tells whether that holds for most: other instances have in hand what these are behind.
 func (c claim) inTheWay() bool { return 2*len(c.rows) < c.seen }
 
-// dueOf is the condition on due events of a kind.
-func (s *session) dueOf(kind due.Kind) string {
+// dueOf is what a claim of a kind takes.
+func dueOf(kind due.Kind) store.DueKind {
 	switch kind {
 	case due.Scheduled:
-		return s.scheduled() + " AND e.lock_version > 0" // those that are parked; see claimDelayed for the others
+		return store.DueParked // see claimDelayed for the others
 	case due.Expired:
-		return s.expired()
+		return store.DueExpired
 	}
-	return dueNew
+	return store.DueNew
 }
 
 // claim leases up to limit due events of one kind, from a place on, in a short READ COMMITTED
 // transaction that is over before any handler runs.
-func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from place) (c claim, err error) {
+func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from store.Cursor) (c claim, err error) {
 	o := s.p.ob
 	if kind == due.Scheduled {
 		if c, err := s.claimDelayed(ctx, limit); err != nil || c.seen > 0 {
@@ -65,12 +54,10 @@ func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from plac
 	defer s.lanes.Turn()()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		c = claim{kind: kind, from: from}
-		if o.d.ByIndex != "" {
-			if _, err := tx.ExecContext(ctx, o.d.ByIndex); err != nil {
-				return err
-			}
+		if err := o.claims.AlongIndexes(ctx, tx); err != nil {
+			return err
 		}
-		if err := s.find(ctx, tx, &c, s.dueOf(kind), limit); err != nil {
+		if err := s.find(ctx, tx, &c, dueOf(kind), limit); err != nil {
 			return err
 		}
 		return s.leaseRows(ctx, tx, &c, kind == due.Expired)
@@ -96,20 +83,16 @@ func (s *session) leaseRows(ctx context.Context, tx bun.Tx, c *claim, expired bo
 
 // lease turns the locked rows into DISPATCHING rows of this instance, in id order.
 func (s *session) lease(ctx context.Context, tx bun.Tx, rows []eventrow.Row, expired bool) error {
-	o, ids, count := s.p.ob, make([]int64, len(rows)), ""
+	ids := make([]int64, len(rows))
 	for i, r := range rows {
 		ids[i] = r.OutboxID // locked by this transaction
 		rows[i].LockVersion++
 		if expired {
 			rows[i].RetryCount++
-			count = "retry_count = retry_count + 1, "
 		}
 	}
-	_, err := o.stmts.On(tx).ExecContext(ctx, "UPDATE "+o.d.Keyed(table)+" SET "+count+
-		"status = 'DISPATCHING', locked_by = ?, lock_version = lock_version + 1, next_retry_at = "+o.d.After+", updated_at = "+o.d.Now+
-		" WHERE e.id IN (?)", s.p.owner, dialect.Micro(s.p.cfg.Lease), ids)
-	return err
+	return s.p.ob.claims.Lease(ctx, tx, s.newLease(), ids, expired)
 }
 
-func (s *session) scheduled() string { return dueScheduled + s.p.ob.d.Now }
-func (s *session) expired() string   { return dueExpired + s.p.ob.d.Now }
+// newLease is what this session writes into the rows that it leases.
+func (s *session) newLease() store.Lease { return store.Lease{Owner: s.p.owner, For: s.p.cfg.Lease} }

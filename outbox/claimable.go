@@ -62,28 +62,3 @@ func (s *session) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store
 	}
 	return s.p.ob.order.Probe(ctx, tx, w.First)
 }
-
-// numbers runs a query for whole numbers.
-func numbers(ctx context.Context, db eventrow.Querier, query string, args ...any) (out [][]int64, err error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	dest := make([]any, len(columns))
-	for rows.Next() {
-		row := make([]int64, len(columns))
-		for i := range row {
-			dest[i] = &row[i]
-		}
-		if err := rows.Scan(dest...); err != nil {
-			return nil, err
-		}
-		out = append(out, row)
-	}
-	return out, rows.Err()
-}

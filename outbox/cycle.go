@@ -2,12 +2,11 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"strings"
 	"time"
 
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // turn takes what was handed over, or else claims.
@@ -138,10 +137,10 @@ func (s *session) pageSize(kind due.Kind) int {
 
 // progress is how far claims of a kind have got.
 type progress struct {
-	at       place // where the next one starts; the lookout knows that of NEW ones, unless all that it saw must wait
-	thorough bool  // it ends when it has seen the last due event and found none
-	front    bool  // it starts at the front
-	found    bool  // it has found any since then
+	at       store.Cursor // where the next one starts; the lookout knows that of NEW ones, unless all that it saw must wait
+	thorough bool         // it ends when it has seen the last due event and found none
+	front    bool         // it starts at the front
+	found    bool         // it has found any since then
 }
 
 // claimPage claims once, and reports whether more of the kind is due.
@@ -152,7 +151,7 @@ func (s *session) claimPage(ctx context.Context, kind due.Kind, size int) (more 
 	}
 	s.patience.Reset(s.p.cfg.Lease)
 	from := w.at
-	if from == (place{}) && kind == due.New {
+	if from == (store.Cursor{}) && kind == due.New {
 		from = s.lookout.from(w.front)
 	}
 	began := time.Now()
@@ -192,21 +191,21 @@ func (s *session) goOn(w *progress, c claim, took time.Duration) bool {
 	case len(c.rows) > 0 && c.full:
 		w.front = false
 		return true
-	case c.full && c.last == (place{}): // delayed ones that have to wait: they are NEW now, and not in the way of others
+	case c.full && c.last == (store.Cursor{}): // delayed ones that have to wait: they are NEW now, and not in the way of others
 		return true
-	case c.full && w.at.isBefore(c.last) && (w.thorough || c.kind != due.New): // all must wait, but there may be others behind them
+	case c.full && w.at.IsBefore(c.last) && (w.thorough || c.kind != due.New): // all must wait, but there may be others behind them
 		w.at = c.last
 		return w.thorough // or after the next look
-	case c.from == place{}, w.thorough && !w.found:
+	case c.from == store.Cursor{}, w.thorough && !w.found:
 		if c.kind == due.New && c.blocked() {
 			s.lookout.rest(took, s.front)
 		}
 		return false
 	case w.thorough:
-		w.front, w.at, w.found = true, place{}, false
+		w.front, w.at, w.found = true, store.Cursor{}, false
 		return true
 	case c.kind != due.New:
-		w.at = place{}
+		w.at = store.Cursor{}
 		return false
 	}
 	wait := s.lookout.wait()
@@ -231,73 +230,39 @@ func (s *session) claimSize(backlog bool) int {
 	return max(s.p.cfg.BatchSize, min(backlogClaim*s.p.cfg.BatchSize, mostBacklogClaim))
 }
 
-// leftToOthers is beside the kinds of due work in the answer of a look: deliveries that others have left because of the
-// schema versions of their events.
-const leftToOthers due.Kind = 255
-
 // peek looks, in one statement that locks nothing, for kinds of due work that it does not know of. An instance that
 // has nothing to do asks nothing else.
 func (s *session) peek(ctx context.Context) error {
-	var parts []string
-	ask := func(kind due.Kind, query string) {
-		if !s.agenda.Due().Has(kind) {
-			parts = append(parts, fmt.Sprintf("SELECT %d AS kind, %s", kind, query))
-		}
-	}
-	holds := func(cond string) string { return "'' AS name FROM (SELECT 1 AS one) AS o WHERE " + cond }
-	exists := func(where string) string { return holds("EXISTS (SELECT 1 FROM " + table + " e WHERE " + where + ")") }
-	ask(due.New, exists(dueNew))
-	ask(due.Scheduled, exists(s.scheduled()))
-	ask(due.Expired, exists(s.expired()))
-	ask(due.Deliveries, "w.name FROM ("+s.p.ob.queues.Due()+") AS w")
-	left, args := s.lanes.Left()
-	if left != "" {
-		ask(leftToOthers, holds(left))
+	known := s.agenda.Due()
+	ask := store.DueQuestion{
+		New: !known.Has(due.New), Scheduled: !known.Has(due.Scheduled), Expired: !known.Has(due.Expired), Deliveries: !known.Has(due.Deliveries),
+		Left: s.lanes.Left(),
 	}
 	began := time.Now()
-	var found due.Kinds
-	if len(parts) > 0 {
-		var isLeft bool
-		rows, err := s.p.ob.db.QueryContext(ctx, strings.Join(parts, " UNION ALL "), args...)
-		if err == nil {
-			found, isLeft, err = s.noteDue(rows)
-		}
-		if err != nil {
-			return fmt.Errorf("outbox: look for due events: %w", err)
-		}
-		if isLeft {
-			if err := s.lanes.TakeLeft(ctx); err != nil {
-				return err
-			}
+	answer, err := s.p.ob.claims.LookForDue(ctx, s.p.ob.db, ask)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	if answer.Left {
+		if err := s.lanes.TakeLeft(ctx); err != nil {
+			return err
 		}
 	}
-	s.agenda.Looked(began, time.Now(), found)
+	s.agenda.Looked(began, time.Now(), s.kindsOf(answer))
 	return nil
 }
 
-// noteDue reads what is due, for which consumers deliveries are, and whether others have left any.
-func (s *session) noteDue(rows *sql.Rows) (found due.Kinds, isLeft bool, err error) {
-	defer rows.Close()
-	var waiting []string
-	for rows.Next() {
-		var kind due.Kind
-		var name string
-		if err := rows.Scan(&kind, &name); err != nil {
-			return 0, false, err
-		}
-		switch kind {
-		case due.Deliveries:
-			waiting = append(waiting, name)
-		case leftToOthers:
-			isLeft = true
-		default:
+// kindsOf are the kinds of due work that this instance can do something about. It notes for which consumers deliveries are due.
+func (s *session) kindsOf(a store.DueAnswer) (found due.Kinds) {
+	for kind, isDue := range map[due.Kind]bool{due.New: a.New, due.Scheduled: a.Scheduled, due.Expired: a.Expired} {
+		if isDue {
 			found |= due.Of(kind)
 		}
 	}
-	if s.lanes.Has(waiting) { // otherwise they wait for other instances
-		s.waiting, found = waiting, found|due.Of(due.Deliveries)
+	if s.lanes.Has(a.Consumers) { // otherwise they wait for other instances
+		s.waiting, found = a.Consumers, found|due.Of(due.Deliveries)
 	}
-	return found, isLeft, rows.Err()
+	return found
 }
 
 // worth is how much room there has to be for a claim, where at most so many fit.

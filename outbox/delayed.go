@@ -6,9 +6,7 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
 // claimDelayed claims events that their producers delayed and that are due now. They take their places first, in a
@@ -23,7 +21,7 @@ func (s *session) claimDelayed(ctx context.Context, limit int) (c claim, err err
 	o := s.p.ob
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		c = claim{kind: due.Scheduled, seen: len(ids), full: true}
-		rows, _, err := eventrow.ReadWithin(ctx, tx, o.d, eventrow.Within(s.freeBytes()), o.d.Keyed(table)+" WHERE "+dialect.IDs(dialect.Pairs(ids))+" AND e.status = 'NEW'"+o.d.SkipLocked)
+		rows, err := o.claims.LockNew(ctx, tx, ids, s.freeBytes())
 		if err != nil {
 			return err
 		}
@@ -44,13 +42,8 @@ func (s *session) claimDelayed(ctx context.Context, limit int) (c claim, err err
 // takePlaces makes delayed events NEW that are due.
 func (s *session) takePlaces(ctx context.Context, limit int) (ids []int64, err error) {
 	o := s.p.ob
-	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		found, err := numbers(ctx, o.stmts.On(tx), "SELECT e.id FROM "+o.d.Due(table)+" WHERE "+s.scheduled()+" AND e.lock_version = 0"+walk+o.d.SkipLocked, limit)
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		ids = column(found)
-		_, err = tx.ExecContext(ctx, o.d.UpdateIDs(table, dialect.Pairs(ids), "status = 'NEW', lock_version = 1, updated_at = "+o.d.Now, "1 = 1"))
+	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+		ids, err = o.claims.ActivateDelayed(ctx, tx, limit)
 		return err
 	})
 	if err != nil {

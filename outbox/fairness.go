@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/uptrace/bun"
-
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
@@ -35,10 +32,9 @@ func (s *session) fair(ctx context.Context, c claim) error {
 		return nil
 	}
 	o := s.p.ob
-	others, err := o.strings(ctx, o.db, "SELECT e.event_id FROM "+o.d.Due(table)+" WHERE "+dueNew+" AND e.next_retry_at > "+o.d.After+
-		" AND COALESCE(e.tenant_id, 0) NOT IN (?) ORDER BY e.next_retry_at, e.id LIMIT ?", -dialect.Micro(back), bun.List(busy), fairMost)
+	others, err := o.claims.NewOfOthers(ctx, o.db, back, busy, fairMost)
 	if err != nil {
-		return fmt.Errorf("outbox: look for other tenants: %w", err)
+		return fmt.Errorf("outbox: %w", err)
 	}
 	if len(others) == 0 {
 		return nil

@@ -77,10 +77,10 @@ func (s *session) measure(ctx context.Context, set func(name string, v float64, 
 
 // measureClock compares the clocks: half of the round trip is how far the answer may be off.
 func (o *Outbox) measureClock(ctx context.Context, set func(name string, v float64, kv ...string)) error {
-	var micros int64
 	before := time.Now()
-	if err := o.db.QueryRowContext(ctx, "SELECT "+o.d.Micros(o.d.Now)).Scan(&micros); err != nil {
-		return fmt.Errorf("outbox: read the database's clock: %w", err)
+	micros, err := o.settling().Now(ctx, o.db)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
 	}
 	trip := time.Since(before)
 	set(gaugeClock, time.UnixMicro(micros).Sub(before.Add(trip/2)).Seconds())

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -86,7 +85,7 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 // of their aggregate blocks.
 func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped []*flight, err error) {
 	defer s.lanes.Turn()()
-	rows, err := s.leaseByID(ctx, ids)
+	rows, err := s.p.ob.claims.LeaseFresh(ctx, s.p.ob.db, s.newLease(), ids)
 	if err != nil {
 		return claim{}, nil, fmt.Errorf("outbox: lease events: %w", err)
 	}
@@ -103,54 +102,6 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 		c.rows = append(c.rows, r)
 	}
 	return c, dropped, s.giveBack(ctx, dropped, ending{status: StatusNew}, "")
-}
-
-// leaseByID turns NEW events into DISPATCHING ones of this instance and returns them, and the first event in the way of each. It
-// looks after they are leased: whoever claims an event that was delayed does the same, so one of two sees the other.
-func (s *session) leaseByID(ctx context.Context, eventIDs []string) ([]eventrow.Row, error) {
-	o := s.p.ob
-	ids, err := s.leaseFree(ctx, eventIDs)
-	if err != nil || len(ids) == 0 {
-		return nil, err
-	}
-	return eventrow.Read(ctx, o.stmts.On(o.db), "SELECT "+eventrow.Columns(o.d)+", "+o.order.FirstInWay()+" FROM "+o.d.Keyed(table)+
-		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, s.p.owner, ids, s.p.owner)
-}
-
-// leaseFree leases those of the events that are NEW and that nobody has locked, and returns their ids. It does not wait for
-// an open transaction of a producer, which may hold any key.
-func (s *session) leaseFree(ctx context.Context, eventIDs []string) ([]int64, error) {
-	o := s.p.ob
-	const fresh = " AND CASE WHEN e.status = 'NEW' THEN 1 END = 1 AND e.lock_version = 0" // as in heldBy
-	lease := "UPDATE " + o.d.Keyed(table) + " SET status = 'DISPATCHING', locked_by = ?, lock_version = 1, next_retry_at = " + o.d.After + ", updated_at = " + o.d.Now
-	free := "SELECT e.id FROM " + o.d.ByEventID(table) + " WHERE e.event_id IN (?)" + fresh + o.d.SkipLocked
-	db, args := o.stmts.On(o.db), []any{s.p.owner, dialect.Micro(s.p.cfg.Lease)}
-	if o.d.Name == "postgres" {
-		found, err := numbers(ctx, db, lease+" WHERE e.id IN (SELECT f.id FROM ("+free+") AS f) RETURNING e.id", append(args, eventIDs)...)
-		return column(found), err
-	}
-	found, err := numbers(ctx, db, free, eventIDs)
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	res, err := db.ExecContext(ctx, lease+" WHERE e.id IN (?)"+fresh, append(args, column(found))...)
-	if err != nil {
-		return nil, err
-	}
-	if n, err := res.RowsAffected(); err == nil && n == int64(len(found)) {
-		return column(found), nil
-	}
-	mine, err := numbers(ctx, db, "SELECT e.id FROM "+o.d.Keyed(table)+" WHERE e.id IN (?) AND e.locked_by = ? AND e.lock_version = 1", column(found), s.p.owner)
-	return column(mine), err
-}
-
-// column is the first number of each row.
-func column(rows [][]int64) []int64 {
-	out := make([]int64, len(rows))
-	for i, row := range rows {
-		out[i] = row[0]
-	}
-	return out
 }
 
 // notInFlight drops rows that this session has been working on already.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -21,31 +21,31 @@ const (
 // heartbeat says in bc_instance, every few seconds, that this publisher runs, until it stops. A row
 // whose publisher has ended as it should is gone; one that remains tells of a crash, for a day.
 func (s *session) heartbeat(ctx context.Context) {
-	s.beat("DELETE FROM bc_instance WHERE seen_at < "+s.p.ob.d.After, -dialect.Micro(beatKept))
-	host, version := s.describeProcess()
+	o := s.p.ob
+	s.beat(func(ctx context.Context) error { return o.instances.Forget(ctx, o.db, beatKept) })
+	is := store.Instance{Name: s.p.name, Run: s.p.owner}
+	is.Host, is.Version = s.describeProcess()
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
-	for ending, draining := ctx.Done(), 0; ; {
-		o := s.p.ob
-		s.beat("INSERT INTO bc_instance (name, run_id, host, version, in_flight, clock_offset_us, draining, circuits, seen_at) VALUES (?, ?, ?, ?, ?, ? - "+o.d.Micros(o.d.Now)+", ?, ?, "+o.d.Now+")"+
-			o.d.Upsert("name", "run_id", "host", "version", "in_flight", "clock_offset_us", "draining", "circuits", "seen_at"),
-			s.p.name, s.p.owner, host, version, len(s.inFlight()), time.Now().UnixMicro(), draining, orNullText(strings.Join(s.lanes.Broken(), ",")))
+	for ending := ctx.Done(); ; {
+		is.InFlight, is.Circuits, is.Clock = len(s.inFlight()), strings.Join(s.lanes.Broken(), ","), time.Now().UnixMicro()
+		s.beat(func(ctx context.Context) error { return o.instances.Announce(ctx, o.db, is) })
 		select {
 		case <-tick.C:
 		case <-ending:
-			ending, draining = nil, 1
+			ending, is.IsDraining = nil, true
 		case <-s.stop:
-			s.beat("DELETE FROM bc_instance WHERE name = ? AND run_id = ?", s.p.name, s.p.owner)
+			s.beat(func(ctx context.Context) error { return o.instances.Remove(ctx, o.db, is.Name, is.Run) })
 			return
 		}
 	}
 }
 
 // beat writes, or does not: it is for the eyes of people only.
-func (s *session) beat(query string, args ...any) {
+func (s *session) beat(write func(ctx context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
-	if _, err := s.p.ob.db.ExecContext(ctx, query, args...); err != nil {
+	if err := write(ctx); err != nil {
 		s.p.ob.logger.DebugContext(ctx, "the instance could not be announced; the next beat tries again", telemetry.Err, err)
 	}
 }

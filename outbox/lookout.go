@@ -1,6 +1,10 @@
 package outbox
 
-import "time"
+import (
+	"time"
+
+	"github.com/bluecone-go/bluecone/internal/store"
+)
 
 // lookout remembers up to which moment NEW events have been claimed, so that the next claim
 // starts there.
@@ -11,7 +15,7 @@ import "time"
 // put back. So every now and then, and before it says that nothing is due, a claim starts at the
 // front after all, as often as takes a tenth of the time.
 type lookout struct {
-	low   place
+	low   store.Cursor
 	whole time.Time // when the last claim from the front ended
 	took  time.Duration
 
@@ -33,13 +37,13 @@ const (
 )
 
 // from is where the next claim starts.
-func (l *lookout) from(thorough bool) place {
+func (l *lookout) from(thorough bool) store.Cursor {
 	if !l.resting.IsZero() { // the claim after a rest goes on where the one before it has ended
 		l.whole = l.whole.Add(time.Since(l.resting))
 		l.resting = time.Time{}
 	}
 	if thorough || l.wait() <= 0 {
-		return place{}
+		return store.Cursor{}
 	}
 	return l.low
 }
@@ -80,22 +84,22 @@ func (l *lookout) rests(dry bool, front chan<- struct{}) bool {
 
 // saw notes a claim that took so long.
 func (l *lookout) saw(c claim, took time.Duration) {
-	if c.from == (place{}) {
+	if c.from == (store.Cursor{}) {
 		l.whole, l.took = time.Now(), took
 	}
 	switch {
 	case c.seen == 0:
 	case len(c.rows) == 0 && c.full:
 		l.low = c.last // however many are due at that moment
-	case c.last.due != noTime:
+	case c.last.DueAt != store.NoTime:
 		const tie = 1000 // microseconds: SQLite rounds to a millisecond
-		l.low = place{due: max(c.last.due-tie, 0)}
+		l.low = store.Cursor{DueAt: max(c.last.DueAt-tie, 0)}
 	}
 }
 
 // notBefore goes on where an earlier claim has ended, behind what is blocked at the front.
-func (l *lookout) notBefore(low place) {
-	if l.low.isBefore(low) {
+func (l *lookout) notBefore(low store.Cursor) {
+	if l.low.IsBefore(low) {
 		l.low = low
 	}
 }

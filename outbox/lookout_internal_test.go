@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Claims that find little but what is behind the events of other instances take a part of the time only,
@@ -95,12 +96,12 @@ func TestBlockedFrontLosesNothing(t *testing.T) {
 	require.Equal(t, reached, l.low)
 	l.saw(claimedUpTo(7_000_000), time.Millisecond)
 	l.notBefore(reached)
-	require.True(t, reached.isBefore(l.low))
+	require.True(t, reached.IsBefore(l.low))
 }
 
 // claimedUpTo is a claim from the front that has found an event that is due then, the last one.
 func claimedUpTo(due int64) claim {
-	return claim{rows: make([]eventrow.Row, 1), seen: 1, last: place{due: due, id: 1}}
+	return claim{rows: make([]eventrow.Row, 1), seen: 1, last: store.Cursor{DueAt: due, ID: 1}}
 }
 
 // A claim that finds nothing but what must wait is gone on behind it, however many are due at that moment; otherwise
@@ -108,10 +109,10 @@ func claimedUpTo(due int64) claim {
 func TestPlaceOfTheNextClaim(t *testing.T) {
 	t.Parallel()
 	var l lookout
-	l.saw(claim{seen: 5, full: true, last: place{7_000_000, 44}}, time.Hour)
-	require.Equal(t, place{7_000_000, 44}, l.from(false))
-	l.saw(claim{seen: 5, last: place{7_000_000, 49}}, time.Hour)
-	require.Equal(t, place{due: 6_999_000}, l.from(false))
-	l.saw(claim{seen: 5, full: true, last: place{noTime, 3}}, time.Hour)
-	require.Equal(t, place{noTime, 3}, l.from(false))
+	l.saw(claim{seen: 5, full: true, last: store.Cursor{DueAt: 7_000_000, ID: 44}}, time.Hour)
+	require.Equal(t, store.Cursor{DueAt: 7_000_000, ID: 44}, l.from(false))
+	l.saw(claim{seen: 5, last: store.Cursor{DueAt: 7_000_000, ID: 49}}, time.Hour)
+	require.Equal(t, store.Cursor{DueAt: 6_999_000}, l.from(false))
+	l.saw(claim{seen: 5, full: true, last: store.Cursor{DueAt: store.NoTime, ID: 3}}, time.Hour)
+	require.Equal(t, store.Cursor{DueAt: store.NoTime, ID: 3}, l.from(false))
 }

@@ -19,11 +19,11 @@ func (s *session) release(ctx context.Context) error {
 		known[f.row.OutboxID] = true
 	}
 	o := s.p.ob
-	mine, err := numbers(ctx, o.db, "SELECT e.id, e.lock_version FROM "+o.d.Due(table)+" WHERE e.status = 'DISPATCHING'"+inDueIndex+" AND e.locked_by = ? ORDER BY e.id", s.p.owner)
+	mine, err := o.claims.LeasesOf(ctx, o.db, s.p.owner)
 	var orphans []*flight
 	for _, m := range mine {
-		if !known[m[0]] {
-			orphans = append(orphans, &flight{row: eventrow.Row{OutboxID: m[0], LockVersion: m[1]}})
+		if !known[m.ID] {
+			orphans = append(orphans, &flight{row: eventrow.Row{OutboxID: m.ID, LockVersion: m.Version}})
 		}
 	}
 	if err == nil {

@@ -40,8 +40,6 @@ const (
 	StatusDead Status = "DEAD"
 )
 
-const table = "bc_outbox_event"
-
 // Config configures an [Outbox]. The zero value works.
 type Config struct {
 	// MaxRetryCount is how many failed attempts a delivery may have, unless its
@@ -67,11 +65,9 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 }
 
-const defaultMaxRetryCount = 10 // as the column's default
-
 func (c Config) withDefaults() Config {
 	if c.MaxRetryCount == 0 {
-		c.MaxRetryCount = defaultMaxRetryCount
+		c.MaxRetryCount = store.DefaultMaxAttempts
 	}
 	if c.MaxPayload == 0 {
 		c.MaxPayload = defaultPayload
@@ -107,13 +103,10 @@ type Outbox struct {
 	cfg    Config
 	log    store.Log
 	reader *consumelog.Log
-	keys   store.Keys
 	stmts  *prepared.Statements
-	order  store.Order
-	queues store.Queues
 	logger *slog.Logger
+	statements
 
-	registry   store.Registry
 	saidRotten sync.Map    // keys of registry rows that were reported
 	quotes     atomic.Bool // the database reads texts as they are written
 	tracer     trace.Tracer
@@ -123,6 +116,23 @@ type Outbox struct {
 	mu         sync.Mutex
 	wakers     map[*Publisher]func()
 	publishers int
+}
+
+// statements are those on the library's tables, in the words of the database.
+type statements struct {
+	keys      store.Keys
+	order     store.Order
+	claims    store.Claims
+	queues    store.Queues
+	registry  store.Registry
+	instances store.Instances
+}
+
+func newStatements(d dialect.Dialect, stmts *prepared.Statements) statements {
+	return statements{
+		keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), claims: store.NewClaims(d, stmts), queues: store.NewQueues(d, stmts),
+		registry: store.NewRegistry(d, stmts), instances: store.NewInstances(d),
+	}
 }
 
 // New returns the outbox of db. It adds a query hook to db that notices the commits of
@@ -153,7 +163,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	cfg = cfg.withDefaults()
 	stmts := prepared.New(db)
 	ob := &Outbox{
-		db: db, d: d, cfg: cfg, log: log, reader: reader, keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), queues: store.NewQueues(d, stmts), registry: store.NewRegistry(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
+		db: db, d: d, cfg: cfg, log: log, reader: reader, statements: newStatements(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
 		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
 	}
 	ob.hook = &commitHook{ob: ob}

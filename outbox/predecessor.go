@@ -2,14 +2,10 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -40,39 +36,31 @@ func (s *session) wakeForgotten(ctx context.Context) error {
 
 func (s *session) expirePredecessor(ctx context.Context) error {
 	o := s.p.ob
-	var before sql.NullString
-	err := o.db.QueryRowContext(ctx, "SELECT run_id FROM bc_instance WHERE name = ? AND draining = 0", s.p.name).Scan(&before)
-	if errors.Is(err, sql.ErrNoRows) || (err == nil && (before.String == "" || before.String == s.p.owner)) {
+	before, err := o.instances.RunOf(ctx, o.db, s.p.name)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	if before == "" || before == s.p.owner {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("outbox: look for a run before this one: %w", err)
-	}
 	for more := true; more; {
-		if more, err = s.expireEvents(ctx, before.String); err != nil {
-			return fmt.Errorf("outbox: end the leases of %s: %w", before.String, err)
+		if more, err = s.expireEvents(ctx, before); err != nil {
+			return fmt.Errorf("outbox: end the leases of %s: %w", before, err)
 		}
 	}
 	leased, err := o.queues.Leased(ctx, o.db)
 	if err != nil {
-		return fmt.Errorf("outbox: end the leases of %s: %w", before.String, err)
+		return fmt.Errorf("outbox: end the leases of %s: %w", before, err)
 	}
-	return s.lanes.Expire(ctx, leased, before.String)
+	return s.lanes.Expire(ctx, leased, before)
 }
 
 // expireEvents ends leases of events, and tells whether there may be more.
 func (s *session) expireEvents(ctx context.Context, owner string) (more bool, err error) {
 	defer s.lanes.Turn()()
 	o := s.p.ob
-	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		var ids []int64
-		err := tx.NewRaw("SELECT e.id FROM "+o.d.Due(table)+" WHERE e.status = 'DISPATCHING'"+inDueIndex+" AND e.next_retry_at > "+o.d.Now+
-			" AND e.locked_by = ? ORDER BY e.next_retry_at, e.id LIMIT ?"+o.d.SkipLocked, owner, dialect.MostIDs).Scan(ctx, &ids)
-		if more = len(ids) == dialect.MostIDs; err != nil || len(ids) == 0 {
-			return err
-		}
-		slices.Sort(ids)
-		_, err = tx.ExecContext(ctx, o.d.UpdateIDs(table, dialect.Pairs(ids), "next_retry_at = "+o.d.Now+", lock_version = lock_version + 1", "1 = 1"))
+	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
+		more, err = o.claims.ExpireLeases(ctx, tx, owner)
 		return err
 	})
 	return more, err

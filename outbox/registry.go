@@ -67,36 +67,21 @@ func (g *registry) read(ctx context.Context, idb bun.IDB) (all *roster, now int6
 
 // readRoster reads the registry. Of a row that is rotten only what bc_consumer_type says is known.
 func (o *Outbox) readRoster(ctx context.Context, idb bun.IDB) (*roster, error) {
-	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT COALESCE(name, ''), COALESCE(event_types, '[]'), "+
-		"CASE WHEN paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE(t.event_type, '') "+
-		"FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name")
+	rows, err := o.registry.Read(ctx, idb)
 	if err != nil {
-		return nil, fmt.Errorf("read the consumer registry: %w", err)
+		return nil, err
 	}
-	defer rows.Close()
-	out := &roster{}
-	var taken map[string]bool // the types of the last one
-	for rows.Next() {
-		var r registration
-		var types, typ string
-		if err := rows.Scan(&r.key, &types, &r.paused, &typ); err != nil {
-			return nil, fmt.Errorf("read the consumer registry: %w", err)
-		}
-		if r.key == "" { // it names nobody
-			continue
-		}
-		if last := len(out.all) - 1; last < 0 || out.all[last].key != r.key { // otherwise another type of the same one
-			r.types, taken = o.typesIn(ctx, r.key, types), make(map[string]bool)
-			for _, t := range r.types {
-				taken[t] = true
+	out := &roster{all: make([]registration, len(rows))}
+	for i, row := range rows {
+		r := registration{key: row.Key, types: o.typesIn(ctx, row.Key, row.EventTypes), paused: row.IsPaused}
+		for _, typ := range row.Types {
+			if !slices.Contains(r.types, typ) {
+				r.types = append(r.types, typ)
 			}
-			out.all = append(out.all, r)
 		}
-		if of := &out.all[len(out.all)-1]; typ != "" && !taken[typ] {
-			of.types, taken[typ] = append(of.types, typ), true
-		}
+		out.all[i] = r
 	}
-	return out, rows.Err()
+	return out, nil
 }
 
 // typesIn are the event types of a registry row. One that is not JSON is reported once.
@@ -116,71 +101,26 @@ func (o *Outbox) typesIn(ctx context.Context, key, column string) []string {
 // that do so at once go through the rows in one order.
 func (o *Outbox) register(ctx context.Context, consumers []*bus.Consumer) error {
 	sorted := slices.SortedFunc(slices.Values(consumers), func(a, b *bus.Consumer) int { return strings.Compare(a.Key(), b.Key()) })
-	for _, write := range []func(context.Context, []*bus.Consumer) error{o.registerKeys, o.registerTypes} {
-		if err := write(ctx, sorted); err != nil {
-			return fmt.Errorf("outbox: register consumers %s: %w", describe(sorted), err)
-		}
+	all := announcements(sorted)
+	err := o.registry.AnnounceConsumers(ctx, o.db, all)
+	if err == nil {
+		err = o.registry.AnnounceTypes(ctx, o.db, all)
+	}
+	if err != nil {
+		return fmt.Errorf("outbox: register consumers %s: %w", describe(sorted), err)
 	}
 	return nil
 }
 
-// registerKeys writes the consumers. The column aliases is there for instances of releases before 0007.
-func (o *Outbox) registerKeys(ctx context.Context, consumers []*bus.Consumer) error {
-	var rows []string
-	add := func(key, name string, types []string, replayable int) error {
-		t, err := json.Marshal(append([]string{}, types...))
-		rows = append(rows, o.row("?, ?, ?, '[]', ?, "+o.d.Now+", "+o.d.Now, key, name, string(t), replayable))
-		return err
-	}
+// announcements are what this instance says of its consumers.
+func announcements(consumers []*bus.Consumer) (all []store.Announcement) {
 	for _, c := range consumers {
-		replayable := 0
 		if c.Replayable() { // so that its replays can be paused; they are expected of no event
-			replayable = 1
-			if err := add(store.ReplayName(c.Key()), store.ReplayName(c.Name()), nil, 0); err != nil {
-				return err
-			}
+			all = append(all, store.Announcement{Key: store.ReplayName(c.Key()), Name: store.ReplayName(c.Name())})
 		}
-		if err := add(c.Key(), c.Name(), c.EventTypes(), replayable); err != nil {
-			return err
-		}
+		all = append(all, store.Announcement{Key: c.Key(), Name: c.Name(), Types: c.EventTypes(), IsReplayable: c.Replayable()})
 	}
-	return o.upsert(ctx, "INSERT INTO bc_consumer (name, display_name, event_types, aliases, replayable, registered_at, seen_at) VALUES ",
-		rows, "name", "display_name", "event_types", "replayable", "seen_at")
-}
-
-// registerTypes adds the event types that this instance takes to those of other releases.
-func (o *Outbox) registerTypes(ctx context.Context, consumers []*bus.Consumer) error {
-	var rows []string
-	for _, c := range consumers {
-		for _, t := range c.EventTypes() {
-			rows = append(rows, o.row("?, ?, "+o.d.Now, c.Key(), t))
-		}
-	}
-	return o.upsert(ctx, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", rows, "consumer_name, event_type", "seen_at")
-}
-
-// row is the values of a row as text.
-func (o *Outbox) row(values string, args ...any) string {
-	return "(" + o.db.QueryGen().FormatQuery(values, args...) + ")"
-}
-
-// mostBytes is how long a statement that announces consumers may get: every database takes it, and few houses need two.
-const mostBytes = 600_000
-
-// upsert writes the rows, each one the values between brackets, in as few statements as their length allows.
-func (o *Outbox) upsert(ctx context.Context, insert string, rows []string, key string, set ...string) error {
-	for len(rows) > 0 {
-		n, length := 0, 0
-		for n < len(rows) && (n == 0 || length+len(rows[n]) <= mostBytes) {
-			length += len(rows[n]) + len(", ")
-			n++
-		}
-		if _, err := o.db.ExecContext(ctx, insert+strings.Join(rows[:n], ", ")+o.d.Upsert(key, set...)); err != nil {
-			return err
-		}
-		rows = rows[n:]
-	}
-	return nil
+	return all
 }
 
 // foreign lists, by event type, the keys of the consumers that only other instances can call: those

@@ -208,20 +208,3 @@ func (o *Outbox) mendTimes(ctx context.Context) error {
 	}
 	return nil
 }
-
-func (o *Outbox) strings(ctx context.Context, idb bun.IDB, query string, args ...any) ([]string, error) {
-	rows, err := idb.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []string
-	for rows.Next() {
-		var v string
-		if err := rows.Scan(&v); err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
-}

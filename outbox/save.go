@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
@@ -17,6 +16,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/kind"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -24,8 +24,6 @@ import (
 const (
 	maxTraceID     = 64
 	metaInstance   = "instance"
-	plainColumns   = "aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, next_retry_at"
-	otherColumns   = ", tenant_id, store_id, schema_version, status, max_retry_count"
 	keyedNamespace = "bluecone event"
 )
 
@@ -56,14 +54,14 @@ func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err 
 	}
 	ctx, span := o.tracer.Start(ctx, "save "+typeOf(events[0]), trace.WithSpanKind(trace.SpanKindProducer))
 	defer func() { telemetry.End(span, err) }()
-	rows := make([]newRow, len(events))
+	rows := make([]store.NewEvent, len(events))
 	for i, e := range events {
 		if rows[i], err = o.prepare(ctx, e); err != nil {
 			return kind.Of(fmt.Errorf("outbox: event %d of %d (%s): %w", i+1, len(events), typeOf(e), err), ErrInvalidEvent)
 		}
 	}
-	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].eventID), telemetry.String(telemetry.EventType, rows[0].eventType),
-		telemetry.String(telemetry.AggregateType, rows[0].aggregateType), telemetry.String(telemetry.AggregateID, rows[0].aggregateID))
+	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].ID), telemetry.String(telemetry.EventType, rows[0].Type),
+		telemetry.String(telemetry.AggregateType, rows[0].AggregateType), telemetry.String(telemetry.AggregateID, rows[0].AggregateID))
 	if err := o.checkQuoting(ctx, tx); err != nil {
 		return err
 	}
@@ -78,12 +76,12 @@ func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err 
 	return nil
 }
 
-// store inserts the rows, but not those of keyed events that have been saved, and returns what it inserted.
-func (o *Outbox) store(ctx context.Context, tx bun.Tx, rows []newRow) ([]newRow, error) {
+// store inserts the events, but not those keyed ones that have been saved, and returns what it inserted.
+func (o *Outbox) store(ctx context.Context, tx bun.Tx, rows []store.NewEvent) ([]store.NewEvent, error) {
 	var ids []string
 	for _, r := range rows {
-		if r.keyed {
-			ids = append(ids, r.eventID)
+		if r.IsKeyed {
+			ids = append(ids, r.ID)
 		}
 	}
 	if len(ids) > 0 {
@@ -91,10 +89,10 @@ func (o *Outbox) store(ctx context.Context, tx bun.Tx, rows []newRow) ([]newRow,
 		if err != nil {
 			return nil, err
 		}
-		rows = slices.DeleteFunc(slices.Clone(rows), func(r newRow) bool {
-			repeated := r.keyed && !absent[r.eventID]
-			if r.keyed {
-				absent[r.eventID] = false // a second one of the same call is a repetition too
+		rows = slices.DeleteFunc(slices.Clone(rows), func(r store.NewEvent) bool {
+			repeated := r.IsKeyed && !absent[r.ID]
+			if r.IsKeyed {
+				absent[r.ID] = false // a second one of the same call is a repetition too
 			}
 			return repeated
 		})
@@ -102,81 +100,61 @@ func (o *Outbox) store(ctx context.Context, tx bun.Tx, rows []newRow) ([]newRow,
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	err := o.insertAll(ctx, tx, rows)
+	err := store.InsertEvents(ctx, tx, o.d, o.stmts, rows)
 	if len(ids) == 0 || dialect.Classify(err) != dialect.Duplicate {
 		return rows, err
 	}
 	// MySQL: an instance of a release that did not know bc_event_key has saved one of them meanwhile.
-	var stored []newRow
+	var stored []store.NewEvent
 	for _, r := range rows {
-		switch err := o.insertAll(ctx, tx, []newRow{r}); {
+		switch err := store.InsertEvents(ctx, tx, o.d, o.stmts, []store.NewEvent{r}); {
 		case err == nil:
 			stored = append(stored, r)
-		case !r.keyed || dialect.Classify(err) != dialect.Duplicate:
+		case !r.IsKeyed || dialect.Classify(err) != dialect.Duplicate:
 			return nil, err
 		}
 	}
 	return stored, nil
 }
 
-// insertAll inserts the rows by one statement.
-func (o *Outbox) insertAll(ctx context.Context, tx bun.Tx, rows []newRow) error {
-	query, args := o.insert(rows)
-	exec := tx.ExecContext
-	if len(rows) == 1 { // the text of more is a different one for each number
-		exec = o.stmts.On(tx).ExecContext
-	}
-	_, err := exec(ctx, query, args...)
-	return err
-}
-
-// newRow is an event ready to be inserted.
-type newRow struct {
-	configured
-	aggregateType, aggregateID string
-	eventType, eventID         string
-	payload, metadata          string
-	traceID                    string // "" for none
-	key                        string // "" for none
-	version                    int
-	keyed                      bool
-}
-
 // prepare validates an event and encodes it.
-func (o *Outbox) prepare(ctx context.Context, e bus.Event) (newRow, error) {
+func (o *Outbox) prepare(ctx context.Context, e bus.Event) (r store.NewEvent, err error) {
 	if isNil(e) {
-		return newRow{}, errors.New("the event is nil")
+		return r, errors.New("the event is nil")
 	}
 	c, ok := e.(configured)
 	if !ok {
 		c = configured{Event: e}
 	}
 	if isNil(c.Event) {
-		return newRow{}, errors.New("the event is nil")
+		return r, errors.New("the event is nil")
 	}
 	if err := c.inherit(ctx); err != nil {
-		return newRow{}, err
+		return r, err
 	}
-	r := newRow{configured: c, eventType: c.Event.EventType(), version: bus.VersionOf(c.Event)}
-	r.aggregateType, r.aggregateID = c.Event.Aggregate()
+	r = store.NewEvent{
+		Type: c.Event.EventType(), SchemaVersion: bus.VersionOf(c.Event), TenantID: c.tenantID, StoreID: c.storeID,
+		DeliverAt: c.deliverAt, MaxAttempts: o.cfg.MaxRetryCount,
+	}
+	r.AggregateType, r.AggregateID = c.Event.Aggregate()
 	key := ""
 	if k, ok := c.Event.(bus.Keyed); ok {
 		key = k.IdempotencyKey()
 	}
-	err := errors.Join(
-		text.EventType("event type", r.eventType),
-		text.AggregateType("aggregate type", r.aggregateType),
-		text.Key("aggregate id", r.aggregateID, 128),
+	err = errors.Join(
+		text.EventType("event type", r.Type),
+		text.AggregateType("aggregate type", r.AggregateType),
+		text.Key("aggregate id", r.AggregateID, 128),
 		checkTenant(c),
-		o.encode(ctx, &r),
+		o.encode(ctx, c, &r),
 	)
 	if key != "" {
-		r.keyed, r.key = true, key
+		r.IsKeyed, r.Key = true, key
 		err = errors.Join(err, text.Key("idempotency key", key, 255))
-		r.eventID = EventID(c.tenantID, r.eventType, key)
+		r.ID = EventID(c.tenantID, r.Type, key)
 	} else {
 		id, idErr := uuid.NewV7()
-		r.eventID, err = id.String(), errors.Join(err, idErr)
+		r.ID, err = id.String(), errors.Join(err, idErr)
 	}
 	return r, err
 }
@@ -192,12 +170,12 @@ func checkTenant(c configured) error {
 }
 
 // encode fills in payload and metadata, and checks what the databases could not store alike.
-func (o *Outbox) encode(ctx context.Context, r *newRow) error {
-	payload, err := json.Marshal(r.configured.Event)
+func (o *Outbox) encode(ctx context.Context, c configured, r *store.NewEvent) error {
+	payload, err := json.Marshal(c.Event)
 	if err != nil {
 		return fmt.Errorf("payload cannot be encoded: %w", err)
 	}
-	if err := text.CheckFields(reflect.TypeOf(r.configured.Event)); err != nil {
+	if err := text.CheckFields(reflect.TypeOf(c.Event)); err != nil {
 		return err
 	}
 	if len(payload) > o.cfg.MaxPayload {
@@ -212,7 +190,7 @@ func (o *Outbox) encode(ctx context.Context, r *newRow) error {
 	}
 	md := make(bus.Metadata)
 	maps.Copy(md, bus.MetadataFrom(ctx))
-	maps.Copy(md, r.meta)
+	maps.Copy(md, c.meta)
 	md[metaInstance] = o.cfg.Instance
 	if id := telemetry.Inject(ctx, md); id != "" {
 		md[bus.MetaTraceID] = id
@@ -232,74 +210,19 @@ func (o *Outbox) encode(ctx context.Context, r *newRow) error {
 	if len(metadata) > maxMetadata {
 		return fmt.Errorf("metadata has %d bytes, the limit is %d", len(metadata), maxMetadata)
 	}
-	r.payload, r.metadata = string(payload), string(metadata)
+	r.Payload, r.Metadata = string(payload), string(metadata)
 	if id := md[bus.MetaTraceID]; len(id) <= maxTraceID {
-		r.traceID = id
+		r.TraceID = id
 	}
 	return nil
 }
 
-// insert builds one INSERT of all rows. What is as the columns' defaults say is left to them:
-// half the statement, which is what saving costs.
-func (o *Outbox) insert(rows []newRow) (string, []any) {
-	plain := !slices.ContainsFunc(rows, func(r newRow) bool { return !o.isPlain(r) })
-	traced := slices.ContainsFunc(rows, func(r newRow) bool { return r.traceID != "" })
-	keyed := slices.ContainsFunc(rows, func(r newRow) bool { return r.keyed })
-	var b strings.Builder
-	b.WriteString("INSERT INTO " + table + " (" + plainColumns)
-	if !plain {
-		b.WriteString(otherColumns)
-	}
-	if traced {
-		b.WriteString(", trace_id")
-	}
-	if keyed {
-		b.WriteString(", event_key")
-	}
-	b.WriteString(") VALUES ")
-	args := make([]any, 0, len(rows)*14)
-	for i, r := range rows {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		status, due := StatusNew, o.d.Now
-		args = append(args, r.aggregateType, r.aggregateID, r.eventType, r.eventID, r.payload, r.metadata)
-		if !r.deliverAt.IsZero() {
-			status, due = StatusScheduled, o.d.At
-			args = append(args, r.deliverAt.UnixMicro())
-		}
-		b.WriteString("(?, ?, ?, ?, ?, ?, " + due)
-		if !plain {
-			b.WriteString(", ?, ?, ?, ?, ?")
-			args = append(args, orNull(r.tenantID), orNull(r.storeID), r.version, string(status), o.cfg.MaxRetryCount)
-		}
-		if traced {
-			b.WriteString(", ?")
-			args = append(args, orNullText(r.traceID))
-		}
-		if keyed {
-			b.WriteString(", ?")
-			args = append(args, orNullText(r.key))
-		}
-		b.WriteByte(')')
-	}
-	if keyed && o.d.Name != "mysql" { // there a duplicate is an error: the clause would lock the row that exists
-		b.WriteString(o.d.Ignore("event_id"))
-	}
-	return b.String(), args
-}
-
-// isPlain reports whether a row needs none of the other columns.
-func (o *Outbox) isPlain(r newRow) bool {
-	return r.tenantID == 0 && r.storeID == 0 && r.version == 1 && r.deliverAt.IsZero() && o.cfg.MaxRetryCount == defaultMaxRetryCount
-}
-
-func (o *Outbox) countSaved(ctx context.Context, rows []newRow, stored int) {
-	telemetry.Add(ctx, o.metrics.Created, int64(stored), telemetry.EventType, rows[0].eventType)
-	telemetry.Add(ctx, o.metrics.Repeated, int64(len(rows)-stored), telemetry.EventType, rows[0].eventType)
+func (o *Outbox) countSaved(ctx context.Context, rows []store.NewEvent, stored int) {
+	telemetry.Add(ctx, o.metrics.Created, int64(stored), telemetry.EventType, rows[0].Type)
+	telemetry.Add(ctx, o.metrics.Repeated, int64(len(rows)-stored), telemetry.EventType, rows[0].Type)
 	for _, r := range rows {
-		o.logger.DebugContext(ctx, "event saved", telemetry.EventID, r.eventID, telemetry.EventType, r.eventType,
-			telemetry.AggregateType, r.aggregateType, telemetry.AggregateID, r.aggregateID,
+		o.logger.DebugContext(ctx, "event saved", telemetry.EventID, r.ID, telemetry.EventType, r.Type,
+			telemetry.AggregateType, r.AggregateType, telemetry.AggregateID, r.AggregateID,
 			telemetry.TraceID, trace.SpanContextFromContext(ctx).TraceID().String(), telemetry.RequestID, bus.MetadataFrom(ctx)[bus.MetaRequestID])
 	}
 }
@@ -320,20 +243,6 @@ func isNil(e bus.Event) bool {
 	}
 	v := reflect.ValueOf(e)
 	return v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-func orNullText(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}
-
-func orNull(n int64) any {
-	if n == 0 {
-		return nil
-	}
-	return n
 }
 
 // EventID is the event_id under which a keyed event of the tenant (0 for none) is or

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // commitHook wakes the publishers of this process when a transaction that saved an
@@ -70,14 +72,14 @@ func (h *commitHook) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
 }
 
 // saved notes that the transaction of ctx has saved an event.
-func (h *commitHook) saved(ctx context.Context, rows []newRow) {
+func (h *commitHook) saved(ctx context.Context, rows []store.NewEvent) {
 	if m, ok := ctx.Value(markKey{h}).(*mark); ok {
 		m.saved.Store(true)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, r := range rows {
-			if r.deliverAt.IsZero() {
-				m.ids = append(m.ids, r.eventID)
+			if r.DeliverAt.IsZero() {
+				m.ids = append(m.ids, r.ID)
 			}
 		}
 		return

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -215,19 +214,3 @@ const (
 		"outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at, locked_by, lock_version, consumed_at, created_at, updated_at, " +
 		"started, first_run_at"
 )
-
-// readIDs reads rows of one id.
-func readIDs(rows *sql.Rows, err error) (out []int64, _ error) {
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var n int64
-		if err := rows.Scan(&n); err != nil {
-			return nil, err
-		}
-		out = append(out, n)
-	}
-	return out, rows.Err()
-}

@@ -35,3 +35,19 @@ func readTexts(rows *sql.Rows, err error) (out []string, _ error) {
 	}
 	return out, rows.Err()
 }
+
+// readIDs reads rows of one number.
+func readIDs(rows *sql.Rows, err error) (out []int64, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		out = append(out, id)
+	}
+	return out, rows.Err()
+}

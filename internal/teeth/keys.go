@@ -15,7 +15,7 @@ func ofKeys() []sabotage {
 		},
 		{
 			"keyed events get a random id", "outbox/save.go",
-			"r.eventID = EventID(c.tenantID, r.eventType, key)", "r.eventID = uuid.NewString()",
+			"r.ID = EventID(c.tenantID, r.Type, key)", "r.ID = uuid.NewString()",
 			engine + " ./consistency", "KeyedEvent|Backfilled", nil,
 		},
 		{

@@ -4,13 +4,13 @@ package main
 func ofMany() []sabotage {
 	return []sabotage{
 		{
-			"a look for due deliveries has a condition for each consumer", "outbox/cycle.go",
-			`ask(due.Deliveries, "w.name FROM ("+s.p.ob.queues.Due()+") AS w")`,
-			`ask(due.Deliveries, "w.name FROM ("+s.p.ob.queues.Due()+strings.Repeat(" OR c.name = ''", len(s.consumers))+") AS w")`,
+			"a look for due deliveries has a condition for each consumer", "internal/store/look.go",
+			`lookDeliveries, "w.name FROM ("+NewQueues(c.d, c.stmts).Due()+") AS w")`,
+			`lookDeliveries, "w.name FROM ("+NewQueues(c.d, c.stmts).Due()+strings.Repeat(" OR c.name = ''", 2_000)+") AS w")`,
 			engine, "ManyConsumers", nil,
 		},
 		{
-			"each consumer is announced by a statement of its own", "outbox/registry.go",
+			"each consumer is announced by a statement of its own", "internal/store/announce.go",
 			"const mostBytes = 600_000", "const mostBytes = 1",
 			"./internal/simulation", "IdleInstance", nil,
 		},

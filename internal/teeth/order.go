@@ -58,8 +58,8 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "HandOverLooks", nil,
 		},
 		{
-			"the hand-over waits for a lock", "outbox/handover.go",
-			"fresh + o.d.SkipLocked", "fresh",
+			"the hand-over waits for a lock", "internal/store/lease.go",
+			"isFresh + c.d.SkipLocked", "isFresh",
 			engine, "HandOverWaits", nil,
 		},
 		{

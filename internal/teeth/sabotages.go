@@ -54,14 +54,14 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "HoldsUpNoRenewal", nil,
 		},
 		{
-			"a registration ends with time", "outbox/registry.go",
+			"a registration ends with time", "internal/store/announce.go",
 			"t.consumer_name = c.name ORDER BY c.name", "t.consumer_name = c.name WHERE c.seen_at > c.registered_at ORDER BY c.name",
 			engine, "RegistrationDoesNotExpire", nil,
 		},
 		{
 			"one rotten row of the registry stops every claim", "outbox/registry.go",
-			"r.types, taken = o.typesIn(ctx, r.key, types), make(map[string]bool)",
-			"if r.types, taken = o.typesIn(ctx, r.key, types), make(map[string]bool); r.types == nil {\n\t\t\t\treturn nil, fmt.Errorf(\"rotten\")\n\t\t\t}",
+			"for _, typ := range row.Types {",
+			"if r.types == nil {\n\t\t\treturn nil, fmt.Errorf(\"rotten\")\n\t\t}\n\t\tfor _, typ := range row.Types {",
 			engine, "RottenRows", nil,
 		},
 		{

@@ -25,7 +25,7 @@ func ofTurns() []sabotage {
 		},
 		{
 			"RunOnce ends behind what is blocked", "outbox/cycle.go",
-			"case c.full && w.at.isBefore(c.last) && (w", "case false && (w",
+			"case c.full && w.at.IsBefore(c.last) && (w", "case false && (w",
 			engine, "RunOnceGetsPast", nil,
 		},
 		{
@@ -35,7 +35,7 @@ func ofTurns() []sabotage {
 		},
 		{
 			"delayed events that must wait hide those behind them", "outbox/cycle.go",
-			"case c.full && c.last == (place{}):", "case c.full && c.last == (place{}) && false:",
+			"case c.full && c.last == (store.Cursor{}):", "case c.full && c.last == (store.Cursor{}) && false:",
 			engine, "RunOnceGetsPastWhatIsBlocked", nil,
 		},
 		{

@@ -30,7 +30,7 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an event that JSON makes {} of is saved", "outbox/save.go",
-			"if err := text.CheckFields(reflect.TypeOf(r.configured.Event)); err != nil {", "if err := text.CheckFields(reflect.TypeOf(r.configured.Event)); err != nil && payload == nil {",
+			"if err := text.CheckFields(reflect.TypeOf(c.Event)); err != nil {", "if err := text.CheckFields(reflect.TypeOf(c.Event)); err != nil && payload == nil {",
 			engine, "OnlyUnexported", nil,
 		},
 		{
@@ -94,8 +94,8 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 			"./console", "BasicAuth", nil,
 		},
 		{
-			"the key of an event is not stored", "outbox/save.go",
-			"args = append(args, orNullText(r.key))", `args = append(args, orNullText(r.key[:0]))`,
+			"the key of an event is not stored", "internal/store/insert.go",
+			"args = append(args, orNull(e.Key))", `args = append(args, orNull(e.Key[:0]))`,
 			"./ops", "KeyIsFound", nil,
 		},
 		{
