@@ -34,7 +34,8 @@ func TestASinkThatIsDownHoldsNobodyUp(t *testing.T) {
 		require.Len(t, well.got(), 6)
 		require.Empty(t, down.got())
 		var said string
-		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT last_error FROM bc_alert_message WHERE sink = 'sink1' AND attempts > 0 ORDER BY id LIMIT 1").Scan(&said))
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT last_error FROM bc_alert_message WHERE sink = 'sink1' AND attempts > 0 "+
+			"ORDER BY id LIMIT 1").Scan(&said))
 		require.Equal(t, "down", said)
 
 		down.fail(nil)
@@ -97,7 +98,8 @@ func TestAMessageSaysWhereToLook(t *testing.T) {
 		delivery(t, db, "DEAD", "A", "order.paid", 10, time.Hour)
 		look(t, a)
 		n := got.got()[0]
-		require.Equal(t, "shop staging A order.paid https://ops/dead?consumer=A https://wiki/run#dead", n.Service+" "+n.Environment+" "+n.Consumer+" "+n.EventType+" "+n.Link+" "+n.Runbook)
+		require.Equal(t, "shop staging A order.paid https://ops/dead?consumer=A https://wiki/run#dead",
+			n.Service+" "+n.Environment+" "+n.Consumer+" "+n.EventType+" "+n.Link+" "+n.Runbook)
 		require.WithinDuration(t, time.Now().Add(-time.Hour), n.Since, 5*time.Minute, "since it is DEAD, not since it was seen")
 		require.Equal(t, int64(1), n.Count)
 	})

@@ -15,7 +15,9 @@ import (
 
 // scan is how a plan says that it reads one of the large tables from end to end, or sorts what it has
 // read of them. A walk along the primary key that a LIMIT ends is no scan.
-var scan = regexp.MustCompile(`(?m)table=(?:e|c|bc_\w+) .*type=ALL .*rows=\d{5,}|table=(?:e|c|bc_\w+) .*type=index .* key=(?:idx|uk)\w+ .*rows=\d{5,}|table=(?:e|c|bc_\w+) .*rows=\d{5,}.*Using filesort|` +
+var scan = regexp.MustCompile(`(?m)table=(?:e|c|bc_\w+) .*type=ALL .*rows=\d{5,}|` +
+	`table=(?:e|c|bc_\w+) .*type=index .* key=(?:idx|uk)\w+ .*rows=\d{5,}|` +
+	`table=(?:e|c|bc_\w+) .*rows=\d{5,}.*Using filesort|` +
 	`Seq Scan on bc_(?:outbox_event|event_consume_log)(?: \w+)?  \(|detail=SCAN (?:e|c)\b(?: USING COVERING INDEX)? ?$`)
 
 // However long the history is, a look reads only what waits, and the end of the log.

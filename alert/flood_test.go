@@ -23,7 +23,8 @@ func TestAFloodDoesNotHideWhatIsCritical(t *testing.T) {
 		for i := range 3000 {
 			values = append(values, fmt.Sprintf("('EVIL', '%d', 'evil.t%04d', 'evil-%d', '{}', 'NEW', %s)", i, i, i, ago(t, db, time.Hour)))
 		}
-		sqlExec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, created_at) VALUES "+strings.Join(values, ", "))
+		sqlExec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, created_at) "+
+			"VALUES "+strings.Join(values, ", "))
 		look(t, a)
 		before := len(got.told())
 		require.LessOrEqual(t, before, 10)

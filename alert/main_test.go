@@ -130,7 +130,8 @@ func event(t *testing.T, db *bun.DB, status, eventType string, age time.Duration
 	t.Helper()
 	columns, values := others(more)
 	at := ago(t, db, age)
-	sqlExec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, created_at, updated_at"+columns+") VALUES ('ORDER', '7', ?, ?, '{}', ?, "+at+", "+at+values+")", eventType, unique(), status)
+	sqlExec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, created_at, "+
+		"updated_at"+columns+") VALUES ('ORDER', '7', ?, ?, '{}', ?, "+at+", "+at+values+")", eventType, unique(), status)
 }
 
 // delivery saves a row of the consume log as it was some time ago.
@@ -138,7 +139,8 @@ func delivery(t *testing.T, db *bun.DB, status, consumer, eventType string, atte
 	t.Helper()
 	at := ago(t, db, age)
 	columns, values := others(more)
-	sqlExec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, consumed_at, created_at, updated_at"+columns+") VALUES (?, ?, ?, ?, ?, "+at+", "+at+", "+at+values+")", consumer, unique(), eventType, status, attempts)
+	sqlExec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, consumed_at, created_at, "+
+		"updated_at"+columns+") VALUES (?, ?, ?, ?, ?, "+at+", "+at+", "+at+values+")", consumer, unique(), eventType, status, attempts)
 }
 
 // others are more columns and their values, each followed by its value, after others.
@@ -159,19 +161,22 @@ func never(t *testing.T, db *bun.DB) string {
 
 func attempt(t *testing.T, db *bun.DB, consumer string, age time.Duration) {
 	t.Helper()
-	sqlExec(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us, created_at) VALUES (?, ?, 1, 'FAILED', 'i', 1, "+ago(t, db, age)+")", consumer, unique())
+	sqlExec(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us, created_at) "+
+		"VALUES (?, ?, 1, 'FAILED', 'i', 1, "+ago(t, db, age)+")", consumer, unique())
 }
 
 // registered saves that an instance has the consumer, and when it last said so.
 func registered(t *testing.T, db *bun.DB, name string, seen time.Duration, more ...string) {
 	t.Helper()
 	columns, values := others(more)
-	sqlExec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, seen_at"+columns+") VALUES (?, '[]', '[]', "+ago(t, db, seen)+values+")", name)
+	sqlExec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, seen_at"+columns+") VALUES (?, '[]', '[]', "+ago(t, db, seen)+values+
+		")", name)
 }
 
 func job(t *testing.T, db *bun.DB, code, status string, finished time.Duration) {
 	t.Helper()
-	sqlExec(t, db, "INSERT INTO bc_job_lease (job_code, last_due_at, last_finished_at, last_status) VALUES (?, "+ago(t, db, finished)+", "+ago(t, db, finished)+", ?)", code, status)
+	sqlExec(t, db, "INSERT INTO bc_job_lease (job_code, last_due_at, last_finished_at, last_status) VALUES (?, "+ago(t, db, finished)+", "+
+		ago(t, db, finished)+", ?)", code, status)
 }
 
 func jobRun(t *testing.T, db *bun.DB, code, said string) {

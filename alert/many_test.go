@@ -59,6 +59,7 @@ func pause(t *testing.T, db *bun.DB, n int) {
 		consumer := testplan.Consumer(1 + i)
 		require.Less(t, 1+i, n-1)
 		sqlExec(t, db, "UPDATE bc_consumer SET paused_by = 'ann', paused_until = "+ago(t, db, -time.Hour)+" WHERE name = ?", consumer)
-		sqlExec(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, created_at) VALUES ('ann', 'pause', ?, 'a test', "+at+")", consumer)
+		sqlExec(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, created_at) VALUES ('ann', 'pause', ?, 'a test', "+at+")",
+			consumer)
 	}
 }

@@ -32,7 +32,8 @@ func pass(t *testing.T, db *bun.DB, d time.Duration) {
 			"pg":     "%[1]s - %[2]d * INTERVAL '1 microsecond'",
 			"sqlite": "(strftime('%%Y-%%m-%%d %%H:%%M:%%f', %[1]s, '-' || (%[2]d / 1000000.0) || ' seconds') || '000')",
 		}[db.Dialect().Name().String()]
-		sqlExec(t, db, "UPDATE "+column.table+" SET "+column.name+" = "+fmt.Sprintf(earlier, column.name, d.Microseconds())+" WHERE "+column.name+" IS NOT NULL")
+		sqlExec(t, db, "UPDATE "+column.table+" SET "+column.name+" = "+fmt.Sprintf(earlier, column.name, d.Microseconds())+" WHERE "+
+			column.name+" IS NOT NULL")
 	}
 }
 
@@ -233,7 +234,10 @@ func TestMistakesAreToldAtOnce(t *testing.T) {
 		Routes:    []alert.Route{{Name: "a b", Sink: &inbox{}}, {Name: "c", Least: "LOUD"}, {Name: "c", Sink: &inbox{}}},
 		Overrides: []alert.OverrideConfig{{Limits: alert.LimitsConfig{FailureWindow: time.Hour}}},
 	})
-	for _, s := range []string{"Cron", `Jobs["j"]`, "Keep", "SendTimeout", "FailureRatio", "Routes[0].Name", "Routes[1].Sink", "Routes[1].Least", `two have the name "c"`, "Overrides[0].Limits.FailureWindow"} {
+	for _, s := range []string{
+		"Cron", `Jobs["j"]`, "Keep", "SendTimeout", "FailureRatio", "Routes[0].Name", "Routes[1].Sink",
+		"Routes[1].Least", `two have the name "c"`, "Overrides[0].Limits.FailureWindow",
+	} {
 		require.ErrorContains(t, err, s)
 	}
 	_, err = alert.New(nil, ob, alert.Config{})

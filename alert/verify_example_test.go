@@ -27,5 +27,6 @@ func ExampleVerifyWebhook() {
 	answer := httptest.NewRecorder()
 	receive(answer, httptest.NewRequest(http.MethodPost, "/alerts", strings.NewReader(`{"kind":"FIRING"}`)))
 	fmt.Print(answer.Code, " ", answer.Body)
-	// Output: 401 alert: the message is not signed with this secret: it needs the headers X-Bluecone-Timestamp and X-Bluecone-Signature once each
+	// Output:
+	// 401 alert: the message is not signed with this secret: it needs the headers X-Bluecone-Timestamp and X-Bluecone-Signature once each
 }

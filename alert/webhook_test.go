@@ -26,8 +26,10 @@ import (
 
 // nasty is a message whose names hold the markup of every receiver.
 var nasty = alert.Notice{
-	ID: "f-1", Kind: alert.Firing, Level: alert.Critical, Rule: alert.RuleDead, Subject: "<at user_id=\"all\">x</at> <!channel> <@all> @all *b* [a](http://evil)",
-	Service: "shop", Environment: "production", Says: "3 deliveries of <b>`x`</b>\n# are DEAD ![i](http://evil)", Count: 3, Since: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC),
+	ID: "f-1", Kind: alert.Firing, Level: alert.Critical, Rule: alert.RuleDead,
+	Subject: "<at user_id=\"all\">x</at> <!channel> <@all> @all *b* [a](http://evil)",
+	Service: "shop", Environment: "production", Says: "3 deliveries of <b>`x`</b>\n# are DEAD ![i](http://evil)", Count: 3,
+	Since:  time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC),
 	Remedy: "retry or skip them", Link: "https://ops.example/dead?consumer=A&status=DEAD", Runbook: "https://wiki.example/operations#dead",
 }
 
@@ -98,7 +100,10 @@ func checks() map[alert.Format]struct {
 		for _, s := range []string{"<", "](http://evil", "@all", "`", "*b*", "\n# "} {
 			require.NotContains(t, say, s)
 		}
-		for _, s := range []string{"CRITICAL", "production shop", "dead", "3 deliveries", "2026-11-21 08:00:00 UTC", "**How many**: 3", "retry or skip them", "[Open](https://ops.example/dead?consumer=A&status=DEAD)", "[Runbook](https://wiki.example/operations#dead)"} {
+		for _, s := range []string{
+			"CRITICAL", "production shop", "dead", "3 deliveries", "2026-11-21 08:00:00 UTC", "**How many**: 3",
+			"retry or skip them", "[Open](https://ops.example/dead?consumer=A&status=DEAD)", "[Runbook](https://wiki.example/operations#dead)",
+		} {
 			require.Contains(t, say, s)
 		}
 	}
@@ -155,7 +160,8 @@ func checks() map[alert.Format]struct {
 			for _, b := range blocks[:len(blocks)-1] {
 				require.Equal(t, "plain_text", at(b, "text", "type"))
 			}
-			require.Equal(t, "<https://ops.example/dead?consumer=A&amp;status=DEAD|Open>  <https://wiki.example/operations#dead|Runbook>", at(blocks[len(blocks)-1], "text", "text"))
+			require.Equal(t, "<https://ops.example/dead?consumer=A&amp;status=DEAD|Open>  <https://wiki.example/operations#dead|Runbook>",
+				at(blocks[len(blocks)-1], "text", "text"))
 			require.NotEmpty(t, c.body)
 		}},
 	}

@@ -53,31 +53,33 @@ func newEngineOf(ctx context.Context, db *database, cfg outbox.Config) (*engine,
 // ordinary registers consumers whose handlers insert one row each.
 func (e *engine) ordinary(n int) {
 	for c := range n {
-		bus.On(e.bus.Consumer(fmt.Sprintf("Consumer%d", c), bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
-			e.calls.Add(1)
-			return e.effect(ctx, tx, c, m.Payload)
-		})
+		bus.On(e.bus.Consumer(fmt.Sprintf("Consumer%d", c), bus.ConsumerConfig{}),
+			func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
+				e.calls.Add(1)
+				return e.effect(ctx, tx, c, m.Payload)
+			})
 	}
 }
 
 // batches registers consumers whose handlers insert the rows of many events at once.
 func (e *engine) batches(n int) {
 	for c := range n {
-		bus.OnBatch(e.bus.Consumer(fmt.Sprintf("Consumer%d", c), bus.ConsumerConfig{Batch: 500}), func(ctx context.Context, tx bun.Tx, ms []bus.Message[paid]) error {
-			e.calls.Add(int64(len(ms)))
-			query := make([]byte, 0, 64+16*len(ms))
-			query = append(query, "INSERT INTO effect (consumer, agg, seq) VALUES "...)
-			args := make([]any, 0, 3*len(ms))
-			for i, m := range ms {
-				if i > 0 {
-					query = append(query, ',')
+		bus.OnBatch(e.bus.Consumer(fmt.Sprintf("Consumer%d", c), bus.ConsumerConfig{Batch: 500}),
+			func(ctx context.Context, tx bun.Tx, ms []bus.Message[paid]) error {
+				e.calls.Add(int64(len(ms)))
+				query := make([]byte, 0, 64+16*len(ms))
+				query = append(query, "INSERT INTO effect (consumer, agg, seq) VALUES "...)
+				args := make([]any, 0, 3*len(ms))
+				for i, m := range ms {
+					if i > 0 {
+						query = append(query, ',')
+					}
+					query = append(query, "(?,?,?)"...)
+					args = append(args, c, m.Payload.OrderID, m.Payload.Seq)
 				}
-				query = append(query, "(?,?,?)"...)
-				args = append(args, c, m.Payload.OrderID, m.Payload.Seq)
-			}
-			_, err := tx.ExecContext(ctx, string(query), args...)
-			return err
-		})
+				_, err := tx.ExecContext(ctx, string(query), args...)
+				return err
+			})
 	}
 }
 
@@ -93,7 +95,8 @@ func (e *engine) noop(int) {
 // once, as the hand-written limit does: bun would have every one of them parsed and planned.
 func (e *engine) effect(ctx context.Context, tx bun.Tx, consumer int, p paid) (err error) {
 	if e.db.dialect == "postgres" {
-		_, err = tx.Tx.ExecContext(ctx, "INSERT INTO effect (consumer, agg, seq) VALUES ($1, $2, $3)", pgx.QueryExecModeCacheStatement, consumer, p.OrderID, p.Seq)
+		_, err = tx.Tx.ExecContext(ctx, "INSERT INTO effect (consumer, agg, seq) VALUES ($1, $2, $3)", pgx.QueryExecModeCacheStatement,
+			consumer, p.OrderID, p.Seq)
 		return err
 	}
 	_, err = tx.ExecContext(ctx, "INSERT INTO effect (consumer, agg, seq) VALUES (?, ?, ?)", consumer, p.OrderID, p.Seq)
@@ -140,7 +143,8 @@ func (e *engine) idle(ctx context.Context) error {
 				return ctx.Err()
 			}
 		}
-		n, err := e.db.number(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM bc_outbox_event WHERE status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED') AND status <> 'SENT' LIMIT 1) t")
+		n, err := e.db.number(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM bc_outbox_event "+
+			"WHERE status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED') AND status <> 'SENT' LIMIT 1) t")
 		if err != nil || n == 0 {
 			tick.Stop()
 			return err

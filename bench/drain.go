@@ -21,7 +21,7 @@ type drainer struct {
 	share     float64 // of the events; slow ones get fewer
 	consumers int     // 0: no effects to check
 	ordered   bool
-	prepare   func(ctx context.Context, db *database, n int) (drain func(ctx context.Context) error, err error)
+	prepare   preparation
 }
 
 var (
@@ -48,20 +48,35 @@ func drainers() []drainer {
 	return []drainer{
 		{name: limitOrdinary, dialects: all, share: 1, consumers: consumers, prepare: limits(slim, 8, 100, false)},
 		{name: fullOrdinary, dialects: all, share: 1, consumers: consumers, prepare: limits(full, 8, 100, false)},
-		{name: engineOrdinary, dialects: all, share: 1, consumers: consumers, ordered: true, prepare: engines((*engine).ordinary, outbox.PublisherConfig{})},
+		{
+			name: engineOrdinary, dialects: all, share: 1, consumers: consumers, ordered: true,
+			prepare: engines((*engine).ordinary, outbox.PublisherConfig{}),
+		},
 		{name: limitBatch, dialects: all, share: 1, consumers: consumers, prepare: limits(slim, 4, 500, true)},
 		{name: fullBatch, dialects: all, share: 1, consumers: consumers, prepare: limits(full, 4, 500, true)},
-		{name: engineBatch, dialects: all, share: 1, consumers: consumers, ordered: true, prepare: engines((*engine).batches, outbox.PublisherConfig{BatchSize: 500})},
-		{name: "bluecone, batch handlers, SENT rows deleted", dialects: all, share: 1, consumers: consumers, ordered: true, prepare: deleting((*engine).batches, outbox.PublisherConfig{BatchSize: 500})},
+		{
+			name: engineBatch, dialects: all, share: 1, consumers: consumers, ordered: true,
+			prepare: engines((*engine).batches, outbox.PublisherConfig{BatchSize: 500}),
+		},
+		{
+			name: "bluecone, batch handlers, SENT rows deleted", dialects: all, share: 1, consumers: consumers, ordered: true,
+			prepare: deleting((*engine).batches, outbox.PublisherConfig{BatchSize: 500}),
+		},
 		{name: engineNoop, dialects: all, share: 1, prepare: engines((*engine).noop, outbox.PublisherConfig{BatchSize: 500})},
 		{name: watermillTuned, dialects: servers, share: 0.5, consumers: consumers, ordered: true, prepare: watermillDrain},
 		{name: riverExactlyOnce, dialects: postgres, share: 0.04, consumers: consumers, prepare: riverDrain(true)},
 		{name: riverAtLeastOnce, dialects: postgres, share: 0.1, consumers: consumers, prepare: riverDrain(false)},
-		{name: "the original's loop, without its waiting", dialects: servers, share: 0.03, consumers: consumers, ordered: true, prepare: originalDrain},
+		{
+			name: "the original's loop, without its waiting", dialects: servers, share: 0.03, consumers: consumers, ordered: true,
+			prepare: originalDrain,
+		},
 	}
 }
 
-func limits(of func(*database) tables, workers, batch int, multiRow bool) func(context.Context, *database, int) (func(context.Context) error, error) {
+// preparation makes what a drain of n events needs, and returns the drain.
+type preparation func(ctx context.Context, db *database, n int) (drain func(ctx context.Context) error, err error)
+
+func limits(of func(*database) tables, workers, batch int, multiRow bool) preparation {
 	return func(ctx context.Context, db *database, n int) (func(context.Context) error, error) {
 		l := &limit{db: db, tables: of(db), workers: workers, batch: batch, multiRow: multiRow}
 		if db.dialect == "sqlite" {
@@ -71,15 +86,15 @@ func limits(of func(*database) tables, workers, batch int, multiRow bool) func(c
 	}
 }
 
-func engines(register func(*engine, int), cfg outbox.PublisherConfig) func(context.Context, *database, int) (func(context.Context) error, error) {
+func engines(register func(*engine, int), cfg outbox.PublisherConfig) preparation {
 	return enginesOf(register, outbox.Config{Logger: quiet}, cfg)
 }
 
-func deleting(register func(*engine, int), cfg outbox.PublisherConfig) func(context.Context, *database, int) (func(context.Context) error, error) {
+func deleting(register func(*engine, int), cfg outbox.PublisherConfig) preparation {
 	return enginesOf(register, outbox.Config{Logger: quiet, DeleteSent: true}, cfg)
 }
 
-func enginesOf(register func(*engine, int), ob outbox.Config, cfg outbox.PublisherConfig) func(context.Context, *database, int) (func(context.Context) error, error) {
+func enginesOf(register func(*engine, int), ob outbox.Config, cfg outbox.PublisherConfig) preparation {
 	return func(ctx context.Context, db *database, n int) (func(context.Context) error, error) {
 		e, err := newEngineOf(ctx, db, ob)
 		if err != nil {
@@ -156,7 +171,8 @@ func oneDrain(ctx context.Context, o options, m *machine, c drainer, n int) (dra
 	server, self := cpu()
 	d.memory, d.allocations = memory()
 	if o.verbose {
-		progress("         processor time per event: server %v, client %v", (server-serverBefore)/time.Duration(n), (self-selfBefore)/time.Duration(n))
+		progress("         processor time per event: server %v, client %v", (server-serverBefore)/time.Duration(n),
+			(self-selfBefore)/time.Duration(n))
 	}
 	if c.consumers == 0 {
 		return d, nil

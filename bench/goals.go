@@ -72,7 +72,9 @@ func goals() []goal {
 	atLeast("W1 ordinary handlers, to River at least once", "W1", "postgres", engineOrdinary, riverAtLeastOnce, 4)
 	atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "sqlite", engineOrdinary, limitOrdinary, 0.75)
 	for _, d := range all {
-		gs = append(gs, goal{"W1 memory above idle, MiB", d, func(rs *results) float64 { return rs.find(beside, d, engineOrdinary+", memory above idle").median() }, 64, true})
+		gs = append(gs, goal{"W1 memory above idle, MiB", d, func(rs *results) float64 {
+			return rs.find(beside, d, engineOrdinary+", memory above idle").median()
+		}, 64, true})
 	}
 	for _, d := range servers {
 		atMost("W2 200/s, defaults, p50 to the limit's", "W2", d, engineDefault+", 200/s, p50", limitWake+", 200/s, p50", 1.3)
@@ -80,7 +82,8 @@ func goals() []goal {
 	}
 	for _, d := range all {
 		for _, writers := range []int{1, 4, 16} {
-			atLeast(fmt.Sprintf("W3 %d writers, to the insert by hand", writers), "W3", d, fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceHand, writers), 0.9)
+			atLeast(fmt.Sprintf("W3 %d writers, to the insert by hand", writers), "W3", d,
+				fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceHand, writers), 0.9)
 		}
 	}
 	for _, d := range all {
@@ -98,8 +101,10 @@ func goals() []goal {
 	}
 	for _, d := range all {
 		for _, trouble := range troubles[1:] {
-			atLeast("W6 "+trouble+", drain of the others, to undisturbed", "W6", d, trouble+", drain of the others", troubles[0]+", drain of the others", 0.9)
-			atMost("W6 "+trouble+", p99 of the others, to undisturbed", "W6", d, trouble+", the others at 200/s, p99", troubles[0]+", the others at 200/s, p99", 1.5)
+			atLeast("W6 "+trouble+", drain of the others, to undisturbed", "W6", d, trouble+", drain of the others",
+				troubles[0]+", drain of the others", 0.9)
+			atMost("W6 "+trouble+", p99 of the others, to undisturbed", "W6", d, trouble+", the others at 200/s, p99",
+				troubles[0]+", the others at 200/s, p99", 1.5)
 		}
 	}
 	return append(gs, reasons()...)
@@ -112,7 +117,8 @@ func reasons() (gs []goal) {
 	}
 	for _, d := range servers {
 		for _, count := range crowdSizes[1:] {
-			explain(fmt.Sprintf("W5 %d instances by hand on bluecone's tables, to one", count), "W5", d, crowd{count, true}.name(), crowd{1, true}.name())
+			explain(fmt.Sprintf("W5 %d instances by hand on bluecone's tables, to one", count), "W5", d, crowd{count, true}.name(),
+				crowd{1, true}.name())
 		}
 	}
 	for _, d := range all {
@@ -121,8 +127,10 @@ func reasons() (gs []goal) {
 		explain("W1 batch handlers: by hand on bluecone's tables, to the limit on slim ones", "W1", d, fullBatch, limitBatch)
 		explain("W1 batch handlers: bluecone, to by hand on its tables", "W1", d, engineBatch, fullBatch)
 		for _, writers := range []int{1, 4, 16} {
-			explain(fmt.Sprintf("W3 %d writers: by hand into bluecone's table, to a slim one", writers), "W3", d, fmt.Sprintf("%s, %d writers", produceFull, writers), fmt.Sprintf("%s, %d writers", produceHand, writers))
-			explain(fmt.Sprintf("W3 %d writers: bluecone, to by hand into its table", writers), "W3", d, fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceFull, writers))
+			explain(fmt.Sprintf("W3 %d writers: by hand into bluecone's table, to a slim one", writers), "W3", d,
+				fmt.Sprintf("%s, %d writers", produceFull, writers), fmt.Sprintf("%s, %d writers", produceHand, writers))
+			explain(fmt.Sprintf("W3 %d writers: bluecone, to by hand into its table", writers), "W3", d,
+				fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceFull, writers))
 		}
 	}
 	return gs

@@ -17,7 +17,9 @@ func histories(ctx context.Context, o options, m *machine, rs *results) error {
 	for range o.runs {
 		for _, sent := range o.history {
 			name := strconv.Itoa(sent) + " SENT rows"
-			if err := oneHistory(ctx, o, m, rs, name, n, func(ctx context.Context, db *database) error { return db.addHistory(ctx, sent) }); err != nil {
+			if err := oneHistory(ctx, o, m, rs, name, n, func(ctx context.Context, db *database) error {
+				return db.addHistory(ctx, sent)
+			}); err != nil {
 				return fmt.Errorf("W4 %s: %w", name, err)
 			}
 		}
@@ -40,16 +42,21 @@ func histories(ctx context.Context, o options, m *machine, rs *results) error {
 	return nil
 }
 
-func oneHistory(ctx context.Context, o options, m *machine, rs *results, name string, n int, before func(context.Context, *database) error) error {
-	d, err := oneDrain(ctx, o, m, drainer{name: "W4", consumers: consumers, ordered: true, prepare: func(ctx context.Context, db *database, n int) (func(context.Context) error, error) {
-		if err := migrations.Up(ctx, db.bun()); err != nil {
-			return nil, err
-		}
-		if err := before(ctx, db); err != nil {
-			return nil, err
-		}
-		return engines((*engine).ordinary, outbox.PublisherConfig{})(ctx, db, n)
-	}}, n)
+func oneHistory(ctx context.Context, o options, m *machine, rs *results, name string, n int,
+	before func(context.Context, *database) error,
+) error {
+	d, err := oneDrain(ctx, o, m, drainer{
+		name: "W4", consumers: consumers, ordered: true,
+		prepare: func(ctx context.Context, db *database, n int) (func(context.Context) error, error) {
+			if err := migrations.Up(ctx, db.bun()); err != nil {
+				return nil, err
+			}
+			if err := before(ctx, db); err != nil {
+				return nil, err
+			}
+			return engines((*engine).ordinary, outbox.PublisherConfig{})(ctx, db, n)
+		},
+	}, n)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,8 @@ func oneIsolation(ctx context.Context, o options, m *machine, rs *results, troub
 	if err != nil {
 		return err
 	}
-	percentiles(append(paced.times[0].all(perSecond), paced.times[1].all(perSecond)...)).add(rs, "W6", m.dialect, trouble+", the others at 200/s")
+	percentiles(append(paced.times[0].all(perSecond), paced.times[1].all(perSecond)...)).add(rs, "W6", m.dialect,
+		trouble+", the others at 200/s")
 	return nil
 }
 

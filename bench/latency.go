@@ -113,7 +113,9 @@ func percentiles(v []time.Duration) latency {
 	return latency{p50: at(0.50), p95: at(0.95), p99: at(0.99)}
 }
 
-func oneLatency(ctx context.Context, m *machine, c messenger, rate int, length time.Duration, before func(context.Context, *database) error) (latency, error) {
+func oneLatency(ctx context.Context, m *machine, c messenger, rate int, length time.Duration,
+	before func(context.Context, *database) error,
+) (latency, error) {
 	db, err := m.fresh(ctx)
 	if err != nil {
 		return latency{}, err

@@ -72,7 +72,8 @@ func (l *limit) claim(ctx context.Context) ([]claimed, error) {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	found, err := tx.QueryContext(ctx, l.tables.due+" LIMIT "+strconv.Itoa(l.batch)+l.db.pick(" FOR UPDATE SKIP LOCKED", " FOR UPDATE SKIP LOCKED", ""))
+	found, err := tx.QueryContext(ctx, l.tables.due+" LIMIT "+strconv.Itoa(l.batch)+
+		l.db.pick(" FOR UPDATE SKIP LOCKED", " FOR UPDATE SKIP LOCKED", ""))
 	if err != nil {
 		return nil, err
 	}

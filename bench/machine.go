@@ -64,7 +64,8 @@ func (m *machine) fresh(ctx context.Context) (*database, error) {
 	name := fmt.Sprintf("bench_%d", m.number.Add(1))
 	if m.dialect == "sqlite" {
 		path := filepath.Join(m.dir, name+".db")
-		pool, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+		pool, err := sql.Open("sqlite",
+			"file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 		if err != nil {
 			return nil, err
 		}

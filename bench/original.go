@@ -30,7 +30,9 @@ type originalEvent struct {
 
 func originalRound(ctx context.Context, db *database) (int, error) {
 	// SQLite uses its index only if it is told that these are not SENT.
-	rows, err := db.QueryContext(ctx, "SELECT id, event_id, "+db.pick("event_payload", "event_payload::text", "event_payload")+" FROM bc_outbox_event WHERE status = 'NEW' AND status <> 'SENT' ORDER BY next_retry_at, id LIMIT 100")
+	rows, err := db.QueryContext(ctx,
+		"SELECT id, event_id, "+db.pick("event_payload", "event_payload::text", "event_payload")+
+			" FROM bc_outbox_event WHERE status = 'NEW' AND status <> 'SENT' ORDER BY next_retry_at, id LIMIT 100")
 	if err != nil {
 		return 0, err
 	}
@@ -67,7 +69,8 @@ func originalEventOnce(ctx context.Context, db *database, ev originalEvent) erro
 	for c := range consumers {
 		name := fmt.Sprintf("Consumer%d", c)
 		var seen int
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = "+db.mark(1)+" AND event_id = "+db.mark(2), name, ev.eventID).Scan(&seen); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = "+db.mark(1)+
+			" AND event_id = "+db.mark(2), name, ev.eventID).Scan(&seen); err != nil {
 			return err
 		}
 		if seen > 0 {
@@ -76,7 +79,8 @@ func originalEventOnce(ctx context.Context, db *database, ev originalEvent) erro
 		if _, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, agg, seq) VALUES "+db.tuples(1, 3), c, e.OrderID, e.Seq); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type) VALUES "+db.tuples(1, 3), name, ev.eventID, "order.paid"); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type) VALUES "+db.tuples(1, 3),
+			name, ev.eventID, "order.paid"); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,8 @@ func report(o options, rs *results) error {
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nworkload\tdatabase\twhat\tmedian\tmin\tmax\tunit")
 	for _, r := range rs.list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.table(), r.dialect, r.name, figure(r.median()), figure(slices.Min(r.values)), figure(slices.Max(r.values)), r.unit)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.table(), r.dialect, r.name, figure(r.median()), figure(slices.Min(r.values)),
+			figure(slices.Max(r.values)), r.unit)
 	}
 	fmt.Fprintln(t, "\ngoal\tdatabase\tfigure\twanted\t")
 	for _, g := range goals() {
@@ -68,7 +69,8 @@ func markdown(w io.Writer, rs *results) {
 	}
 	fmt.Fprint(w, "\n| workload | database | what | median | min – max | unit |\n|---|---|---|---|---|---|\n")
 	for _, r := range rs.list {
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s – %s | %s |\n", r.table(), r.dialect, r.name, figure(r.median()), figure(slices.Min(r.values)), figure(slices.Max(r.values)), r.unit)
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s – %s | %s |\n", r.table(), r.dialect, r.name, figure(r.median()),
+			figure(slices.Min(r.values)), figure(slices.Max(r.values)), r.unit)
 	}
 	fmt.Fprintln(w)
 }
@@ -84,8 +86,10 @@ func plot(w io.Writer, rs *results) {
 		}
 	}
 	const row, left, width = 22, 330, 420
-	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", left+width+90, len(bars)*row+60)
-	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/><text x="10" y="22" font-size="15">W1: events per second, three consumers (median, with spread)</text>`+"\n")
+	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n",
+		left+width+90, len(bars)*row+60)
+	fmt.Fprintf(w, `<rect width="100%%" height="100%%" fill="white"/>`+
+		`<text x="10" y="22" font-size="15">W1: events per second, three consumers (median, with spread)</text>`+"\n")
 	for i, r := range bars {
 		y := 40 + i*row
 		length := r.median() / most * width
@@ -93,9 +97,11 @@ func plot(w io.Writer, rs *results) {
 		if strings.HasPrefix(r.name, "bluecone") {
 			colour = "#1f6feb"
 		}
-		fmt.Fprintf(w, `<text x="10" y="%d">%s: %s</text><rect x="%d" y="%d" width="%.1f" height="14" fill="%s"/>`, y+12, r.dialect, r.name, left, y, length, colour)
+		fmt.Fprintf(w, `<text x="10" y="%d">%s: %s</text><rect x="%d" y="%d" width="%.1f" height="14" fill="%s"/>`, y+12, r.dialect, r.name,
+			left, y, length, colour)
 		from, to := slices.Min(r.values)/most*width, slices.Max(r.values)/most*width
-		fmt.Fprintf(w, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="black"/><text x="%.1f" y="%d">%s</text>`+"\n", left+from, y+7, left+to, y+7, left+max(length, to)+6, y+12, figure(r.median()))
+		fmt.Fprintf(w, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="black"/><text x="%.1f" y="%d">%s</text>`+"\n", left+from, y+7,
+			left+to, y+7, left+max(length, to)+6, y+12, figure(r.median()))
 	}
 	fmt.Fprintln(w, "</svg>")
 }

@@ -52,7 +52,8 @@ func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverJob]) error 
 	return err
 }
 
-func newRiver(ctx context.Context, db *database, once bool, cooldown, poll time.Duration, done func(paid)) (*river.Client[pgx.Tx], *pgxpool.Pool, error) {
+func newRiver(ctx context.Context, db *database, once bool, cooldown, poll time.Duration, done func(paid),
+) (*river.Client[pgx.Tx], *pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(db.url.String())
 	if err != nil {
 		return nil, nil, err

@@ -25,16 +25,22 @@ type tables struct {
 // slim tables have no column and no index too many.
 func slim(db *database) tables {
 	now := db.pick("UTC_TIMESTAMP(3)", "now()", "strftime('%Y-%m-%d %H:%M:%f','now')")
-	t := tables{events: "lim_event", leased: "status = 1", sent: "status = 2", columns: func(r *claimed) []any { return []any{&r.id, &r.payload} }}
+	t := tables{
+		events: "lim_event", leased: "status = 1", sent: "status = 2",
+		columns: func(r *claimed) []any { return []any{&r.id, &r.payload} },
+	}
 	// SQLite uses its index only if it is told that these are not SENT.
 	t.due = "SELECT id, payload FROM lim_event WHERE status = 0 AND next_retry_at <= " + now + " ORDER BY next_retry_at, id"
 	t.prepare = func(ctx context.Context, n int) error {
 		err := db.exec(ctx,
 			db.pick(
-				"CREATE TABLE lim_event (id BIGINT AUTO_INCREMENT PRIMARY KEY, status TINYINT NOT NULL, next_retry_at DATETIME(3) NOT NULL, payload VARCHAR(600) NOT NULL, KEY k (status, next_retry_at))",
-				"CREATE TABLE lim_event (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status SMALLINT NOT NULL, next_retry_at timestamptz NOT NULL, payload TEXT NOT NULL)",
+				"CREATE TABLE lim_event (id BIGINT AUTO_INCREMENT PRIMARY KEY, status TINYINT NOT NULL, next_retry_at DATETIME(3) NOT NULL, "+
+					"payload VARCHAR(600) NOT NULL, KEY k (status, next_retry_at))",
+				"CREATE TABLE lim_event (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status SMALLINT NOT NULL, "+
+					"next_retry_at timestamptz NOT NULL, payload TEXT NOT NULL)",
 				"CREATE TABLE lim_event (id INTEGER PRIMARY KEY, status INTEGER NOT NULL, next_retry_at TEXT NOT NULL, payload TEXT NOT NULL)"),
-			"CREATE TABLE lim_done (consumer SMALLINT NOT NULL, event_id BIGINT NOT NULL, PRIMARY KEY (consumer, event_id))"+db.pick("", "", " WITHOUT ROWID"),
+			"CREATE TABLE lim_done (consumer SMALLINT NOT NULL, event_id BIGINT NOT NULL, PRIMARY KEY (consumer, event_id))"+
+				db.pick("", "", " WITHOUT ROWID"),
 		)
 		if err == nil && db.dialect != "mysql" {
 			err = db.exec(ctx, "CREATE INDEX lim_k ON lim_event (next_retry_at, id) WHERE status = 0")
@@ -76,16 +82,19 @@ func slim(db *database) tables {
 // the design need: what they cost by hand is no cost of the library's code.
 func full(db *database) tables {
 	now := db.pick("UTC_TIMESTAMP(6)", "statement_timestamp()", "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')")
-	later := db.pick("UTC_TIMESTAMP(6) + INTERVAL 30 SECOND", "statement_timestamp() + INTERVAL '30 s'", "(strftime('%Y-%m-%d %H:%M:%f', 'now', '30 seconds') || '000')")
+	later := db.pick("UTC_TIMESTAMP(6) + INTERVAL 30 SECOND", "statement_timestamp() + INTERVAL '30 s'",
+		"(strftime('%Y-%m-%d %H:%M:%f', 'now', '30 seconds') || '000')")
 	t := tables{
 		events: "bc_outbox_event",
 		leased: "status = 'DISPATCHING', locked_by = 'hand', lock_version = lock_version + 1, next_retry_at = " + later + ", updated_at = " + now,
-		sent:   "status = 'SENT', locked_by = NULL, lock_version = lock_version + 1, next_retry_at = NULL, sent_at = " + now + ", updated_at = " + now,
+		sent: "status = 'SENT', locked_by = NULL, lock_version = lock_version + 1, next_retry_at = NULL, sent_at = " + now +
+			", updated_at = " + now,
 		columns: func(r *claimed) []any {
 			return []any{&r.id, &r.payload, &r.eventID, &r.aggregate}
 		},
 	}
-	t.due = "SELECT id, event_payload, event_id, aggregate_id FROM bc_outbox_event" + db.pick(" FORCE INDEX (idx_status_next_retry)", "", "") + " WHERE status = 'NEW' AND status <> 'SENT' ORDER BY next_retry_at, id"
+	t.due = "SELECT id, event_payload, event_id, aggregate_id FROM bc_outbox_event" + db.pick(" FORCE INDEX (idx_status_next_retry)", "", "") +
+		" WHERE status = 'NEW' AND status <> 'SENT' ORDER BY next_retry_at, id"
 	t.prepare = func(ctx context.Context, n int) error {
 		e, err := newEngine(ctx, db)
 		if err != nil || n == 0 {
@@ -102,7 +111,8 @@ func full(db *database) tables {
 		if err != nil {
 			return err
 		}
-		return tx.exec(ctx, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, next_retry_at) VALUES ('ORDER', "+db.mark(1)+", 'order.paid', "+db.mark(2)+", "+db.mark(3)+", "+now+")", p.OrderID, id.String(), string(payload))
+		return tx.exec(ctx, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, next_retry_at) "+
+			"VALUES ('ORDER', "+db.mark(1)+", 'order.paid', "+db.mark(2)+", "+db.mark(3)+", "+now+")", p.OrderID, id.String(), string(payload))
 	}
 	t.done = func(consumer int, rows []claimed) string {
 		into := "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts) "

@@ -118,7 +118,8 @@ func (w *water) handle(m *message.Message, consumer int, handled func(paid)) err
 	if !ok {
 		return errors.New("watermill gave no transaction")
 	}
-	if _, err := tx.ExecContext(m.Context(), "INSERT INTO effect (consumer, agg, seq) VALUES "+w.db.tuples(1, 3), consumer, e.OrderID, e.Seq); err != nil {
+	if _, err := tx.ExecContext(m.Context(), "INSERT INTO effect (consumer, agg, seq) VALUES "+w.db.tuples(1, 3), consumer, e.OrderID,
+		e.Seq); err != nil {
 		return err
 	}
 	m.Ack()

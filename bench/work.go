@@ -40,7 +40,8 @@ func (d *database) effects(ctx context.Context) error {
 		"CREATE TABLE business (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name VARCHAR(64) NOT NULL)",
 		"CREATE TABLE business (id INTEGER PRIMARY KEY, name TEXT NOT NULL)"), d.pick(
 		"CREATE TABLE effect (id BIGINT AUTO_INCREMENT PRIMARY KEY, consumer SMALLINT NOT NULL, agg VARCHAR(32) NOT NULL, seq INT NOT NULL)",
-		"CREATE TABLE effect (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer SMALLINT NOT NULL, agg VARCHAR(32) NOT NULL, seq INT NOT NULL)",
+		"CREATE TABLE effect (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, consumer SMALLINT NOT NULL, agg VARCHAR(32) NOT NULL, "+
+			"seq INT NOT NULL)",
 		"CREATE TABLE effect (id INTEGER PRIMARY KEY, consumer INTEGER NOT NULL, agg TEXT NOT NULL, seq INTEGER NOT NULL)"))
 }
 
@@ -69,7 +70,8 @@ func (d *database) checkFirst(ctx context.Context, some, want int, ordered bool)
 	if !ordered {
 		return nil
 	}
-	wrong, err := d.number(ctx, "SELECT COUNT(*) FROM (SELECT seq, LAG(seq) OVER (PARTITION BY consumer, agg ORDER BY id) AS before_it FROM "+effects+") t WHERE before_it > seq")
+	wrong, err := d.number(ctx, "SELECT COUNT(*) FROM (SELECT seq, LAG(seq) OVER (PARTITION BY consumer, agg ORDER BY id) AS before_it "+
+		"FROM "+effects+") t WHERE before_it > seq")
 	if err == nil && wrong > 0 {
 		err = errors.New(strconv.Itoa(wrong) + " effects out of order")
 	}
@@ -168,7 +170,8 @@ func (d *database) flushed(ctx context.Context) error {
 	for began := time.Now(); time.Since(began) < patience; {
 		var name string
 		var dirty int
-		if err := d.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'").Scan(&name, &dirty); err != nil || dirty < few {
+		err := d.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'").Scan(&name, &dirty)
+		if err != nil || dirty < few {
 			return err
 		}
 		select {

@@ -95,7 +95,8 @@ func ExampleOnBatch() {
 		return nil
 	})
 	must(db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-		return ob.Save(ctx, tx, parcelShipped{Parcel: "7", Grams: 420}, parcelShipped{Parcel: "8", Grams: 80}, parcelShipped{Parcel: "9", Grams: 100})
+		return ob.Save(ctx, tx, parcelShipped{Parcel: "7", Grams: 420}, parcelShipped{Parcel: "8", Grams: 80},
+			parcelShipped{Parcel: "9", Grams: 100})
 	}))
 	pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
 	must(err)
@@ -255,13 +256,14 @@ func ExampleConsumerConfig_unordered() {
 	ob, err := outbox.New(db, outbox.Config{})
 	must(err)
 	b := bus.New(db, bus.Config{})
-	bus.On(b.Consumer("Statistics", bus.ConsumerConfig{Unordered: true}), func(_ context.Context, _ bun.Tx, m bus.Message[parcelShipped]) error {
-		if m.Payload.Grams == 0 {
-			return errors.New("no weight yet") // tried again later
-		}
-		fmt.Println(m.Payload.Grams, "grams")
-		return nil
-	})
+	bus.On(b.Consumer("Statistics", bus.ConsumerConfig{Unordered: true}),
+		func(_ context.Context, _ bun.Tx, m bus.Message[parcelShipped]) error {
+			if m.Payload.Grams == 0 {
+				return errors.New("no weight yet") // tried again later
+			}
+			fmt.Println(m.Payload.Grams, "grams")
+			return nil
+		})
 	must(db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 		return ob.Save(ctx, tx, parcelShipped{Parcel: "7", Grams: 0}, parcelShipped{Parcel: "7", Grams: 420})
 	}))

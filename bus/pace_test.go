@@ -150,13 +150,22 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 	}{
 		"its handler takes as long as others": {each: quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
 		"its handler is slow":                 {each: 20 * time.Millisecond, others: quick, turn: 80 * time.Millisecond, looks: 1, behind: true},
-		"all handlers are slow":               {each: 20 * time.Millisecond, others: 10 * time.Millisecond, turn: 80 * time.Millisecond, looks: 1},
+		"all handlers are slow": {
+			each: 20 * time.Millisecond, others: 10 * time.Millisecond, turn: 80 * time.Millisecond,
+			looks: 1,
+		},
 		"its handler is slower, but not slow": {each: 10 * quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
-		"its handler is slow for a moment":    {each: 20 * time.Millisecond, others: quick, turn: 20 * time.Millisecond, passed: hopeless / 2, looks: 1},
-		"everything is slow":                  {each: 20 * time.Millisecond, others: quick, turn: 80 * time.Millisecond, overhead: 30 * time.Millisecond, looks: 1},
-		"others wait for too long":            {each: quick, others: quick, turn: 20 * time.Millisecond, looks: 4, behind: true},
-		"its transactions are slow":           {each: quick, others: quick, turn: time.Second, looks: 4},
-		"they wait for too long for those":    {each: quick, others: quick, turn: time.Second, looks: 61, behind: true},
+		"its handler is slow for a moment": {
+			each: 20 * time.Millisecond, others: quick, turn: 20 * time.Millisecond,
+			passed: hopeless / 2, looks: 1,
+		},
+		"everything is slow": {
+			each: 20 * time.Millisecond, others: quick, turn: 80 * time.Millisecond,
+			overhead: 30 * time.Millisecond, looks: 1,
+		},
+		"others wait for too long":         {each: quick, others: quick, turn: 20 * time.Millisecond, looks: 4, behind: true},
+		"its transactions are slow":        {each: quick, others: quick, turn: time.Second, looks: 4},
+		"they wait for too long for those": {each: quick, others: quick, turn: time.Second, looks: 61, behind: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +248,8 @@ func TestWhatAnAnswerSaysAboutOthers(t *testing.T) {
 	t.Parallel()
 	away := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	for answer, want := range map[error]flow.Outcome{
-		errors.New("no"): flow.Failed, Permanent(away): flow.Failed, Skip("not ours"): flow.Succeeded, away: flow.Unreached, Unavailable(errors.New("503")): flow.Unavailable,
+		errors.New("no"): flow.Failed, Permanent(away): flow.Failed, Skip("not ours"): flow.Succeeded, away: flow.Unreached,
+		Unavailable(errors.New("503")): flow.Unavailable,
 	} {
 		o, says := outcomeOf(answer)
 		require.True(t, says)

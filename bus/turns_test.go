@@ -13,7 +13,10 @@ import (
 // queuedLane is a lane that does not run what it has.
 func queuedLane(ds ...*delivery) *lane {
 	c := &Consumer{name: "A", cfg: ConsumerConfig{}.withDefaults()}
-	return &lane{c: c, l: &Lanes{bus: &Bus{}}, limit: 1, window: 200, fitting: mostWaiting, queue: ds, busy: make(map[store.Aggregate]struct{})}
+	return &lane{
+		c: c, l: &Lanes{bus: &Bus{}}, limit: 1, window: 200, fitting: mostWaiting, queue: ds,
+		busy: make(map[store.Aggregate]struct{}),
+	}
 }
 
 func waiting(kind claim.Kind, id int64, aggregate string) *delivery {

@@ -91,11 +91,21 @@ func TestWiringMistakesAreCollectedWithTheirNames(t *testing.T) {
 			bus.On(c, handle[paid])
 			bus.On(c, handle[paid])
 		},
-		"the handler is nil":                                          func(b *bus.Bus) { bus.On[paid](b.Consumer("A", bus.ConsumerConfig{}), nil) },
-		"*bus_test.byPointer must be a valu":                          func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[*byPointer]) },
-		"bus.Event must be a value type":                              func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[bus.Event]) },
-		`"Order Paid" is not a valid name`:                            func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[badName]) },
-		"noJSON cannot be encoded as JSON":                            func(b *bus.Bus) { bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[noJSON]) },
+		"the handler is nil": func(b *bus.Bus) {
+			bus.On[paid](b.Consumer("A", bus.ConsumerConfig{}), nil)
+		},
+		"*bus_test.byPointer must be a valu": func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[*byPointer])
+		},
+		"bus.Event must be a value type": func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[bus.Event])
+		},
+		`"Order Paid" is not a valid name`: func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[badName])
+		},
+		"noJSON cannot be encoded as JSON": func(b *bus.Bus) {
+			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[noJSON])
+		},
 		`bus.Upcast "order.paid": from is 0: it must be at least 1`:   func(b *bus.Bus) { b.Upcast("order.paid", 0, step) },
 		`bus.Upcast "order.paid" from version 1: the function is nil`: func(b *bus.Bus) { b.Upcast("order.paid", 1, nil) },
 		`bus.Upcast "order.paid" from version 1: there is such a step already`: func(b *bus.Bus) {
@@ -111,18 +121,21 @@ func TestWiringMistakesAreCollectedWithTheirNames(t *testing.T) {
 			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[paidTwo])
 			b.Upcast("order.piad", 3, step)
 		},
-		`the handlers take version 2, so nobody would take the step: let the Go type E of the event say func (E) SchemaVersion() int { return 3 }`: func(b *bus.Bus) {
+		`the handlers take version 2, so nobody would take the step: ` +
+			`let the Go type E of the event say func (E) SchemaVersion() int { return 3 }`: func(b *bus.Bus) {
 			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[paidTwo])
 			b.Upcast("order.paid", 2, step)
 		},
 		`bus.Consumer "Idle" has no handler, so it would never get an event: register one, such as bus.On(c, func`: func(b *bus.Bus) {
 			b.Consumer("Idle", bus.ConsumerConfig{})
 		},
-		"bus_test.hiddenOnly has only unexported fields (orderID), so its payload would be {}: export what is to be saved, such as OrderID string `json:\"orderID\"`": func(b *bus.Bus) {
+		"bus_test.hiddenOnly has only unexported fields (orderID), so its payload would be {}: export what is to be saved, such as OrderID " +
+			"string `json:\"orderID\"`": func(b *bus.Bus) {
 			bus.On(b.Consumer("A", bus.ConsumerConfig{}), handle[hiddenOnly])
 		},
 		`event type "X" is not a valid name`: func(b *bus.Bus) { b.Unconsumed("X") },
-		`bus.Consumer "Late" was registered after a publisher had started: register everything first, then call outbox.NewPublisher`: func(b *bus.Bus) {
+		`bus.Consumer "Late" was registered after a publisher had started: ` +
+			`register everything first, then call outbox.NewPublisher`: func(b *bus.Bus) {
 			open(b)
 			b.Consumer("Late", bus.ConsumerConfig{})
 		},
@@ -163,7 +176,8 @@ func TestWiringIsJudgedOnce(t *testing.T) {
 	bus.On(b.Consumer("Coupon", bus.ConsumerConfig{}), handle[badName])
 	bus.On(b.Consumer("wallet", bus.ConsumerConfig{}), handle[paid])
 	require.EqualError(t, b.Err(), `2 mistakes in the wiring:
-bus.On of consumer "Coupon": bus_test.badName.EventType() "Order Paid" is not a valid name: it must be lower-case words joined by "." or "-", such as "order.paid"
+bus.On of consumer "Coupon": bus_test.badName.EventType() "Order Paid" is not a valid name: `+
+		`it must be lower-case words joined by "." or "-", such as "order.paid"
 bus.Consumer "wallet": its name "wallet" collides with the name "Wallet" of consumer "Wallet": give it one that differs by more than case`)
 }
 
@@ -190,7 +204,10 @@ func TestRunRefusesNil(t *testing.T) {
 
 func TestBackoffDoublesWithJitterUpToItsCap(t *testing.T) {
 	t.Parallel()
-	for n, whole := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 9: 512 * time.Second, 10: 10 * time.Minute, 1000: 10 * time.Minute} {
+	for n, whole := range map[int]time.Duration{
+		0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 9: 512 * time.Second,
+		10: 10 * time.Minute, 1000: 10 * time.Minute,
+	} {
 		least, most := whole, time.Duration(0)
 		for range 500 {
 			d := bus.Backoff(n)

@@ -51,7 +51,9 @@ func under(t *testing.T, db *bun.DB, opts ...bustest.Option) (*bustest.Harness, 
 func save(t *testing.T, h *bustest.Harness, db *bun.DB, seats ...string) {
 	t.Helper()
 	for _, s := range seats {
-		require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error { return h.Outbox.Save(ctx, tx, seatTaken{Seat: s}) }))
+		require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+			return h.Outbox.Save(ctx, tx, seatTaken{Seat: s})
+		}))
 	}
 }
 

@@ -84,7 +84,8 @@ func TestSavedIsComplete(t *testing.T) {
 		bus.On(h.Bus.Consumer("Seats", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[seatTakenTwo]) error { return nil })
 		ctx := bus.WithMetadata(t.Context(), bus.Metadata{bus.MetaRequestID: "r1"})
 		require.NoError(t, db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-			return h.Outbox.Save(ctx, tx, outbox.With(seatTaken{Seat: "12A"}, outbox.Tenant(7, 3), outbox.Meta("source", "web")), seatTakenTwo{13, "B"})
+			return h.Outbox.Save(ctx, tx, outbox.With(seatTaken{Seat: "12A"}, outbox.Tenant(7, 3), outbox.Meta("source", "web")),
+				seatTakenTwo{13, "B"})
 		}))
 		all := bustest.AllSaved[seatTakenTwo](h)
 		require.Len(t, all, 2)
@@ -135,14 +136,18 @@ func TestRequireSavedAndNotSaved(t *testing.T) {
 		v := &verdict{TB: t}
 		h := bustest.New(v, db)
 		bustest.RequireNotSaved[seatTaken](h)
-		require.Contains(t, failing(v, func() { bustest.RequireSaved[seatTaken](h) }), "0 events of type seat.taken have been saved, want exactly 1")
+		require.Contains(t, failing(v, func() {
+			bustest.RequireSaved[seatTaken](h)
+		}), "0 events of type seat.taken have been saved, want exactly 1")
 		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		require.NoError(t, h.Outbox.Save(t.Context(), tx, seatTaken{Seat: "0"}))
 		require.NoError(t, tx.Rollback())
 		bustest.RequireNotSaved[seatTaken](h)
 		save(t, h, db, "1")
-		require.Contains(t, failing(v, func() { bustest.RequireNotSaved[seatTaken](h) }), "1 events of type seat.taken have been saved, want none; the first one is ")
+		require.Contains(t, failing(v, func() {
+			bustest.RequireNotSaved[seatTaken](h)
+		}), "1 events of type seat.taken have been saved, want none; the first one is ")
 		require.Contains(t, failing(v, func() { h.Advance(-time.Second) }), "time passes forwards only, such as h.Advance(time.Hour)")
 	})
 }

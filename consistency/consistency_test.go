@@ -79,7 +79,8 @@ func (d *depot) check() consistency.Check[string] {
 		Name: "parcel.shipped",
 		Key:  func(id string) string { return id },
 		Find: func(ctx context.Context, db bun.IDB, q consistency.Query) (ids []string, err error) {
-			err = db.NewRaw("SELECT id FROM parcel WHERE status = 'SHIPPED' AND age <= ? AND age >= ? AND id > ? ORDER BY id LIMIT ?", int(q.From.Minutes()), int(q.To.Minutes()), q.After, q.Limit).Scan(ctx, &ids)
+			err = db.NewRaw("SELECT id FROM parcel WHERE status = 'SHIPPED' AND age <= ? AND age >= ? AND id > ? ORDER BY id LIMIT ?",
+				int(q.From.Minutes()), int(q.To.Minutes()), q.After, q.Limit).Scan(ctx, &ids)
 			return ids, err
 		},
 		Missing: func(ctx context.Context, db bun.IDB, parcels []string) ([]string, error) {
@@ -141,7 +142,9 @@ func TestMissingEventsAreBackfilledOnce(t *testing.T) {
 		report, err = d.run(consistency.Config{}, d.check())
 		require.NoError(t, err)
 		require.Equal(t, consistency.Result{}, report["parcel.shipped"], "nothing is left to repair")
-		require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error { return d.ob.Save(ctx, tx, shipped{"lost-3"}) }))
+		require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+			return d.ob.Save(ctx, tx, shipped{"lost-3"})
+		}))
 		require.Equal(t, 8, d.count("SELECT COUNT(*) FROM bc_outbox_event"), "the late original is the same event")
 	})
 }
@@ -231,10 +234,12 @@ func TestMistakesAreReportedAtOnceByName(t *testing.T) {
 	long.Name, long.Window = "long.window", 8*24*time.Hour
 	empty := d.check()
 	empty.Name, empty.Window, empty.Grace = "empty.window", time.Minute, time.Hour
-	_, err := consistency.New(d.db, consistency.Config{Cron: "x", MaxRepairs: -1, Retention: 7 * 24 * time.Hour}, consistency.Check[int]{Name: "Bad Name"}, long, empty, d.check(), d.check())
+	_, err := consistency.New(d.db, consistency.Config{Cron: "x", MaxRepairs: -1, Retention: 7 * 24 * time.Hour},
+		consistency.Check[int]{Name: "Bad Name"}, long, empty, d.check(), d.check())
 	for _, says := range []string{
 		"Config.Cron", "Config.MaxRepairs is -1", `Check.Name "Bad Name"`, "Find and Key must not be nil",
-		"Check long.window: Window is 192h0m0s, longer than the retention of 168h0m0s", "Check empty.window: Grace is 1h0m0s and Window only 1m0s",
+		"Check long.window: Window is 192h0m0s, longer than the retention of 168h0m0s",
+		"Check empty.window: Grace is 1h0m0s and Window only 1m0s",
 		`two checks have the name "parcel.shipped"`,
 	} {
 		require.ErrorContains(t, err, says)
@@ -254,13 +259,18 @@ func TestBuiltInChecksReportTheEnginesOwnOddities(t *testing.T) {
 		require.NoError(t, err)
 		_, err = p.RunOnce(t.Context()) // registers
 		require.NoError(t, err)
-		past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000')"}[db.Dialect().Name().String()]
+		past := map[string]string{
+			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'",
+			"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000')",
+		}[db.Dialect().Name().String()]
 		d.exec("UPDATE bc_consumer SET registered_at = " + past)
 		event := func(id, status string) {
-			d.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('PARCEL', ?, 'parcel.shipped', ?, '{}', ?)", id, id, status)
+			d.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) "+
+				"VALUES ('PARCEL', ?, 'parcel.shipped', ?, '{}', ?)", id, id, status)
 		}
 		delivery := func(consumer, id, status, at string) {
-			d.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, updated_at) VALUES (?, ?, 'parcel.shipped', ?, "+at+")", consumer, id, status)
+			d.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, updated_at) "+
+				"VALUES (?, ?, 'parcel.shipped', ?, "+at+")", consumer, id, status)
 		}
 		event("never-delivered", "SENT")
 		event("odd-status", "SENDING")

@@ -33,9 +33,12 @@ func keyKinds() map[string]keyKind {
 		"integers": {same("BIGINT"), 2500, func(i int) string { return fmt.Sprint(i - 1200) }},
 		"decimals": {same("DECIMAL(20,4)"), 90, func(i int) string { return fmt.Sprintf("%.2f", float64(i-45)*1.25) }},
 		"texts": {
-			column: map[string]string{"mysql": "VARCHAR(64) COLLATE utf8mb4_unicode_ci", "pg": `VARCHAR(64) COLLATE "und-x-icu"`, "sqlite": "TEXT COLLATE NOCASE"},
-			count:  90,
-			key:    func(i int) string { return prefixes[i%len(prefixes)] + fmt.Sprint(i) + strings.Repeat(" ", i%3) },
+			column: map[string]string{
+				"mysql": "VARCHAR(64) COLLATE utf8mb4_unicode_ci", "pg": `VARCHAR(64) COLLATE "und-x-icu"`,
+				"sqlite": "TEXT COLLATE NOCASE",
+			},
+			count: 90,
+			key:   func(i int) string { return prefixes[i%len(prefixes)] + fmt.Sprint(i) + strings.Repeat(" ", i%3) },
 		},
 		"UUIDs": {map[string]string{"mysql": "CHAR(36)", "pg": "UUID", "sqlite": "TEXT"}, 90, func(i int) string {
 			id := uuid.NewSHA1(uuid.NameSpaceOID, []byte{byte(i)}).String()
@@ -63,7 +66,9 @@ func TestEveryKindOfKeys(t *testing.T) {
 					_, err := db.ExecContext(t.Context(), query, args...)
 					require.NoError(t, err, query)
 				}
-				exec("CREATE TABLE fact (k " + kind.column[d] + " NOT NULL PRIMARY KEY, at " + map[string]string{"mysql": "DATETIME(6)", "pg": "TIMESTAMPTZ", "sqlite": "TEXT"}[d] + " NOT NULL)")
+				exec("CREATE TABLE fact (k " + kind.column[d] + " NOT NULL PRIMARY KEY, at " + map[string]string{
+					"mysql": "DATETIME(6)", "pg": "TIMESTAMPTZ", "sqlite": "TEXT",
+				}[d] + " NOT NULL)")
 				ago := func(hours int) string {
 					return map[string]string{
 						"mysql": fmt.Sprintf("UTC_TIMESTAMP(6) - INTERVAL %d HOUR", hours), "pg": fmt.Sprintf("now() - interval '%d hours'", hours),
@@ -80,16 +85,17 @@ func TestEveryKindOfKeys(t *testing.T) {
 
 				seen := make(map[string]int)
 				text := map[string]string{"mysql": "CAST(k AS CHAR)", "pg": "k::text", "sqlite": "CAST(k AS TEXT)"}[d]
-				s, err := consistency.New(db, consistency.Config{Batch: max(kind.count/25, 7), Logger: slog.New(slog.DiscardHandler)}, consistency.Check[string]{
-					Name: "fact.missing", ReportOnly: true, Key: func(k string) string { return k },
-					Find: func(ctx context.Context, db bun.IDB, q consistency.Query) (facts []string, err error) {
-						err = db.NewRaw("SELECT "+text+" FROM fact WHERE ?", q.Page("at", "fact.k")).Scan(ctx, &facts)
-						for _, f := range facts {
-							seen[f]++
-						}
-						return facts, err
-					},
-				})
+				s, err := consistency.New(db, consistency.Config{Batch: max(kind.count/25, 7), Logger: slog.New(slog.DiscardHandler)},
+					consistency.Check[string]{
+						Name: "fact.missing", ReportOnly: true, Key: func(k string) string { return k },
+						Find: func(ctx context.Context, db bun.IDB, q consistency.Query) (facts []string, err error) {
+							err = db.NewRaw("SELECT "+text+" FROM fact WHERE ?", q.Page("at", "fact.k")).Scan(ctx, &facts)
+							for _, f := range facts {
+								seen[f]++
+							}
+							return facts, err
+						},
+					})
 				require.NoError(t, err)
 				report, err := s.RunOnce(t.Context())
 				require.NoError(t, err)

@@ -22,11 +22,16 @@ func TestBuiltInChecksOfManyConsumers(t *testing.T) {
 			for _, n := range []int{20, 2000} {
 				d := newDepot(t, testdb.Open(t, dialect))
 				testplan.Consumers(t, d.db, n)
-				past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000')"}[d.db.Dialect().Name().String()]
+				past := map[string]string{
+					"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'",
+					"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000')",
+				}[d.db.Dialect().Name().String()]
 				d.exec("UPDATE bc_consumer SET registered_at = " + past)
-				d.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', '1', 'order.paid', 'done', '{}', 'SENT')")
+				d.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) " +
+					"VALUES ('ORDER', '1', 'order.paid', 'done', '{}', 'SENT')")
 				d.exec("DELETE FROM bc_event_consume_log WHERE consumer_name = ?", testplan.Consumer(n/2))
-				d.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('Ghost', 'orphan', 'order.paid', 'PENDING')")
+				d.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) " +
+					"VALUES ('Ghost', 'orphan', 'order.paid', 'PENDING')")
 				c, err := consistency.New(d.db, consistency.Config{Grace: time.Millisecond, Logger: quiet}, consistency.BuiltIn()...)
 				require.NoError(t, err)
 				count := testplan.Count(d.db)

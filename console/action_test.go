@@ -69,7 +69,10 @@ func TestAnOperationIDIsBoundToItsContent(t *testing.T) {
 // What a database or a driver says is for the log. Who looks gets a reference to it.
 func TestErrorsOfTheDatabaseGoToTheLog(t *testing.T) {
 	t.Parallel()
-	for _, cause := range []error{errors.New(canary + ": Error 1045 (28000): access denied for user 'shop'@'10.0.0.7'"), fmt.Errorf(canary+" %w", context.DeadlineExceeded)} {
+	for _, cause := range []error{
+		errors.New(canary + ": Error 1045 (28000): access denied for user 'shop'@'10.0.0.7'"),
+		fmt.Errorf(canary+" %w", context.DeadlineExceeded),
+	} {
 		var log bytes.Buffer
 		c := newConsole(&fake{text: "x", fails: cause}, Config{Authorize: Anyone(everything()), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for _, path := range []string{"/events", "/api/v1/events", "/", "/api/v1/overview", "/jobs"} {
@@ -103,7 +106,9 @@ func TestDestructiveActionsAreConfirmed(t *testing.T) {
 	for _, route := range []string{"skip", "discard", "replay"} {
 		for _, confirm := range []string{"", "0", "2", "one"} {
 			f := &fake{}
-			require.Equal(t, http.StatusBadRequest, post(consoleOf(f, everything()), "/"+route, url.Values{"id": {"e1"}, "reason": {"r"}, "confirm": {confirm}}).Code)
+			require.Equal(t, http.StatusBadRequest, post(consoleOf(f, everything()), "/"+route, url.Values{
+				"id": {"e1"}, "reason": {"r"}, "confirm": {confirm},
+			}).Code)
 			require.Empty(t, f.done())
 		}
 	}
@@ -121,10 +126,17 @@ func TestDestructiveActionsAreConfirmed(t *testing.T) {
 		confirm, counted string
 		code             int
 	}{
-		{3, "3", "3", http.StatusSeeOther}, {2, "3", "3", http.StatusSeeOther}, {4, "3", "3", http.StatusConflict}, {3, "", "3", http.StatusConflict}, {3, "4", "3", http.StatusConflict}, {3, "x", "3", http.StatusBadRequest},
+		{3, "3", "3", http.StatusSeeOther},
+		{2, "3", "3", http.StatusSeeOther},
+		{4, "3", "3", http.StatusConflict},
+		{3, "", "3", http.StatusConflict},
+		{3, "4", "3", http.StatusConflict},
+		{3, "x", "3", http.StatusBadRequest},
 	} {
 		f := &fake{text: "x", count: c.count}
-		w := post(consoleOf(f, everything()), "/bulk", url.Values{"action": {"discard"}, "status": {"DEAD"}, "reason": {"r"}, "confirm": {c.confirm}, "counted": {c.counted}, "op": {"o"}})
+		w := post(consoleOf(f, everything()), "/bulk", url.Values{
+			"action": {"discard"}, "status": {"DEAD"}, "reason": {"r"}, "confirm": {c.confirm}, "counted": {c.counted}, "op": {"o"},
+		})
 		require.Equal(t, c.code, w.Code, "%+v", c)
 		require.Equal(t, c.code == http.StatusSeeOther, strings.Contains(strings.Join(f.done(), ";"), "bulk anna"))
 	}
@@ -134,7 +146,9 @@ func TestDestructiveActionsAreConfirmed(t *testing.T) {
 func TestBackLeadsToOwnPagesOnly(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]string{
-		"events?status=DEAD": "events?status=DEAD", "": "./", "./": "./", "./?lang=zh": "./?lang=zh", "https://evil.example/": "./", "//evil.example/x": "./", "/\\evil.example": "./", "javascript:alert(1)": "./", "\\\\evil": "./", "../../x": "./", "event?id=a%2Fb": "event?id=a%2Fb",
+		"events?status=DEAD": "events?status=DEAD", "": "./", "./": "./", "./?lang=zh": "./?lang=zh", "https://evil.example/": "./",
+		"//evil.example/x": "./", "/\\evil.example": "./", "javascript:alert(1)": "./", "\\\\evil": "./", "../../x": "./",
+		"event?id=a%2Fb": "event?id=a%2Fb",
 	} {
 		require.Equal(t, want, back(to), to)
 	}

@@ -22,7 +22,8 @@ const (
 // guarded is a console behind passwords, on a server of its own, and what asks it.
 func guarded(t *testing.T, f *fake) (ask func(method, path, name, password string, form url.Values) *http.Response) {
 	t.Helper()
-	check, err := Users(User{Name: "anna", Password: annasPassword, May: Admin()}, User{Name: "rita", Password: ritasPassword, May: ReadOnly()})
+	check, err := Users(User{Name: "anna", Password: annasPassword, May: Admin()},
+		User{Name: "rita", Password: ritasPassword, May: ReadOnly()})
 	require.NoError(t, err)
 	server := httptest.NewServer(newConsole(f, Config{Authorize: BasicAuth(check), Logger: quiet()}))
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -50,7 +51,14 @@ func TestBasicAuthChallenges(t *testing.T) {
 	t.Parallel()
 	f := &fake{text: "x", count: 3}
 	for _, c := range []struct{ name, password string }{
-		{"", ""}, {"anna", ""}, {"anna", annasPassword + "x"}, {"anna", ritasPassword}, {"rita", annasPassword}, {"ANNA", annasPassword}, {"eve", annasPassword}, {"anna:", annasPassword},
+		{"", ""},
+		{"anna", ""},
+		{"anna", annasPassword + "x"},
+		{"anna", ritasPassword},
+		{"rita", annasPassword},
+		{"ANNA", annasPassword},
+		{"eve", annasPassword},
+		{"anna:", annasPassword},
 	} {
 		ask := guarded(t, f) // a wrong password counts
 		for _, path := range []string{"/", "/events", "/api/v1/overview", "/assets/console.css", "/nowhere"} {
@@ -117,7 +125,9 @@ func TestBasicAuthWithACheckOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	away := errors.New("the directory is away")
 	for what, check := range map[string]func(string, string) (Principal, error){
-		"none": nil, "error": func(string, string) (Principal, error) { return everything(), away }, "no name": func(string, string) (Principal, error) { return Principal{May: Admin()}, nil },
+		"none": nil, "error": func(string, string) (Principal, error) {
+			return everything(), away
+		}, "no name": func(string, string) (Principal, error) { return Principal{May: Admin()}, nil },
 	} {
 		c := newConsole(&fake{}, Config{Authorize: BasicAuth(check), Logger: quiet()})
 		answer := get(c, "/", "Authorization", "Basic YTpi")
@@ -135,7 +145,8 @@ func TestBasicAuthWithACheckOfOnesOwn(t *testing.T) {
 // All mistakes in a list of users are said at once, and none shows a password.
 func TestUsersAreChecked(t *testing.T) {
 	t.Parallel()
-	_, err := Users(User{Name: "a:b", Password: annasPassword, May: Admin()}, User{Name: "anna", Password: "secret", May: Admin()}, User{Name: "anna", Password: annasPassword})
+	_, err := Users(User{Name: "a:b", Password: annasPassword, May: Admin()}, User{Name: "anna", Password: "secret", May: Admin()},
+		User{Name: "anna", Password: annasPassword})
 	require.ErrorContains(t, err, "the name of user 1 must have 1 to 128 bytes, without a colon")
 	require.ErrorContains(t, err, `the password of user 2 ("anna") has 6 bytes: it needs at least 12`)
 	require.ErrorContains(t, err, `user 3 ("anna") may not even look: give them console.ReadOnly()`)

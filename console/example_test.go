@@ -76,7 +76,8 @@ func ExampleBearerToken() {
 	must(err)
 	o, err := ops.New(db, ob, ops.Config{})
 	must(err)
-	authorize, err := console.BearerToken("a long secret from your configuration", console.Principal{Name: "dashboard", May: console.ReadOnly()})
+	authorize, err := console.BearerToken("a long secret from your configuration",
+		console.Principal{Name: "dashboard", May: console.ReadOnly()})
 	must(err)
 	pages, err := console.New(o, console.Config{Authorize: authorize})
 	must(err)

@@ -42,31 +42,41 @@ func then() time.Time { return time.Now().Add(-90 * time.Second) }
 func (f *fake) event() ops.Event {
 	s := f.text
 	d := ops.Delivery{
-		Consumer: s, Status: consumelog.Dead, Attempts: 10, Error: s, IdempotencyKey: s, Result: s, LockedBy: s, CreatedAt: then(), NextRetryAt: then(), UpdatedAt: then(),
+		Consumer: s, Status: consumelog.Dead, Attempts: 10, Error: s, IdempotencyKey: s, Result: s, LockedBy: s, CreatedAt: then(),
+		NextRetryAt: then(), UpdatedAt: then(),
 		History: []ops.Attempt{{Attempt: 1, Outcome: consumelog.Failed, Error: s, Instance: s, Duration: time.Millisecond, At: then()}},
 	}
 	done, skipped, none := d, d, d
 	done.Status, skipped.Status, none.Status = consumelog.Success, consumelog.Status(s), ""
 	return ops.Event{
-		OutboxID: 1 << 60, EventID: s, EventType: s, SchemaVersion: 1, AggregateType: s, AggregateID: s, TenantID: 7, StoreID: 3, Status: outbox.StatusDead, TraceID: s, IdempotencyKey: s, RequestID: s, UserID: s, Source: s,
-		Instance: s, LastError: s, LockedBy: s, Expired: 1, CreatedAt: then(), UpdatedAt: then(), SentAt: then(), NextRetryAt: then(), Deliveries: []ops.Delivery{d, done, skipped, none},
+		OutboxID: 1 << 60, EventID: s, EventType: s, SchemaVersion: 1, AggregateType: s, AggregateID: s, TenantID: 7, StoreID: 3,
+		Status: outbox.StatusDead, TraceID: s, IdempotencyKey: s, RequestID: s, UserID: s, Source: s,
+		Instance: s, LastError: s, LockedBy: s, Expired: 1, CreatedAt: then(), UpdatedAt: then(), SentAt: then(), NextRetryAt: then(),
+		Deliveries: []ops.Delivery{d, done, skipped, none},
 	}
 }
 
 func (f *fake) finding() ops.Finding {
-	return ops.Finding{Rule: "dead", Level: ops.Bad, Says: f.text, Remedy: f.text, EventID: f.text, Consumer: f.text, Args: map[string]string{"consumer": f.text, "error": f.text, "n": f.text}}
+	return ops.Finding{
+		Rule: "dead", Level: ops.Bad, Says: f.text, Remedy: f.text, EventID: f.text, Consumer: f.text,
+		Args: map[string]string{"consumer": f.text, "error": f.text, "n": f.text},
+	}
 }
 
 func (f *fake) consumer() ops.Consumer {
 	s := f.text
 	return ops.Consumer{
-		Name: s, Types: []string{s}, DisplayName: s, State: ops.Paused, PausedUntil: time.Now().Add(time.Hour), PausedBy: s, PauseReason: s, SeenAt: then(), Waiting: ops.Count{Count: 12_345}, Failed: ops.Count{Count: 3},
+		Name: s, Types: []string{s}, DisplayName: s, State: ops.Paused, PausedUntil: time.Now().Add(time.Hour), PausedBy: s, PauseReason: s,
+		SeenAt: then(), Waiting: ops.Count{Count: 12_345}, Failed: ops.Count{Count: 3},
 		Dead: ops.Count{Count: ops.CountCap, More: true}, Oldest: time.Minute, LastSuccess: then(), LastError: s, LastErrorAt: then(),
 	}
 }
 
 func (f *fake) group() ops.DeadGroup {
-	return ops.DeadGroup{Fingerprint: f.text, Consumer: f.text, EventType: f.text, Error: f.text, Sample: f.text + " ", SampleEvent: f.text, Dead: 7, Failed: 2, First: then(), Last: then()}
+	return ops.DeadGroup{
+		Fingerprint: f.text, Consumer: f.text, EventType: f.text, Error: f.text, Sample: f.text + " ",
+		SampleEvent: f.text, Dead: 7, Failed: 2, First: then(), Last: then(),
+	}
 }
 
 func (f *fake) instance() ops.Instance {
@@ -75,7 +85,8 @@ func (f *fake) instance() ops.Instance {
 
 func (f *fake) Overview(context.Context) (ops.Overview, error) {
 	return ops.Overview{
-		At: time.Now(), Health: f.finding(), Events: map[outbox.Status]ops.Count{outbox.StatusDead: {Count: 4}}, Oldest: time.Minute, SavedRate: 3.2, DoneRate: 1234.5,
+		At: time.Now(), Health: f.finding(), Events: map[outbox.Status]ops.Count{outbox.StatusDead: {Count: 4}}, Oldest: time.Minute,
+		SavedRate: 3.2, DoneRate: 1234.5,
 		Series:    ops.Series{Step: 10 * time.Second, Saved: []float64{1, 4, 2}, Done: []float64{0, 0, 0}, Open: []float64{5, 6, 7}},
 		Consumers: []ops.Consumer{f.consumer()}, Dead: []ops.DeadGroup{f.group()}, Instances: []ops.Instance{f.instance()},
 	}, f.fails
@@ -95,17 +106,26 @@ func (f *fake) Event(_ context.Context, id string) (ops.Event, error) {
 const canary = "canary-0815-secret"
 
 func (f *fake) Payload(_ context.Context, op ops.Operation, id string) (ops.Payload, error) {
-	return ops.Payload{Payload: `{"secret":"` + canary + `","text":"` + f.text + `"}`, Metadata: `{"traceId":"` + f.text + `"}`, Redacted: true}, f.did("payload %s %s", op.Actor, id)
+	return ops.Payload{
+		Payload: `{"secret":"` + canary + `","text":"` + f.text + `"}`, Metadata: `{"traceId":"` + f.text + `"}`,
+		Redacted: true,
+	}, f.did("payload %s %s", op.Actor, id)
 }
 
 func (f *fake) Trace(ctx context.Context, key string) (ops.Story, error) {
 	if key == "missing" {
 		return ops.Story{}, fmt.Errorf("key missing: %w", ops.ErrNotFound)
 	}
-	m := ops.Moment{At: then(), Kind: f.text, EventID: f.text, Consumer: f.text, Actor: f.text, Says: f.text, TraceID: f.text, TraceURL: "https://traces.example/" + f.text}
+	m := ops.Moment{
+		At: then(), Kind: f.text, EventID: f.text, Consumer: f.text, Actor: f.text, Says: f.text, TraceID: f.text,
+		TraceURL: "https://traces.example/" + f.text,
+	}
 	return ops.Story{
-		Key: key, Findings: []ops.Finding{f.finding()}, Events: []ops.Event{f.event()}, Consumers: []string{f.text, "other"}, Moments: []ops.Moment{m},
-		Sections: []ops.Facts{{Title: f.text + " in " + ops.Language(ctx), Rows: []ops.Fact{{Name: f.text, Value: f.text}}, Findings: []ops.Finding{f.finding()}}}, Truncated: true,
+		Key: key, Findings: []ops.Finding{f.finding()}, Events: []ops.Event{f.event()}, Consumers: []string{f.text, "other"},
+		Moments: []ops.Moment{m},
+		Sections: []ops.Facts{
+			{Title: f.text + " in " + ops.Language(ctx), Rows: []ops.Fact{{Name: f.text, Value: f.text}}, Findings: []ops.Finding{f.finding()}},
+		}, Truncated: true,
 	}, f.did("trace %s", key)
 }
 
@@ -120,7 +140,13 @@ func (f *fake) Dead(context.Context) ([]ops.DeadGroup, error) {
 }
 
 func (f *fake) Jobs(context.Context) ([]ops.JobState, error) {
-	return []ops.JobState{{Code: f.text, Cron: f.text, Words: f.text, LockedBy: f.text, NextDue: time.Now().Add(time.Hour), LastStatus: f.text, Runs: []ops.JobRun{{Instance: f.text, Status: "SUCCESS", StartedAt: then(), Duration: time.Second, Counts: map[string]int64{f.text: 3}, Error: f.text}}}}, f.fails
+	return []ops.JobState{
+		{
+			Code: f.text, Cron: f.text, Words: f.text, LockedBy: f.text, NextDue: time.Now().Add(time.Hour), LastStatus: f.text, Runs: []ops.JobRun{
+				{Instance: f.text, Status: "SUCCESS", StartedAt: then(), Duration: time.Second, Counts: map[string]int64{f.text: 3}, Error: f.text},
+			},
+		},
+	}, f.fails
 }
 
 func (f *fake) Instances(context.Context) ([]ops.Instance, error) {
@@ -128,7 +154,9 @@ func (f *fake) Instances(context.Context) ([]ops.Instance, error) {
 }
 
 func (f *fake) Audit(_ context.Context, q ops.AuditQuery) (ops.Page[ops.AuditRow], error) {
-	return ops.Page[ops.AuditRow]{Rows: []ops.AuditRow{{ID: 1, Actor: f.text, Action: f.text, Target: f.text, Reason: f.text, Details: f.text, At: then()}}, Next: "n"}, f.did("audit %+v", q)
+	return ops.Page[ops.AuditRow]{
+		Rows: []ops.AuditRow{{ID: 1, Actor: f.text, Action: f.text, Target: f.text, Reason: f.text, Details: f.text, At: then()}}, Next: "n",
+	}, f.did("audit %+v", q)
 }
 
 func (f *fake) Doctor(context.Context) (doctor.Report, error) {
@@ -137,8 +165,12 @@ func (f *fake) Doctor(context.Context) (doctor.Report, error) {
 
 func (f *fake) bulk(id string) ops.Bulk {
 	return ops.Bulk{
-		ID: id, Action: ops.ActionRetry, Query: ops.Query{EventID: f.text, EventType: f.text, AggregateType: f.text, AggregateID: f.text, Consumer: f.text, Fingerprint: f.text, TraceID: f.text, IdempotencyKey: f.text, Since: then()}, Consumer: f.text, Rate: 100, Spread: time.Minute,
-		State: ops.BulkRunning, Total: ops.Count{Count: 100}, Seen: 40, Done: 38, Passed: 2, Actor: f.text, Reason: f.text, LockedBy: f.text, CreatedAt: then(), UpdatedAt: then(), Error: f.text,
+		ID: id, Action: ops.ActionRetry, Query: ops.Query{
+			EventID: f.text, EventType: f.text, AggregateType: f.text, AggregateID: f.text, Consumer: f.text, Fingerprint: f.text,
+			TraceID: f.text, IdempotencyKey: f.text, Since: then(),
+		}, Consumer: f.text, Rate: 100, Spread: time.Minute,
+		State: ops.BulkRunning, Total: ops.Count{Count: 100}, Seen: 40, Done: 38, Passed: 2, Actor: f.text, Reason: f.text, LockedBy: f.text,
+		CreatedAt: then(), UpdatedAt: then(), Error: f.text,
 	}
 }
 
@@ -151,7 +183,8 @@ func (f *fake) DryRun(_ context.Context, b ops.NewBulk) (ops.Count, error) {
 }
 func (f *fake) PublishableTypes() []string { return []string{f.text} }
 func (f *fake) CheckManual(_ context.Context, m ops.Manual) (ops.Published, error) {
-	return ops.Published{EventID: f.text, EventType: f.text, AggregateType: f.text, AggregateID: f.text, IdempotencyKey: f.text}, f.did("check %s", m.EventType)
+	return ops.Published{EventID: f.text, EventType: f.text, AggregateType: f.text, AggregateID: f.text, IdempotencyKey: f.text},
+		f.did("check %s", m.EventType)
 }
 
 func (f *fake) Retry(_ context.Context, op ops.Operation, id string, consumers ...string) error {

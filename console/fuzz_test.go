@@ -11,7 +11,10 @@ import (
 
 // Whatever a browser says about its languages, and an address about its own, the answer is in one that there is.
 func FuzzAcceptLanguage(f *testing.F) {
-	for _, s := range []string{"", "zh-CN,zh;q=0.9,en;q=0.8", "en;q=0, zh", "de, *;q=0.1", "zh;q=NaN", ";;,,==", "ZH-hant", "*", "en-US;q=1e309", "zh;q=-1,en"} {
+	for _, s := range []string{
+		"", "zh-CN,zh;q=0.9,en;q=0.8", "en;q=0, zh", "de, *;q=0.1", "zh;q=NaN", ";;,,==", "ZH-hant", "*",
+		"en-US;q=1e309", "zh;q=-1,en",
+	} {
 		f.Add(s, "")
 		f.Add("", s)
 	}

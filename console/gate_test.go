@@ -25,7 +25,8 @@ func everyMutation() map[string]url.Values {
 		return v
 	}
 	return map[string]url.Values{
-		"retry": one(), "reopen": one(), "skip": one("confirm", "1"), "discard": one("confirm", "1"), "replay": one("confirm", "1"), "pause": one("minutes", "5"), "resume": one(), "retire": one(), "run-job": one("code", "j"),
+		"retry": one(), "reopen": one(), "skip": one("confirm", "1"), "discard": one("confirm", "1"), "replay": one("confirm", "1"),
+		"pause": one("minutes", "5"), "resume": one(), "retire": one(), "run-job": one("code", "j"),
 		"publish": one("eventType", "t", "payload", "{}"), "publish-check": one("eventType", "t", "payload", "{}"), "payload": one(),
 		"bulk": one("action", "retry", "confirm", "3"), "bulk-cancel": one(), "bulk-resume": one(),
 	}
@@ -133,7 +134,12 @@ func TestClosedWithoutAuthorizer(t *testing.T) {
 func TestRequestsOfOtherSitesChangeNothing(t *testing.T) {
 	t.Parallel()
 	for route, form := range everyMutation() {
-		for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
+		for _, header := range [][]string{
+			{"Sec-Fetch-Site", "cross-site"},
+			{"Sec-Fetch-Site", "same-site"},
+			{"Origin", "https://evil.example"},
+			{"Origin", "null"},
+		} {
 			f := &fake{text: "x", count: 3}
 			c := consoleOf(f, everything())
 			require.Equal(t, http.StatusForbidden, post(c, "/"+route, form, header...).Code, "%s %v", route, header)
@@ -141,10 +147,13 @@ func TestRequestsOfOtherSitesChangeNothing(t *testing.T) {
 			require.Empty(t, f.done())
 		}
 		f := &fake{text: "x", count: 3}
-		require.NotEqual(t, http.StatusForbidden, post(consoleOf(f, everything()), "/"+route, form, "Sec-Fetch-Site", "same-origin", "Origin", "http://example.com").Code)
+		require.NotEqual(t, http.StatusForbidden,
+			post(consoleOf(f, everything()), "/"+route, form, "Sec-Fetch-Site", "same-origin", "Origin", "http://example.com").Code)
 	}
 	// a form of another site cannot send JSON, and ours takes nothing else
-	require.Equal(t, http.StatusUnsupportedMediaType, send(consoleOf(&fake{}, everything()), http.MethodPost, "/api/v1/retry", strings.NewReader(`{"id":"1","reason":"x"}`), "Content-Type", "text/plain").Code)
+	require.Equal(t, http.StatusUnsupportedMediaType,
+		send(consoleOf(&fake{}, everything()), http.MethodPost, "/api/v1/retry", strings.NewReader(`{"id":"1","reason":"x"}`), "Content-Type",
+			"text/plain").Code)
 }
 
 func TestHeaders(t *testing.T) {
@@ -152,7 +161,8 @@ func TestHeaders(t *testing.T) {
 	c := consoleOf(&fake{text: "x", count: 1}, everything())
 	for _, path := range append(allPages(), "nothing", "api/v1/overview") {
 		h := get(c, "/"+path).Header()
-		require.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'", h.Get("Content-Security-Policy"), path)
+		require.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action "+
+			"'self'; frame-ancestors 'none'; base-uri 'none'", h.Get("Content-Security-Policy"), path)
 		require.Equal(t, "nosniff", h.Get("X-Content-Type-Options"))
 		require.Equal(t, "same-origin", h.Get("Referrer-Policy"))
 		require.Equal(t, "same-origin", h.Get("Cross-Origin-Opener-Policy"))
@@ -175,7 +185,10 @@ func TestBearerToken(t *testing.T) {
 	token := strings.Repeat("k", 32)
 	auth, err := BearerToken(token, everything())
 	require.NoError(t, err)
-	for header, ok := range map[string]bool{"Bearer " + token: true, "bearer " + token: true, "Basic " + token: false, "Bearer " + token + "x": false, "Bearer": false, "": false, token: false} {
+	for header, ok := range map[string]bool{
+		"Bearer " + token: true, "bearer " + token: true, "Basic " + token: false,
+		"Bearer " + token + "x": false, "Bearer": false, "": false, token: false,
+	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", header)
 		p, err := auth(r)

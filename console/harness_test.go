@@ -38,7 +38,8 @@ func get(h http.Handler, target string, header ...string) *httptest.ResponseReco
 }
 
 func post(h http.Handler, target string, form url.Values, header ...string) *httptest.ResponseRecorder {
-	return send(h, http.MethodPost, target, strings.NewReader(form.Encode()), append(header, "Content-Type", "application/x-www-form-urlencoded")...)
+	return send(h, http.MethodPost, target, strings.NewReader(form.Encode()),
+		append(header, "Content-Type", "application/x-www-form-urlencoded")...)
 }
 
 func postJSON(h http.Handler, target, body string, header ...string) *httptest.ResponseRecorder {
@@ -96,7 +97,8 @@ func joined(n xml.Name) string {
 // allPages are addresses of every page, with what they need to show something.
 func allPages() []string {
 	return []string{
-		"", "events", "events?status=DEAD&consumer=c", "event?id=e", "forensics", "forensics?key=k", "forensics?key=missing", "consumers", "dead", "jobs", "instances", "bulks", "bulk?id=b",
+		"", "events", "events?status=DEAD&consumer=c", "event?id=e", "forensics", "forensics?key=k", "forensics?key=missing", "consumers",
+		"dead", "jobs", "instances", "bulks", "bulk?id=b",
 		"bulk-new?action=retry&consumer=c", "bulk-new?action=discard&status=DEAD", "publish", "audit", "audit?target=x", "doctor",
 	}
 }

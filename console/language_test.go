@@ -71,7 +71,8 @@ func TestEverySentenceExists(t *testing.T) {
 	}
 	for _, page := range allPages() { // a missing sentence shows its key
 		for _, lang := range languages() {
-			body := get(c, "/"+strings.Replace(page+"&lang="+lang, "&", map[bool]string{true: "&", false: "?"}[strings.Contains(page, "?")], 1)).Body.String()
+			body := get(c, "/"+strings.Replace(page+"&lang="+lang, "&", map[bool]string{true: "&", false: "?"}[strings.Contains(page, "?")],
+				1)).Body.String()
 			require.NotRegexp(t, `>(?:page|col|badge|empty|act|bulk|event|time|overview)\.[a-z.]+<`, body, page)
 		}
 	}
@@ -81,7 +82,12 @@ func TestLanguageOfTheAnswer(t *testing.T) {
 	t.Parallel()
 	c := consoleOf(&fake{text: "x"}, everything())
 	for _, test := range []struct{ target, accept, want string }{
-		{"/", "", "Overview"}, {"/", "zh-CN,zh;q=0.9,en;q=0.8", "概览"}, {"/?lang=en", "zh-CN", "Overview"}, {"/?lang=zh", "en", "概览"}, {"/?lang=xx", "fr, zh;q=0.5", "概览"}, {"/", "fr", "Overview"},
+		{"/", "", "Overview"},
+		{"/", "zh-CN,zh;q=0.9,en;q=0.8", "概览"},
+		{"/?lang=en", "zh-CN", "Overview"},
+		{"/?lang=zh", "en", "概览"},
+		{"/?lang=xx", "fr, zh;q=0.5", "概览"},
+		{"/", "fr", "Overview"},
 	} {
 		w := get(c, test.target, "Accept-Language", test.accept)
 		require.Equal(t, http.StatusOK, w.Code)
@@ -95,7 +101,10 @@ func TestLanguageOfTheAnswer(t *testing.T) {
 func TestSectionsAreAskedInTheReadersLanguage(t *testing.T) {
 	t.Parallel()
 	c := consoleOf(&fake{text: "x"}, everything())
-	for target, want := range map[string]string{"/forensics?key=7&lang=zh": "x in zh", "/forensics?key=7": "x in en", "/api/v1/forensics?key=7&lang=zh": "x in en"} {
+	for target, want := range map[string]string{
+		"/forensics?key=7&lang=zh": "x in zh", "/forensics?key=7": "x in en",
+		"/api/v1/forensics?key=7&lang=zh": "x in en",
+	} {
 		require.Contains(t, get(c, target).Body.String(), want, target)
 	}
 }
@@ -136,7 +145,12 @@ func TestEveryFindingIsTranslated(t *testing.T) {
 func TestAFindingTakesTheFormThatItsValuesAllow(t *testing.T) {
 	t.Parallel()
 	w := words{text: loadCatalogs()["zh"], sentences: loadSentences("zh")}
-	one := ops.Finding{Rule: "dead", Says: "s", Remedy: "r", Args: map[string]string{"n": "10 attempts", "consumer": "Points", "at": "2026-11-21T10:00:00Z", "aggregate": "ORDER 7", "type": "order.paid", "error": "no", "event": "e1"}}
+	one := ops.Finding{
+		Rule: "dead", Says: "s", Remedy: "r", Args: map[string]string{
+			"n": "10 attempts", "consumer": "Points", "at": "2026-11-21T10:00:00Z",
+			"aggregate": "ORDER 7", "type": "order.paid", "error": "no", "event": "e1",
+		},
+	}
 	require.Equal(t, "Points 在 2026-11-21 10:00:00 UTC 经 10 次尝试后放弃了 ORDER 7 的 order.paid：no。", w.says(one))
 	require.Contains(t, w.remedy(one), "e1")
 	many := ops.Finding{Rule: "dead", Args: map[string]string{"n": "12"}}
@@ -167,7 +181,11 @@ func TestMomentsAreToldInTheReadersLanguage(t *testing.T) {
 	}{
 		{ops.MomentSaved, args("source", ""), "order.paid 已保存"},
 		{ops.MomentSaved, args("source", "import"), "import 保存了 order.paid"},
-		{ops.MomentClaimed, map[string]string{"type": "order.paid", "instance": "a", "until": "2026-11-21T10:00:00Z"}, "order.paid 由 a 认领，租约至 2026-11-21 10:00:00 UTC"},
+		{
+			ops.MomentClaimed,
+			map[string]string{"type": "order.paid", "instance": "a", "until": "2026-11-21T10:00:00Z"},
+			"order.paid 由 a 认领，租约至 2026-11-21 10:00:00 UTC",
+		},
 		{ops.MomentDone, args("result", "7"), "Points 已处理 order.paid（结果 7）"},
 		{ops.MomentDead, args("attempt", "3", "took", "2s", "error", "no"), "Points 第 3 次处理 order.paid 失败，用时 2s，不再重试：no"},
 		{ops.MomentDead, args("error", "no"), "Points 放弃了 order.paid：no"},
@@ -189,7 +207,8 @@ func TestEveryCheckOfTheDoctorIsTranslated(t *testing.T) {
 	for _, file := range files {
 		code, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`\{name: "([^"]+)",(?: dialects: "[^"]*",)? fine: "([^"]+)"`).FindAllStringSubmatch(string(code), -1) {
+		for _, m := range regexp.MustCompile(`\{name: "([^"]+)",(?: dialects: "[^"]*",)? fine: "([^"]+)"`).FindAllStringSubmatch(string(code),
+			-1) {
 			require.Equal(t, m[2], texts["en"]["doctor.fine."+m[1]])
 			require.NotEmpty(t, texts["zh"]["doctor.fine."+m[1]], m[1])
 			require.NotEmpty(t, texts["zh"]["doctor.name."+m[1]], m[1])

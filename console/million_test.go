@@ -40,10 +40,18 @@ func TestConsoleOnAMillionEvents(t *testing.T) { //nolint:paralleltest // it mea
 			// one in a hundred is dead, for one of two reasons
 			dead := func(yes, no string) string { return "CASE WHEN MOD(i, 100) = 0 THEN " + yes + " ELSE " + no + " END" }
 			for _, statement := range []string{
-				"INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, status, lock_version) SELECT 'ORDER', " + text("o-", "MOD(i, 200000)") + ", 'order.paid', " + text("e-", "i") + ", '{}', '{\"traceId\":\"t\"}', " + dead("'DEAD'", "'SENT'") + ", 2 FROM (" + numbers + ") AS n",
-				"INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts, status, error_message) SELECT 'Points', event_id, event_type, id, aggregate_type, aggregate_id, 1, CASE WHEN status = 'DEAD' THEN 'DEAD' ELSE 'SUCCESS' END, CASE WHEN status = 'DEAD' THEN " + text("points service: timeout of order ", "event_id") + " END FROM bc_outbox_event",
+				"INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, status, " +
+					"lock_version) SELECT 'ORDER', " + text("o-", "MOD(i, 200000)") + ", 'order.paid', " + text("e-", "i") +
+					", '{}', '{\"traceId\":\"t\"}', " + dead("'DEAD'", "'SENT'") + ", 2 FROM (" + numbers + ") AS n",
+				"INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts, status, " +
+					"error_message) SELECT 'Points', event_id, event_type, id, aggregate_type, aggregate_id, 1, CASE WHEN status = 'DEAD' THEN 'DEAD' " +
+					"ELSE 'SUCCESS' END, CASE WHEN status = 'DEAD' THEN " + text("points service: timeout of order ", "event_id") +
+					" END FROM bc_outbox_event",
 				"INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Points', 'order.paid', '')",
-				map[string]string{"mysql": "ANALYZE TABLE bc_outbox_event, bc_event_consume_log", "postgres": "ANALYZE", "sqlite": "ANALYZE"}[testdb.Dialect(dialect)],
+				map[string]string{
+					"mysql": "ANALYZE TABLE bc_outbox_event, bc_event_consume_log", "postgres": "ANALYZE",
+					"sqlite": "ANALYZE",
+				}[testdb.Dialect(dialect)],
 			} {
 				_, err := mine.ExecContext(t.Context(), statement)
 				require.NoError(t, err, statement)
@@ -62,8 +70,10 @@ func TestConsoleOnAMillionEvents(t *testing.T) { //nolint:paralleltest // it mea
 			require.NoError(t, err)
 			c := newConsole(&forgetful, Config{Authorize: Anyone(everything()), Logger: quiet()})
 			pages := []string{
-				"", "events", "events?status=DEAD", "events?status=SENT", "events?aggregateId=o-77", "events?eventType=order.paid", "events?consumer=Points&deliveryStatus=DEAD", "events?since=24h", "event?id=e-5000", "forensics?key=o-100", "forensics?key=e-500",
-				"bulk-new?action=retry&fingerprint=" + url.QueryEscape(groups[0].Fingerprint), "consumers", "dead", "jobs", "instances", "bulks", "bulk-new?action=retry&consumer=Points&deliveryStatus=DEAD", "publish", "audit",
+				"", "events", "events?status=DEAD", "events?status=SENT", "events?aggregateId=o-77", "events?eventType=order.paid",
+				"events?consumer=Points&deliveryStatus=DEAD", "events?since=24h", "event?id=e-5000", "forensics?key=o-100", "forensics?key=e-500",
+				"bulk-new?action=retry&fingerprint=" + url.QueryEscape(groups[0].Fingerprint), "consumers", "dead", "jobs", "instances", "bulks",
+				"bulk-new?action=retry&consumer=Points&deliveryStatus=DEAD", "publish", "audit",
 			}
 			for _, page := range append(pages, "doctor") {
 				var times []time.Duration

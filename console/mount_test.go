@@ -111,7 +111,10 @@ func TestOddPathsAreNobodys(t *testing.T) {
 	f := &fake{text: "x"}
 	mux := http.NewServeMux()
 	mux.Handle("/console/", consoleOf(f, everything()))
-	for _, path := range []string{"/console//events", "/console/events/", "/console/%65vents", "/console/events%2f", "/console/./events", "/console/x/../events", "/console/%2e%2e/events", "/console/retry%00", "/console/assets/", "/console/assets/x", "/console/api/v1/", "/console/api"} {
+	for _, path := range []string{
+		"/console//events", "/console/events/", "/console/%65vents", "/console/events%2f", "/console/./events", "/console/x/../events",
+		"/console/%2e%2e/events", "/console/retry%00", "/console/assets/", "/console/assets/x", "/console/api/v1/", "/console/api",
+	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodHead} {
 			for _, h := range []http.Handler{mux, http.StripPrefix("/console", consoleOf(f, everything()))} {
 				w := send(h, method, path, strings.NewReader("id=1&reason=x"), "Content-Type", "application/x-www-form-urlencoded")

@@ -21,8 +21,11 @@ import (
 // hostile are texts that want to be more than text.
 func hostile() []string {
 	return []string{
-		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, `</title><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`,
-		`<svg/onload=alert(1)>`, `{{.}}`, `--><script>alert(1)</script>`, "\"\n autofocus onfocus=alert(1) x=\"", `<a href="data:text/html,<script>alert(1)</script>">`, `&lt;script&gt;`, `" hx-get="https://evil.example" hx-trigger="load`, `</style><script>`, "\x00<b>", `\u003cscript\u003e`, `<iframe srcdoc="x">`, `x" hx-on:click="alert(1)`,
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`,
+		`</title><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`,
+		`<svg/onload=alert(1)>`, `{{.}}`, `--><script>alert(1)</script>`, "\"\n autofocus onfocus=alert(1) x=\"",
+		`<a href="data:text/html,<script>alert(1)</script>">`, `&lt;script&gt;`, `" hx-get="https://evil.example" hx-trigger="load`,
+		`</style><script>`, "\x00<b>", `\u003cscript\u003e`, `<iframe srcdoc="x">`, `x" hx-on:click="alert(1)`,
 	}
 }
 
@@ -44,7 +47,9 @@ func TestHostileTextsStayTexts(t *testing.T) {
 			t.Parallel()
 			c := consoleOf(&fake{text: text, count: 3}, everything())
 			q := url.QueryEscape(text)
-			pages := append(allPages(), "events?eventType="+q+"&aggregateId="+q+"&consumer="+q+"&fingerprint="+q, "forensics?key="+q, "audit?target="+q, "publish?payload="+q+"&eventType="+q, "?done="+q+"&n="+q+"&lang="+q, "nothing"+strings.ReplaceAll(q, "%", "x"), "events?status="+q)
+			pages := append(allPages(), "events?eventType="+q+"&aggregateId="+q+"&consumer="+q+"&fingerprint="+q, "forensics?key="+q,
+				"audit?target="+q, "publish?payload="+q+"&eventType="+q, "?done="+q+"&n="+q+"&lang="+q, "nothing"+strings.ReplaceAll(q, "%", "x"),
+				"events?status="+q)
 			for _, page := range pages {
 				w, want := get(c, "/"+page), get(plain, "/"+strings.ReplaceAll(page, q, "plain"))
 				require.Equal(t, want.Code, w.Code, page)
@@ -64,7 +69,8 @@ func requireHarmless(t *testing.T, doc []*element, page string) {
 	t.Helper()
 	for _, e := range doc {
 		for name, value := range e.attrs {
-			require.False(t, strings.HasPrefix(name, "on") || name == "style" || strings.HasPrefix(name, "hx-on") || name == "hx-vals", "%s: <%s %s>", page, e.name, name)
+			require.False(t, strings.HasPrefix(name, "on") || name == "style" || strings.HasPrefix(name, "hx-on") || name == "hx-vals",
+				"%s: <%s %s>", page, e.name, name)
 			if slices.Contains([]string{"href", "src", "action", "hx-get", "hx-post", "formaction"}, name) {
 				u, err := url.Parse(value)
 				require.NoError(t, err, value)
@@ -115,7 +121,8 @@ func TestAssetsAreSmallAndOurs(t *testing.T) {
 // Nothing here can be made to fetch an address: there is no HTTP client, dialer or resolver to ask.
 func TestNoClientIsUsed(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}{{range .GoFiles}}{{"\nfile "}}{{.}}{{end}}`, ".").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}{{range .GoFiles}}{{"\nfile "}}{{.}}{{end}}`,
+		".").Output()
 	require.NoError(t, err)
 	for line := range strings.Lines(string(out)) {
 		line = strings.TrimSpace(line)
@@ -126,7 +133,10 @@ func TestNoClientIsUsed(t *testing.T) {
 		}
 		code, err := exec.CommandContext(t.Context(), "cat", file).Output()
 		require.NoError(t, err)
-		for _, client := range []string{"http.Get", "http.Post", "http.Head(", "http.Client", "http.DefaultClient", "http.Transport", "NewRequest", "net.Dial", "net.Lookup", "Resolver", "ReverseProxy"} {
+		for _, client := range []string{
+			"http.Get", "http.Post", "http.Head(", "http.Client", "http.DefaultClient", "http.Transport",
+			"NewRequest", "net.Dial", "net.Lookup", "Resolver", "ReverseProxy",
+		} {
 			require.NotContains(t, string(code), client, file)
 		}
 	}

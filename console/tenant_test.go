@@ -29,10 +29,16 @@ func twoTenants(t *testing.T, db *bun.DB) func(p Principal) *Console {
 	for tenant := 1; tenant <= 2; tenant++ { // the latest is the other's
 		id := map[int]string{1: "mine", 2: "theirs"}[tenant]
 		word := map[int]string{1: "hello-of-one", 2: ofTwo}[tenant]
-		exec("INSERT INTO bc_outbox_event (tenant_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, trace_id, last_error, status) VALUES (?, 'ORDER', '7', 'order.paid', ?, ?, ?, 'trace', ?, 'DEAD')", tenant, id, `{"x":"`+word+`"}`, `{"source":"`+word+`"}`, word)
-		exec("INSERT INTO bc_event_consume_log (tenant_id, consumer_name, event_id, event_type, status, error_message, consume_result, idempotency_key, aggregate_type, aggregate_id) VALUES (?, 'Shop', ?, 'order.paid', 'DEAD', ?, ?, 'key', 'ORDER', '7')", tenant, id, word, `{"x":"`+word+`"}`)
-		exec("INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) VALUES ('Shop', ?, 1, 'DEAD', ?, 'i', 1)", id, word)
-		exec("INSERT INTO bc_audit_log (actor, action, target, reason, details) VALUES ('anna', 'look', ?, ?, ?), ('reaper', 'release', 'ORDER/7', ?, ?)", id, word, word, word, word)
+		exec("INSERT INTO bc_outbox_event (tenant_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, "+
+			"trace_id, last_error, status) VALUES (?, 'ORDER', '7', 'order.paid', ?, ?, ?, 'trace', ?, 'DEAD')", tenant, id, `{"x":"`+word+`"}`,
+			`{"source":"`+word+`"}`, word)
+		exec("INSERT INTO bc_event_consume_log (tenant_id, consumer_name, event_id, event_type, status, error_message, consume_result, "+
+			"idempotency_key, aggregate_type, aggregate_id) VALUES (?, 'Shop', ?, 'order.paid', 'DEAD', ?, ?, 'key', 'ORDER', '7')", tenant, id,
+			word, `{"x":"`+word+`"}`)
+		exec("INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) "+
+			"VALUES ('Shop', ?, 1, 'DEAD', ?, 'i', 1)", id, word)
+		exec("INSERT INTO bc_audit_log (actor, action, target, reason, details) "+
+			"VALUES ('anna', 'look', ?, ?, ?), ('reaper', 'release', 'ORDER/7', ?, ?)", id, word, word, word, word)
 	}
 	exec("INSERT INTO bc_job_run (job_code, instance, status, error_message) VALUES ('j', 'i', 'FAILED', ?)", ofTwo)
 	exec("INSERT INTO bc_job_lease (job_code) VALUES ('j')")
@@ -40,7 +46,8 @@ func twoTenants(t *testing.T, db *bun.DB) func(p Principal) *Console {
 	require.NoError(t, err)
 	o, err := ops.New(db, ob, ops.Config{Logger: quiet()})
 	require.NoError(t, err)
-	_, err = o.StartBulk(context.Background(), ops.Operation{Actor: "anna", Reason: ofTwo}, ops.NewBulk{ID: "bulk-of-two", Action: ops.ActionRetry, Query: ops.Query{TenantID: 2, Consumer: "Shop"}})
+	_, err = o.StartBulk(context.Background(), ops.Operation{Actor: "anna", Reason: ofTwo},
+		ops.NewBulk{ID: "bulk-of-two", Action: ops.ActionRetry, Query: ops.Query{TenantID: 2, Consumer: "Shop"}})
 	require.NoError(t, err)
 	return func(p Principal) *Console {
 		c, err := New(o, Config{Authorize: Anyone(p), Logger: quiet()})
@@ -52,7 +59,8 @@ func twoTenants(t *testing.T, db *bun.DB) func(p Principal) *Console {
 // ways are parameters that may lead to the other tenant, for every page.
 func ways() []string {
 	return []string{
-		"", "?id=theirs", "?id=bulk-of-two", "?key=7", "?key=ORDER/7", "?key=theirs", "?key=key", "?key=trace", "?tenantId=2", "?aggregateId=7", "?traceId=trace", "?idempotencyKey=key", "?consumer=Shop", "?status=DEAD", "?eventId=theirs",
+		"", "?id=theirs", "?id=bulk-of-two", "?key=7", "?key=ORDER/7", "?key=theirs", "?key=key", "?key=trace", "?tenantId=2",
+		"?aggregateId=7", "?traceId=trace", "?idempotencyKey=key", "?consumer=Shop", "?status=DEAD", "?eventId=theirs",
 		"?target=theirs", "?target=ORDER/7", "?action=retry&consumer=Shop", "?action=discard&status=DEAD&tenantId=2", "?limit=500",
 	}
 }
@@ -79,14 +87,18 @@ func TestNoRouteLeadsToAnotherTenant(t *testing.T) {
 				revealed[p.name] = revealed[p.name] || strings.Contains(get(all, "/api/v1/"+p.name+way).Body.String(), ofTwo)
 			}
 		}
-		for _, name := range []string{"overview", "events", "event", "forensics", "consumers", "dead", "jobs", "bulks", "bulk", "bulk-new", "audit"} {
+		for _, name := range []string{
+			"overview", "events", "event", "forensics", "consumers", "dead", "jobs", "bulks", "bulk", "bulk-new",
+			"audit",
+		} {
 			require.True(t, revealed[name], "the page %s shows it to who may see it: this test looks", name)
 		}
 		before := stateOf(t, db)
 		for _, a := range limited.actions() {
 			limited.crowd = newCrowd()
 			form := url.Values{
-				"id": {"theirs"}, "consumer": {"Shop"}, "reason": {"r"}, "confirm": {"1"}, "code": {"j"}, "minutes": {"5"}, "action": {"discard"}, "tenantId": {"2"}, "status": {"DEAD"}, "eventType": {"order.paid"}, "payload": {"{}"},
+				"id": {"theirs"}, "consumer": {"Shop"}, "reason": {"r"}, "confirm": {"1"}, "code": {"j"}, "minutes": {"5"}, "action": {"discard"},
+				"tenantId": {"2"}, "status": {"DEAD"}, "eventType": {"order.paid"}, "payload": {"{}"},
 			}
 			if a.name == "bulk-cancel" || a.name == "bulk-resume" {
 				form.Set("id", "bulk-of-two")
@@ -105,7 +117,8 @@ func TestNoRouteLeadsToAnotherTenant(t *testing.T) {
 // stateOf is what the actions could have changed of the other tenant, or of all.
 func stateOf(t *testing.T, db *bun.DB) (rows []string) {
 	t.Helper()
-	found, err := db.QueryContext(t.Context(), "SELECT status FROM bc_outbox_event WHERE tenant_id = 2 UNION ALL SELECT status FROM bc_event_consume_log WHERE tenant_id = 2 UNION ALL "+
+	found, err := db.QueryContext(t.Context(), "SELECT status FROM bc_outbox_event WHERE tenant_id = 2 UNION ALL SELECT status "+
+		"FROM bc_event_consume_log WHERE tenant_id = 2 UNION ALL "+
 		"SELECT state FROM bc_bulk_operation WHERE operation_id = 'bulk-of-two' UNION ALL SELECT COALESCE(paused_by, '-') FROM bc_consumer")
 	require.NoError(t, err)
 	defer found.Close()

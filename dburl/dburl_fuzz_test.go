@@ -25,15 +25,19 @@ func meantAsPassword(dsn string) bool {
 	_, query, _ := strings.Cut(rest, "?")
 	query, _, _ = strings.Cut(query, "#")
 	values, err := url.ParseQuery(query)
-	return err == nil && (strings.Contains(strings.Join(values["password"], ""), secret) || strings.Contains(strings.Join(values["sslpassword"], ""), secret))
+	return err == nil && (strings.Contains(strings.Join(values["password"], ""), secret) ||
+		strings.Contains(strings.Join(values["sslpassword"], ""), secret))
 }
 
 // A DSN makes a pool, or an error of one line. Neither the error nor what is shown of the address has the password.
 func FuzzDSN(f *testing.F) {
 	for _, s := range []string{
-		"sqlite:///tmp/x.db", "mysql://u:hunter2@h:3306/n", "postgres://u:hunter2@h:5432/n?sslmode=disable", "mysql://u:hunter2@[::1]/n", "postgres://u:hunter2@h:x/n",
-		"mysql://u:x@12/ab?hunter2@h/n", "postgres://u:1/hunter2@h/n", "postgres://u:1#hunter2@h/n", "mysql://u@h/n?password=hunter2", "postgresql://u@h/n?sslpassword=hunter2",
-		"mysql://u:hunter2@h/n?tls=false&tls=skip-verify", "u:hunter2@tcp(h)/n", "mysql:u://:hunter2@h", "postgres://a@b:hunter2@h,i:1/n", "mysql://u:%68unter2@h/n", "mysql://:hunter2@/",
+		"sqlite:///tmp/x.db", "mysql://u:hunter2@h:3306/n", "postgres://u:hunter2@h:5432/n?sslmode=disable", "mysql://u:hunter2@[::1]/n",
+		"postgres://u:hunter2@h:x/n",
+		"mysql://u:x@12/ab?hunter2@h/n", "postgres://u:1/hunter2@h/n", "postgres://u:1#hunter2@h/n", "mysql://u@h/n?password=hunter2",
+		"postgresql://u@h/n?sslpassword=hunter2",
+		"mysql://u:hunter2@h/n?tls=false&tls=skip-verify", "u:hunter2@tcp(h)/n", "mysql:u://:hunter2@h", "postgres://a@b:hunter2@h,i:1/n",
+		"mysql://u:%68unter2@h/n", "mysql://:hunter2@/",
 	} {
 		f.Add(s)
 	}

@@ -43,7 +43,8 @@ func TestFreshDatabaseIsFit(t *testing.T) {
 			case "idle transactions": // PostgreSQL and MariaDB wait for ever unless they are told not to
 			case "durability":
 				careless := []string{"mysql9", "sqlite"} // see testdb
-				require.Equal(t, slices.Contains(careless, testdb.Server(t, db)), f.Level != doctor.OK, "only %v are not durable in tests: %s", careless, f.Says)
+				require.Equal(t, slices.Contains(careless, testdb.Server(t, db)), f.Level != doctor.OK, "only %v are not durable in tests: %s",
+					careless, f.Says)
 			default:
 				require.Equal(t, doctor.OK, f.Level, "%s: %s", name, f.Says)
 			}
@@ -51,7 +52,8 @@ func TestFreshDatabaseIsFit(t *testing.T) {
 	})
 }
 
-const event = "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', '1', 'order.paid', '1', '{}', 'NEW')"
+const event = "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) " +
+	"VALUES ('ORDER', '1', 'order.paid', '1', '{}', 'NEW')"
 
 // Every fault is found, by its check and at its level.
 func TestFaultsAreFound(t *testing.T) {
@@ -65,9 +67,15 @@ func TestFaultsAreFound(t *testing.T) {
 		on    string // empty means all
 		sql   []string
 	}
-	tomorrow := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 2 DAY", "pg": "now() + interval '2 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+2 days') || '000')"}
+	tomorrow := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) + INTERVAL 2 DAY", "pg": "now() + interval '2 days'",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+2 days') || '000')",
+	}
 	never := map[string]string{"mysql": "'9999-12-31'", "pg": "'9999-12-31 00:00:00+00'", "sqlite": "'9999-12-31 00:00:00.000000'"}
-	yesterday := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 2 DAY", "pg": "now() - interval '2 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-2 days') || '000')"}
+	yesterday := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) - INTERVAL 2 DAY", "pg": "now() - interval '2 days'",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-2 days') || '000')",
+	}
 	testdb.Each(t, func(t *testing.T, template *bun.DB) {
 		name := template.Dialect().Name().String()
 		for _, f := range []fault{
@@ -75,11 +83,27 @@ func TestFaultsAreFound(t *testing.T) {
 			{"indexes", doctor.Fail, "idx_status_next_retry", "mysql", []string{"DROP INDEX idx_status_next_retry ON bc_outbox_event"}},
 			{"indexes", doctor.Fail, "idx_consumer_due", "pg sqlite", []string{"DROP INDEX bc_event_consume_log_idx_consumer_due"}},
 			{"engine", doctor.Fail, "bc_job_run is in MyISAM", "mysql", []string{"ALTER TABLE bc_job_run ENGINE = MyISAM"}},
-			{"collation", doctor.Fail, "consumer_name has the collation utf8mb4_general_ci", "mysql", []string{"ALTER TABLE bc_event_consume_log MODIFY consumer_name VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL"}},
-			{"key length", doctor.Fail, "event_id holds 40 characters", "mysql", []string{"ALTER TABLE bc_outbox_event MODIFY event_id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"}},
-			{"key length", doctor.Fail, "event_id holds 40 characters", "pg", []string{"ALTER TABLE bc_outbox_event ALTER COLUMN event_id TYPE VARCHAR(40)"}},
+			{
+				"collation", doctor.Fail, "consumer_name has the collation utf8mb4_general_ci", "mysql", []string{
+					"ALTER TABLE bc_event_consume_log MODIFY consumer_name VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL",
+				},
+			},
+			{
+				"key length", doctor.Fail, "event_id holds 40 characters", "mysql", []string{
+					"ALTER TABLE bc_outbox_event MODIFY event_id VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL",
+				},
+			},
+			{
+				"key length", doctor.Fail, "event_id holds 40 characters", "pg", []string{
+					"ALTER TABLE bc_outbox_event ALTER COLUMN event_id TYPE VARCHAR(40)",
+				},
+			},
 			{"strict mode", doctor.Fail, "not strict", "mysql", []string{"SET SESSION sql_mode = ''"}},
-			{"strict mode", doctor.Fail, "NO_BACKSLASH_ESCAPES", "mysql", []string{"SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES'"}},
+			{
+				"strict mode", doctor.Fail, "NO_BACKSLASH_ESCAPES", "mysql", []string{
+					"SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES'",
+				},
+			},
 			{"time zone", doctor.Warn, "480 min off UTC", "mysql", []string{"SET time_zone = '+08:00'"}},
 			{"clock", doctor.Warn, "apart", "mysql", []string{"SET timestamp = 1700000000"}},
 			{"idle transactions", doctor.OK, "", "mysql", []string{"SET wait_timeout = 60"}},
@@ -89,21 +113,54 @@ func TestFaultsAreFound(t *testing.T) {
 			{"durability", doctor.Warn, "synchronous_commit is off", "pg", []string{"SET synchronous_commit = off"}},
 			{"durability", doctor.Warn, "synchronous is 1", "sqlite", []string{"PRAGMA synchronous = 1"}},
 			{"pool", doctor.Warn, "wait for each other", "", nil},
-			{"event states", doctor.Warn, `["BROKEN" "new"]`, "", []string{event, strings.ReplaceAll(strings.Replace(event, "'NEW'", "'BROKEN'", 1), "'1'", "'2'"), strings.ReplaceAll(strings.Replace(event, "'NEW'", "'new'", 1), "'1'", "'3'")}},
-			{"delivery states", doctor.Warn, `deliveries of Wallet have the status ["DONE"]`, "", []string{consumer + "('Wallet', '[]', '[]')", delivery + "('Wallet', '1', 'order.paid', 'DONE', NULL)", delivery + "('Wallet', '2', 'order.paid', 'SUCCESS', NULL)"}},
+			{
+				"event states", doctor.Warn, `["BROKEN" "new"]`, "", []string{
+					event, strings.ReplaceAll(strings.Replace(event, "'NEW'", "'BROKEN'", 1), "'1'", "'2'"),
+					strings.ReplaceAll(strings.Replace(event, "'NEW'", "'new'", 1), "'1'", "'3'"),
+				},
+			},
+			{
+				"delivery states", doctor.Warn, `deliveries of Wallet have the status ["DONE"]`, "", []string{
+					consumer + "('Wallet', '[]', '[]')",
+					delivery + "('Wallet', '1', 'order.paid', 'DONE', NULL)", delivery + "('Wallet', '2', 'order.paid', 'SUCCESS', NULL)",
+				},
+			},
 			{"dead letters", doctor.Warn, "1 events are DEAD", "", []string{event, "UPDATE bc_outbox_event SET status = 'DEAD'"}},
-			{"consumer names", doctor.Fail, "differ only by case", "", []string{consumer + "('Wallet', '[]', '[]')", consumer + "('wallet', '[]', '[]')"}},
+			{
+				"consumer names", doctor.Fail, "differ only by case", "", []string{
+					consumer + "('Wallet', '[]', '[]')",
+					consumer + "('wallet', '[]', '[]')",
+				},
+			},
 			{"consumer names", doctor.Warn, "rotten", "", []string{consumer + "('Wallet', '[\"order', '[]')"}},
 			{"absent consumers", doctor.Warn, "no instance has taken order.renamed for the consumer Wallet", "", []string{
-				consumer + "('Wallet', '[]', '[]')", "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', 'order.renamed')", "UPDATE bc_consumer_type SET seen_at = " + yesterday[name],
+				consumer + "('Wallet', '[]', '[]')", "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', 'order.renamed')",
+				"UPDATE bc_consumer_type SET seen_at = " + yesterday[name],
 			}},
-			{"absent consumers", doctor.Warn, "Wallet", "", []string{consumer + "('Wallet', '[]', '[]')", "UPDATE bc_consumer SET seen_at = " + yesterday[name]}},
-			{"schema versions", doctor.Warn, "no running instance knows schema version 7 of order.paid: deliveries wait for the consumer Wallet, such as that of 1", "", []string{
+			{
+				"absent consumers", doctor.Warn, "Wallet", "", []string{
+					consumer + "('Wallet', '[]', '[]')",
+					"UPDATE bc_consumer SET seen_at = " + yesterday[name],
+				},
+			},
+			{"schema versions", doctor.Warn, "no running instance knows schema version 7 of order.paid: deliveries wait for the consumer " +
+				"Wallet, such as that of 1", "", []string{
 				consumer + "('Wallet', '[]', '[]')", event, "UPDATE bc_outbox_event SET schema_version = 7",
-				delivery + "('Wallet', '1', 'order.paid', 'PENDING', " + never[name] + ")", "UPDATE bc_event_consume_log SET outbox_id = (SELECT MAX(id) FROM bc_outbox_event), updated_at = " + yesterday[name],
+				delivery + "('Wallet', '1', 'order.paid', 'PENDING', " + never[name] + ")",
+				"UPDATE bc_event_consume_log SET outbox_id = (SELECT MAX(id) FROM bc_outbox_event), updated_at = " + yesterday[name],
 			}},
-			{"far future", doctor.Warn, "leased for more than a day", "", []string{event, "UPDATE bc_outbox_event SET status = 'DISPATCHING', next_retry_at = " + tomorrow[name]}},
-			{"far future", doctor.Warn, "deliveries wait", "", []string{consumer + "('Wallet', '[]', '[]')", delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + tomorrow[name] + ")"}},
+			{
+				"far future", doctor.Warn, "leased for more than a day", "", []string{
+					event,
+					"UPDATE bc_outbox_event SET status = 'DISPATCHING', next_retry_at = " + tomorrow[name],
+				},
+			},
+			{
+				"far future", doctor.Warn, "deliveries wait", "", []string{
+					consumer + "('Wallet', '[]', '[]')",
+					delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + tomorrow[name] + ")",
+				},
+			},
 			{"times", doctor.Warn, "made in the future", "", []string{event, "UPDATE bc_outbox_event SET created_at = " + tomorrow[name]}},
 			{"JSON", doctor.Warn, "such as 1", "mysql sqlite", []string{event, "UPDATE bc_outbox_event SET event_payload = 'secret'"}},
 		} {
@@ -130,7 +187,10 @@ func TestServersThatLoseCommitsAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts servers")
 	}
-	says := map[string]string{"mysql": "innodb_flush_log_at_trx_commit is 0", "mysql9": "innodb_flush_log_at_trx_commit is 0", "postgres": "fsync is off"}
+	says := map[string]string{
+		"mysql": "innodb_flush_log_at_trx_commit is 0", "mysql9": "innodb_flush_log_at_trx_commit is 0",
+		"postgres": "fsync is off",
+	}
 	for _, name := range testdb.Servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,19 +248,24 @@ func TestStart(t *testing.T) {
 func TestFindingsHaveTheirValuesByName(t *testing.T) {
 	t.Parallel()
 	db := testdb.Open(t, "sqlite")
-	_, err := db.ExecContext(t.Context(), "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Wallet', '[]', '[]'), ('{one}', '[]', '[]'), ('wallet', '[]', '[]')")
+	_, err := db.ExecContext(t.Context(), "INSERT INTO bc_consumer (name, event_types, aliases) "+
+		"VALUES ('Wallet', '[]', '[]'), ('{one}', '[]', '[]'), ('wallet', '[]', '[]')")
 	require.NoError(t, err)
-	_, err = db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('{one}', '1', 'order.paid', '{consumer}')")
+	_, err = db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) "+
+		"VALUES ('{one}', '1', 'order.paid', '{consumer}')")
 	require.NoError(t, err)
 	r, err := doctor.Examine(t.Context(), db, doctor.Config{})
 	require.NoError(t, err)
 	require.Contains(t, r, doctor.Finding{
 		Check: "consumer names", Level: doctor.Fail, Rule: "consumers_alike", Says: `the consumers "Wallet" and "wallet" differ only by case`,
-		Remedy: "give one another ConsumerConfig.Key while nothing waits for it, and retire the old one", Args: map[string]string{"one": `"Wallet"`, "other": `"wallet"`},
+		Remedy: "give one another ConsumerConfig.Key while nothing waits for it, and retire the old one",
+		Args:   map[string]string{"one": `"Wallet"`, "other": `"wallet"`},
 	})
 	require.Contains(t, r, doctor.Finding{
-		Check: "delivery states", Level: doctor.Warn, Rule: "delivery_status", Says: `deliveries of {one} have the status ["{consumer}"], which nobody works on`,
-		Remedy: "look at the rows and set their status with the operator functions of outbox", Args: map[string]string{"consumer": "{one}", "status": `["{consumer}"]`},
+		Check: "delivery states", Level: doctor.Warn, Rule: "delivery_status",
+		Says:   `deliveries of {one} have the status ["{consumer}"], which nobody works on`,
+		Remedy: "look at the rows and set their status with the operator functions of outbox",
+		Args:   map[string]string{"consumer": "{one}", "status": `["{consumer}"]`},
 	})
 }
 
@@ -221,6 +286,8 @@ func TestDoctorNamesMistakes(t *testing.T) {
 func TestAPrintedReportSteersNoTerminal(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	require.NoError(t, doctor.Report{{Check: "absent consumers", Level: doctor.Warn, Says: "no instance has \x1b[2J\x1b]0;x\x07\u202e\u009b2J", Remedy: "\r\x00"}}.Print(&b))
+	require.NoError(t, doctor.Report{
+		{Check: "absent consumers", Level: doctor.Warn, Says: "no instance has \x1b[2J\x1b]0;x\x07\u202e\u009b2J", Remedy: "\r\x00"},
+	}.Print(&b))
 	require.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f\x{80}-\x{9f}\x{202e}]`, b.String())
 }

@@ -21,7 +21,8 @@ func TestManyConsumersAreExamined(t *testing.T) {
 			for _, n := range []int{20, 2000} {
 				db := testdb.Open(t, dialect)
 				testplan.Consumers(t, db, n)
-				_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES (?, 'odd', 'order.paid', 'SENDING')", testplan.Consumer(n))
+				_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) "+
+					"VALUES (?, 'odd', 'order.paid', 'SENDING')", testplan.Consumer(n))
 				require.NoError(t, err)
 				count := testplan.Count(db)
 				found := examine(t, db, doctor.Config{})["delivery states"]

@@ -34,14 +34,19 @@ func worked(t *testing.T, db *bun.DB) (ids []string) {
 	ob, err := outbox.New(db, outbox.Config{Logger: quiet})
 	require.NoError(t, err)
 	b := bus.New(db, bus.Config{Logger: quiet})
-	kind := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "pg": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT"}[db.Dialect().Name().String()]
-	exec(t, db, "CREATE TABLE effect (id "+kind+", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT NULL)")
+	kind := map[string]string{
+		"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "pg": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+		"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
+	}[db.Dialect().Name().String()]
+	exec(t, db, "CREATE TABLE effect (id "+kind+", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) "+
+		"NOT NULL, seq INT NOT NULL)")
 	for _, name := range []string{"Wallet", "Points"} {
 		bus.On(b.Consumer(name, bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
 			if name == "Points" && m.Payload.Seq == 6 {
 				return bus.Permanent(errors.New("never"))
 			}
-			_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID, m.AggregateID, m.Payload.Seq)
+			_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID,
+				m.AggregateID, m.Payload.Seq)
 			return err
 		})
 	}
@@ -53,7 +58,8 @@ func worked(t *testing.T, db *bun.DB) (ids []string) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // SQLite's clock counts milliseconds, and an event of the same one may have been before
 		var registered int
-		return db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM bc_consumer WHERE registered_at < "+d.Now).Scan(&registered) == nil && registered == 2
+		return db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM bc_consumer WHERE registered_at < "+d.Now).Scan(&registered) == nil &&
+			registered == 2
 	}, testdb.Patience(), time.Millisecond)
 	for i := 1; i <= 6; i++ {
 		require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
@@ -78,7 +84,10 @@ func TestEveryInvariantCanFail(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, first *bun.DB) {
 		name := first.Dialect().Name().String()
-		past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000')"}[name]
+		past := map[string]string{
+			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'",
+			"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000')",
+		}[name]
 		for _, c := range []struct {
 			breaks  string // what is reported for event 1, or 3
 			event   int
@@ -86,24 +95,62 @@ func TestEveryInvariantCanFail(t *testing.T) {
 			args    int // how often the event's id stands in spoil
 			history func(h *invariant.History, id string)
 		}{
-			{breaks: "I4 completeness", spoil: "UPDATE bc_event_consume_log SET status = 'PENDING' WHERE consumer_name = 'Wallet' AND event_id = ?", args: 1},
+			{
+				breaks: "I4 completeness", args: 1,
+				spoil: "UPDATE bc_event_consume_log SET status = 'PENDING' WHERE consumer_name = 'Wallet' AND event_id = ?",
+			},
 			{breaks: "I4 completeness", spoil: "UPDATE bc_outbox_event SET status = 'NEW' WHERE event_id = ?", args: 1},
 			{breaks: "I4 completeness", spoil: "DELETE FROM bc_event_consume_log WHERE consumer_name = 'Wallet' AND event_id = ?", args: 1},
-			{breaks: "I5 no effect twice", spoil: "INSERT INTO effect (consumer, event_id, aggregate, seq) SELECT consumer, event_id, aggregate, seq FROM effect WHERE consumer = 'Wallet' AND event_id = ?", args: 1},
+			{
+				breaks: "I5 no effect twice", args: 1,
+				spoil: "INSERT INTO effect (consumer, event_id, aggregate, seq) SELECT consumer, event_id, aggregate, seq FROM effect " +
+					"WHERE consumer = 'Wallet' AND event_id = ?",
+			},
 			{breaks: "I6 an effect if and only if SUCCESS", spoil: "DELETE FROM effect WHERE consumer = 'Wallet' AND event_id = ?", args: 1},
-			{breaks: "I6 an effect if and only if SUCCESS", spoil: "UPDATE bc_event_consume_log SET status = 'SKIPPED' WHERE consumer_name = 'Wallet' AND event_id = ?", args: 1},
+			{
+				breaks: "I6 an effect if and only if SUCCESS", args: 1,
+				spoil: "UPDATE bc_event_consume_log SET status = 'SKIPPED' WHERE consumer_name = 'Wallet' AND event_id = ?",
+			},
 			{breaks: "I7 order", event: 2, spoil: "UPDATE effect SET seq = 0 WHERE consumer = 'Wallet' AND event_id = ?", args: 1},
-			{breaks: "I7 order", event: 2, spoil: "UPDATE bc_event_consume_log SET status = 'FAILED' WHERE consumer_name = 'Wallet' AND outbox_id = (SELECT MIN(id) FROM bc_outbox_event)"},
-			{breaks: "I8 no stuck lease", spoil: "UPDATE bc_outbox_event SET status = 'DISPATCHING', next_retry_at = " + past + " WHERE event_id = ?", args: 1},
-			{breaks: "I8 no stuck lease", spoil: "UPDATE bc_event_consume_log SET status = 'PROCESSING', next_retry_at = " + past + " WHERE consumer_name = 'Wallet' AND event_id = ?", args: 1},
+			{
+				breaks: "I7 order", event: 2,
+				spoil: "UPDATE bc_event_consume_log SET status = 'FAILED' WHERE consumer_name = 'Wallet' AND outbox_id = (SELECT MIN(id) " +
+					"FROM bc_outbox_event)",
+			},
+			{
+				breaks: "I8 no stuck lease", args: 1,
+				spoil: "UPDATE bc_outbox_event SET status = 'DISPATCHING', next_retry_at = " + past + " WHERE event_id = ?",
+			},
+			{
+				breaks: "I8 no stuck lease", args: 1,
+				spoil: "UPDATE bc_event_consume_log SET status = 'PROCESSING', next_retry_at = " + past +
+					" WHERE consumer_name = 'Wallet' AND event_id = ?",
+			},
 			{breaks: "I10 attempts are truthful", event: 5, spoil: "UPDATE bc_event_consume_log SET attempts = 0 WHERE event_id = ?", args: 1},
-			{breaks: "I10 attempts are truthful", spoil: "UPDATE bc_event_consume_log SET attempts = 2 WHERE consumer_name = 'Wallet' AND event_id = ?", args: 1},
-			{breaks: "I10 attempts are truthful", event: 5, spoil: "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us) VALUES ('Points', ?, 2, 'FAILED', 'i', 0)", args: 1},
+			{
+				breaks: "I10 attempts are truthful", args: 1,
+				spoil: "UPDATE bc_event_consume_log SET attempts = 2 WHERE consumer_name = 'Wallet' AND event_id = ?",
+			},
+			{
+				breaks: "I10 attempts are truthful", event: 5, args: 1,
+				spoil: "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us) " +
+					"VALUES ('Points', ?, 2, 'FAILED', 'i', 0)",
+			},
 			{breaks: "I10 attempts are truthful", event: 5, spoil: "DELETE FROM bc_delivery_attempt WHERE event_id = ?", args: 1},
-			{breaks: "I10 attempts are truthful", event: 5, spoil: "UPDATE bc_event_consume_log SET status = 'SUCCESS' WHERE consumer_name = 'Points' AND event_id = ?", args: 1},
-			{breaks: "I10 attempts are truthful", spoil: "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us) VALUES ('Nobody', ?, 1, 'FAILED', 'i', 0)", args: 1},
+			{
+				breaks: "I10 attempts are truthful", event: 5, args: 1,
+				spoil: "UPDATE bc_event_consume_log SET status = 'SUCCESS' WHERE consumer_name = 'Points' AND event_id = ?",
+			},
+			{
+				breaks: "I10 attempts are truthful", args: 1,
+				spoil: "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us) " +
+					"VALUES ('Nobody', ?, 1, 'FAILED', 'i', 0)",
+			},
 			{breaks: "I11 known states", spoil: "UPDATE bc_outbox_event SET status = 'sent' WHERE event_id = ?", args: 1},
-			{breaks: "I11 known states", spoil: "UPDATE bc_event_consume_log SET status = 'DONE' WHERE consumer_name = 'Wallet' AND event_id = ?", args: 1},
+			{
+				breaks: "I11 known states", args: 1,
+				spoil: "UPDATE bc_event_consume_log SET status = 'DONE' WHERE consumer_name = 'Wallet' AND event_id = ?",
+			},
 			{breaks: "I20 retention takes only what is done", event: 5, spoil: "DELETE FROM bc_outbox_event WHERE event_id = ?", args: 1},
 			{breaks: "I1 no committed event lost", history: func(h *invariant.History, _ string) { h.Committed = append(h.Committed, "lost") }},
 			{breaks: "I2 no ghost", history: func(h *invariant.History, id string) { h.Failed = []string{id} }},
@@ -112,7 +159,10 @@ func TestEveryInvariantCanFail(t *testing.T) {
 		} {
 			db := testdb.Open(t, testdb.Server(t, first))
 			ids := worked(t, db)
-			cfg := invariant.Config{Quiet: true, Effects: invariant.Effects{Table: "effect"}, History: invariant.History{Committed: ids, Failed: []string{"never"}, Unknown: map[string]bool{"gone": false, ids[0]: true}}}
+			cfg := invariant.Config{
+				Quiet: true, Effects: invariant.Effects{Table: "effect"},
+				History: invariant.History{Committed: ids, Failed: []string{"never"}, Unknown: map[string]bool{"gone": false, ids[0]: true}},
+			}
 			found, err := invariant.Check(t.Context(), db, cfg)
 			require.NoError(t, err)
 			require.Empty(t, found)
@@ -141,7 +191,8 @@ func TestTenantsShareNoOrder(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		worked(t, db)
 		exec(t, db, "UPDATE bc_event_consume_log SET tenant_id = 2 WHERE outbox_id > (SELECT MIN(id) FROM bc_outbox_event)")
-		exec(t, db, "UPDATE bc_event_consume_log SET status = 'FAILED' WHERE consumer_name = 'Wallet' AND outbox_id = (SELECT MIN(id) FROM bc_outbox_event)")
+		exec(t, db, "UPDATE bc_event_consume_log SET status = 'FAILED' WHERE consumer_name = 'Wallet' AND outbox_id = (SELECT MIN(id) "+
+			"FROM bc_outbox_event)")
 		found, err := invariant.Check(t.Context(), db, invariant.Config{Quiet: true})
 		require.NoError(t, err)
 		for _, v := range found {
@@ -159,7 +210,10 @@ func TestAttemptsAddUp(t *testing.T) {
 		ob, err := outbox.New(db, outbox.Config{Logger: quiet})
 		require.NoError(t, err)
 		b := bus.New(db, bus.Config{Logger: quiet})
-		answers := []error{bus.RetryAfter(errors.New("later"), time.Minute), errors.New("no"), errors.New("no"), bus.Permanent(errors.New("never")), errors.New("no")}
+		answers := []error{
+			bus.RetryAfter(errors.New("later"), time.Minute), errors.New("no"), errors.New("no"),
+			bus.Permanent(errors.New("never")), errors.New("no"),
+		}
 		bus.On(b.Consumer("Wallet", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[paid]) (err error) {
 			if len(answers) > 0 {
 				err, answers = answers[0], answers[1:]
@@ -187,7 +241,8 @@ func TestAttemptsAddUp(t *testing.T) {
 		attempts("FAILED", 1)
 		attempts("FAILED", 2)
 		// A process dies of a delivery that it ran alone.
-		exec(t, db, "UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + 1, started = 2, locked_by = 'dead', lock_version = lock_version + 1")
+		exec(t, db, "UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + 1, started = 2, locked_by = 'dead', "+
+			"lock_version = lock_version + 1")
 		attempts("DEAD", 4)
 		require.NoError(t, ob.Retry(t.Context(), outbox.Operation{Actor: "me", Reason: "it is well now"}, id))
 		attempts("FAILED", 1)
@@ -196,7 +251,9 @@ func TestAttemptsAddUp(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, found) // this test did not wait
 		for _, v := range found {
-			require.Equal(t, invariant.Violation{Invariant: "I10 attempts are truthful", EventID: id, Consumer: "Wallet", Says: "tried again too early"}, v)
+			require.Equal(t, invariant.Violation{
+				Invariant: "I10 attempts are truthful", EventID: id, Consumer: "Wallet", Says: "tried again too early",
+			}, v)
 		}
 		var outcomes []string
 		require.NoError(t, db.NewRaw("SELECT outcome FROM bc_delivery_attempt ORDER BY id").Scan(t.Context(), &outcomes))

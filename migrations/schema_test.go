@@ -112,18 +112,23 @@ var (
 	// MySQL 8 shows no width of integers, MariaDB does; both may call other ids unsigned.
 	width    = regexp.MustCompile(`int\(\d+\)`)
 	describe = map[string]string{
-		"mysql": `SELECT CONCAT(column_name, ' ', column_type, CASE WHEN data_type = 'varchar' THEN CONCAT(' ', collation_name) ELSE '' END, CASE is_nullable WHEN 'YES' THEN ' NULL' ELSE '' END)
+		"mysql": `SELECT CONCAT(column_name, ' ', column_type, CASE WHEN data_type = 'varchar' THEN CONCAT(' ', collation_name) ELSE '' END,
+				CASE is_nullable WHEN 'YES' THEN ' NULL' ELSE '' END)
 			FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position`,
 		"postgres": `SELECT attname || ' ' || format_type(atttypid, atttypmod) || CASE WHEN attnotnull THEN '' ELSE ' NULL' END
 			FROM pg_attribute WHERE attrelid = ?::text::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`,
-		"sqlite": `SELECT name || ' ' || type || CASE WHEN "notnull" = 1 OR pk = 1 THEN '' ELSE ' NULL' END FROM pragma_table_info(?) ORDER BY cid`,
+		"sqlite": `SELECT name || ' ' || type || CASE WHEN "notnull" = 1 OR pk = 1 THEN '' ELSE ' NULL' END
+			FROM pragma_table_info(?) ORDER BY cid`,
 	}
 	indexes = map[string]string{
-		"mysql": `SELECT CONCAT(CASE non_unique WHEN 0 THEN 'u ' ELSE '' END, GROUP_CONCAT(column_name ORDER BY seq_in_index)) FROM information_schema.statistics
-			WHERE table_schema = DATABASE() AND table_name = ? AND index_name <> 'PRIMARY' GROUP BY index_name, non_unique`,
-		"postgres": `SELECT CASE WHEN i.indisunique THEN 'u ' ELSE '' END || (SELECT string_agg(a.attname, ',' ORDER BY k.n) FROM unnest(i.indkey) WITH ORDINALITY k(num, n) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.num)
+		"mysql": `SELECT CONCAT(CASE non_unique WHEN 0 THEN 'u ' ELSE '' END, GROUP_CONCAT(column_name ORDER BY seq_in_index))
+			FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = ? AND index_name <> 'PRIMARY'
+			GROUP BY index_name, non_unique`,
+		"postgres": `SELECT CASE WHEN i.indisunique THEN 'u ' ELSE '' END || (SELECT string_agg(a.attname, ',' ORDER BY k.n)
+				FROM unnest(i.indkey) WITH ORDINALITY k(num, n) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.num)
 			FROM pg_index i WHERE i.indrelid = ?::text::regclass AND NOT i.indisprimary`,
-		"sqlite": `SELECT CASE l."unique" WHEN 1 THEN 'u ' ELSE '' END || (SELECT group_concat(name) FROM pragma_index_info(l.name)) FROM pragma_index_list(?) l`,
+		"sqlite": `SELECT CASE l."unique" WHEN 1 THEN 'u ' ELSE '' END || (SELECT group_concat(name) FROM pragma_index_info(l.name))
+			FROM pragma_index_list(?) l`,
 	}
 )
 
@@ -204,9 +209,12 @@ func TestEveryMySQLTableIsInnoDBWithBinaryKeys(t *testing.T) {
 
 func allBinary(t *testing.T, db *bun.DB) {
 	t.Helper()
-	require.Empty(t, column1(t, db, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() AND (engine <> 'InnoDB' OR table_collation <> 'utf8mb4_bin')"))
-	require.Empty(t, column1(t, db, "SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns WHERE table_schema = DATABASE() AND collation_name IS NOT NULL AND collation_name <> 'utf8mb4_bin'"))
-	require.Empty(t, column1(t, db, "SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns WHERE table_schema = DATABASE() AND data_type IN ('datetime', 'timestamp') AND column_type <> 'datetime(6)'"))
+	require.Empty(t, column1(t, db, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "+
+		"AND (engine <> 'InnoDB' OR table_collation <> 'utf8mb4_bin')"))
+	require.Empty(t, column1(t, db, "SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns "+
+		"WHERE table_schema = DATABASE() AND collation_name IS NOT NULL AND collation_name <> 'utf8mb4_bin'"))
+	require.Empty(t, column1(t, db, "SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns "+
+		"WHERE table_schema = DATABASE() AND data_type IN ('datetime', 'timestamp') AND column_type <> 'datetime(6)'"))
 }
 
 // Keys that differ only in case or accents are different keys everywhere. (A space at the end is
@@ -215,7 +223,8 @@ func TestKeysAreComparedByTheirBytes(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		for i, id := range []string{"é-1", "e-1", "E-1"} {
-			_, err := db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('A', '%d', 'a.b', ?, '{}')", i), id)
+			_, err := db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, "+
+				"event_payload) VALUES ('A', '%d', 'a.b', ?, '{}')", i), id)
 			require.NoError(t, err, "%q", id)
 		}
 		require.Equal(t, []string{"1"}, column1(t, db, "SELECT aggregate_id FROM bc_outbox_event WHERE event_id = 'e-1' AND aggregate_id = '1'"))

@@ -30,7 +30,10 @@ func TestBulkRetryOfAGroup(t *testing.T) {
 		require.EqualValues(t, 30, groups[0].Dead)
 		require.Equal(t, "order # is cursed", groups[0].Error)
 		require.EqualValues(t, 1, groups[1].Failed)
-		b := ops.NewBulk{ID: "inc-1", Action: ops.ActionRetry, Query: ops.Query{Fingerprint: groups[0].Fingerprint}, Rate: 10_000, Spread: time.Hour}
+		b := ops.NewBulk{
+			ID: "inc-1", Action: ops.ActionRetry, Query: ops.Query{Fingerprint: groups[0].Fingerprint}, Rate: 10_000,
+			Spread: time.Hour,
+		}
 		n, err := f.ops.DryRun(t.Context(), b)
 		require.NoError(t, err)
 		require.Equal(t, ops.Count{Count: 30}, n)
@@ -94,7 +97,9 @@ func TestBulkSurvivesItsInstance(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db, ops.Config{}).consumers()
 		f.die(50)
-		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{ID: "b", Action: ops.ActionSkip, Query: ops.Query{Status: outbox.StatusDead}, Consumer: "Moody", Rate: 40})
+		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{
+			ID: "b", Action: ops.ActionSkip, Query: ops.Query{Status: outbox.StatusDead}, Consumer: "Moody", Rate: 40,
+		})
 		require.NoError(t, err)
 		ctx, die := context.WithCancel(t.Context())
 		died := make(chan error, 1)
@@ -144,7 +149,12 @@ func TestBulkIsCanceledAndResumed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ops.BulkCanceled, b.State)
 		require.Less(t, b.Done, int64(10))
-		f.exec("UPDATE bc_bulk_operation SET request = REPLACE(" + map[bool]string{true: "request::text", false: "request"}[db.Dialect().Name().String() == "pg"] + ", '\"rate\":1,', '\"rate\":1000,')" + map[bool]string{true: "::json", false: ""}[db.Dialect().Name().String() == "pg"])
+		f.exec("UPDATE bc_bulk_operation SET request = REPLACE(" + map[bool]string{
+			true: "request::text", false: "request",
+		}[db.Dialect().Name().String() == "pg"] + ", '\"rate\":1,', '\"rate\":1000,')" + map[bool]string{
+			true:  "::json",
+			false: "",
+		}[db.Dialect().Name().String() == "pg"])
 		require.NoError(t, f.ops.ResumeBulk(t.Context(), op, "b"))
 		_, err = f.ops.RunBulkOnce(t.Context())
 		require.NoError(t, err)
@@ -165,9 +175,16 @@ func TestBulkReplayInOrder(t *testing.T) {
 			f.save(noted{OrderID: itoa(i)})
 		}
 		f.once()
-		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{Action: ops.ActionReplay, Query: ops.Query{EventType: "order.paid"}, Consumer: "Moody"})
+		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{
+			Action: ops.ActionReplay, Query: ops.Query{EventType: "order.paid"}, Consumer: "Moody",
+		})
 		require.ErrorIs(t, err, ops.ErrNotReplayable)
-		b, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{Action: ops.ActionReplay, Query: ops.Query{Consumer: "Steady", DeliveryStatus: consumelog.Success, EventType: "order.paid", Since: time.Now().Add(-time.Hour)}, Rate: 1000})
+		b, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{
+			Action: ops.ActionReplay, Query: ops.Query{
+				Consumer: "Steady", DeliveryStatus: consumelog.Success, EventType: "order.paid",
+				Since: time.Now().Add(-time.Hour),
+			}, Rate: 1000,
+		})
 		require.NoError(t, err)
 		require.EqualValues(t, 5, b.Total.Count)
 		before := len(f.runs())

@@ -23,8 +23,14 @@ func storyOf(change func(t *tracer, e *Event, d *Delivery)) *tracer {
 			replays: map[string]registration{}, broken: map[string][]string{},
 		},
 	}
-	e := Event{OutboxID: 2, EventID: "e2", EventType: "order.paid", AggregateType: "ORDER", AggregateID: "7", Status: outbox.StatusFailed, CreatedAt: ago(time.Minute), UpdatedAt: ago(time.Minute)}
-	d := Delivery{Consumer: "Wallet", Status: consumelog.Pending, CreatedAt: ago(time.Minute), UpdatedAt: ago(time.Minute), NextRetryAt: ago(time.Second), Registered: true}
+	e := Event{
+		OutboxID: 2, EventID: "e2", EventType: "order.paid", AggregateType: "ORDER", AggregateID: "7", Status: outbox.StatusFailed,
+		CreatedAt: ago(time.Minute), UpdatedAt: ago(time.Minute),
+	}
+	d := Delivery{
+		Consumer: "Wallet", Status: consumelog.Pending, CreatedAt: ago(time.Minute), UpdatedAt: ago(time.Minute),
+		NextRetryAt: ago(time.Second), Registered: true,
+	}
 	change(t, &e, &d)
 	if d.Consumer != "" {
 		e.Deliveries = append(e.Deliveries, d)
@@ -35,8 +41,14 @@ func storyOf(change func(t *tracer, e *Event, d *Delivery)) *tracer {
 
 func earlier(status consumelog.Status, consumedAt time.Time) Event {
 	return Event{
-		OutboxID: 1, EventID: "e1", EventType: "order.locked", AggregateType: "ORDER", AggregateID: "7", Status: outbox.StatusFailed, CreatedAt: ago(2 * time.Minute), UpdatedAt: ago(time.Minute),
-		Deliveries: []Delivery{{Consumer: "Wallet", Status: status, ConsumedAt: consumedAt, NextRetryAt: noon.Add(time.Minute), UpdatedAt: ago(time.Minute), Error: "no"}},
+		OutboxID: 1, EventID: "e1", EventType: "order.locked", AggregateType: "ORDER", AggregateID: "7", Status: outbox.StatusFailed,
+		CreatedAt: ago(2 * time.Minute), UpdatedAt: ago(time.Minute),
+		Deliveries: []Delivery{
+			{
+				Consumer: "Wallet", Status: status, ConsumedAt: consumedAt, NextRetryAt: noon.Add(time.Minute), UpdatedAt: ago(time.Minute),
+				Error: "no",
+			},
+		},
 	}
 }
 
@@ -58,27 +70,31 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 		fires, quiet       func(t *tracer, e *Event, d *Delivery)
 	}{
 		"missing event": {
-			RuleMissingEvent, "The event that the check order.paid demands of 7 was never saved, so no consumer knows of it.", "bluecone jobs run order_asset_consistency",
+			RuleMissingEvent, "The event that the check order.paid demands of 7 was never saved, so no consumer knows of it.",
+			"bluecone jobs run order_asset_consistency",
 			func(t *tracer, e *Event, d *Delivery) {
 				sent(t, e, d)
 				t.lacks = map[string][]string{"order.paid": {"7"}}
 			}, sent,
 		},
 		"dead": {
-			RuleDead, "Wallet gave up order.paid of ORDER 7 at 2026-11-21 11:59:00 UTC after 10 attempts: balance is too low.", "bluecone events retry e2 --consumer Wallet",
+			RuleDead, "Wallet gave up order.paid of ORDER 7 at 2026-11-21 11:59:00 UTC after 10 attempts: balance is too low.",
+			"bluecone events retry e2 --consumer Wallet",
 			func(_ *tracer, e *Event, d *Delivery) {
 				e.Status, d.Status, d.Attempts, d.Error = outbox.StatusDead, consumelog.Dead, 10, "balance is too low.\nstack"
 			},
 			func(_ *tracer, _ *Event, d *Delivery) { d.Status = consumelog.Failed },
 		},
 		"failing": {
-			RuleFailing, "Wallet failed with order.paid of ORDER 7, 1 attempt so far, and tries again at 2026-11-21 12:01:00 UTC: away.", "bluecone events retry e2",
+			RuleFailing, "Wallet failed with order.paid of ORDER 7, 1 attempt so far, and tries again at 2026-11-21 12:01:00 UTC: away.",
+			"bluecone events retry e2",
 			func(_ *tracer, _ *Event, d *Delivery) {
 				d.Status, d.Attempts, d.Error, d.NextRetryAt = consumelog.Failed, 1, "away", noon.Add(time.Minute)
 			}, sent,
 		},
 		"behind": {
-			RuleBehind, "order.paid of ORDER 7 waits for Wallet behind the earlier order.locked (event e1), which Wallet has not done.", "bluecone events show e1",
+			RuleBehind, "order.paid of ORDER 7 waits for Wallet behind the earlier order.locked (event e1), which Wallet has not done.",
+			"bluecone events show e1",
 			func(t *tracer, _ *Event, _ *Delivery) {
 				t.story.Events = []Event{earlier(consumelog.Dead, time.Time{})}
 			},
@@ -94,7 +110,8 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			func(_ *tracer, e *Event, d *Delivery) { e.Status, d.Consumer = outbox.StatusNew, "" },
 		},
 		"claimed and stuck": {
-			RuleStuck, "order.paid of ORDER 7 was claimed by host-1, whose lease ended 2026-11-21 11:00:00 UTC, and nobody has claimed it again.", "bluecone status",
+			RuleStuck, "order.paid of ORDER 7 was claimed by host-1, whose lease ended 2026-11-21 11:00:00 UTC, and nobody has claimed it " +
+				"again.", "bluecone status",
 			func(_ *tracer, e *Event, d *Delivery) {
 				e.Status, e.LockedBy, e.NextRetryAt, d.Consumer = outbox.StatusDispatching, "host-1", ago(time.Hour), ""
 			},
@@ -112,14 +129,16 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			},
 		},
 		"failed without a reason": {
-			RuleStuck, "order.paid of ORDER 7 has been FAILED since 2026-11-21 11:00:00 UTC although none of its deliveries waits.", "within a minute",
+			RuleStuck, "order.paid of ORDER 7 has been FAILED since 2026-11-21 11:00:00 UTC although none of its deliveries waits.",
+			"within a minute",
 			func(_ *tracer, e *Event, d *Delivery) {
 				e.UpdatedAt, d.Status, d.ConsumedAt = ago(time.Hour), consumelog.Success, ago(time.Hour)
 			},
 			func(_ *tracer, e *Event, _ *Delivery) { e.UpdatedAt = ago(time.Hour) },
 		},
 		"running and stuck": {
-			RuleStuck, "Wallet has order.paid of ORDER 7 in the hands of host-1, whose lease ended 2026-11-21 11:00:00 UTC.", "bluecone consumers list",
+			RuleStuck, "Wallet has order.paid of ORDER 7 in the hands of host-1, whose lease ended 2026-11-21 11:00:00 UTC.",
+			"bluecone consumers list",
 			func(_ *tracer, _ *Event, d *Delivery) {
 				d.Status, d.LockedBy, d.NextRetryAt = consumelog.Processing, "host-1", ago(time.Hour)
 			},
@@ -128,7 +147,8 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			},
 		},
 		"waiting for long": {
-			RuleStuck, "order.paid of ORDER 7 has waited for Wallet since 2026-11-21 11:00:00 UTC, and nothing is in its way: the consumer is behind.", "Concurrency",
+			RuleStuck, "order.paid of ORDER 7 has waited for Wallet since 2026-11-21 11:00:00 UTC, and nothing is in its way: the consumer is " +
+				"behind.", "Concurrency",
 			func(_ *tracer, _ *Event, d *Delivery) { d.CreatedAt, d.NextRetryAt = ago(time.Hour), ago(time.Hour) },
 			func(*tracer, *Event, *Delivery) {},
 		},
@@ -144,7 +164,8 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			}, sent,
 		},
 		"out of order": {
-			RuleOutOfOrder, "Wallet did order.locked of ORDER 7 at 2026-11-21 12:00:00 UTC, after the later order.paid (event e2), which it had done at 2026-11-21 11:59:30 UTC.", "Unordered",
+			RuleOutOfOrder, "Wallet did order.locked of ORDER 7 at 2026-11-21 12:00:00 UTC, after the later order.paid (event e2), which it had " +
+				"done at 2026-11-21 11:59:30 UTC.", "Unordered",
 			func(t *tracer, e *Event, d *Delivery) {
 				sent(t, e, d)
 				t.story.Events = []Event{earlier(consumelog.Success, noon)}
@@ -155,16 +176,19 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			},
 		},
 		"unconsumed": {
-			RuleUnconsumed, "No consumer is registered for order.gone: the event of ORDER 7 has been parked since 2026-11-21 11:59:00 UTC.", "bluecone events discard e2",
+			RuleUnconsumed, "No consumer is registered for order.gone: the event of ORDER 7 has been parked since 2026-11-21 11:59:00 UTC.",
+			"bluecone events discard e2",
 			func(_ *tracer, e *Event, d *Delivery) {
-				e.EventType, e.Status, e.LastError, e.NextRetryAt, d.Consumer = "order.gone", outbox.StatusScheduled, "no consumer is registered", noon.Add(time.Second), ""
+				e.EventType, e.Status, e.LastError, e.NextRetryAt, d.Consumer = "order.gone", outbox.StatusScheduled, "no consumer is registered",
+					noon.Add(time.Second), ""
 			},
 			func(_ *tracer, e *Event, d *Delivery) {
 				e.Status, e.LastError, e.NextRetryAt, d.Consumer = outbox.StatusScheduled, "no consumer is registered", noon.Add(time.Second), ""
 			},
 		},
 		"of a version that nobody knows": {
-			RuleVersion, "order.paid of ORDER 7 has waited for Wallet since 2026-11-21 11:00:00 UTC: no running instance knows schema version 4 of the event.", "bluecone events skip",
+			RuleVersion, "order.paid of ORDER 7 has waited for Wallet since 2026-11-21 11:00:00 UTC: no running instance knows schema version 4 " +
+				"of the event.", "bluecone events skip",
 			func(_ *tracer, e *Event, d *Delivery) {
 				e.SchemaVersion, d.Left, d.UpdatedAt, d.NextRetryAt = 4, true, ago(time.Hour), time.Time{}
 			},
@@ -173,19 +197,22 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			},
 		},
 		"unregistered": {
-			RuleUnregistered, "order.paid of ORDER 7 waits for Purse, which no instance runs (no instance has ever announced it).", "ConsumerConfig.Key",
+			RuleUnregistered, "order.paid of ORDER 7 waits for Purse, which no instance runs (no instance has ever announced it).",
+			"ConsumerConfig.Key",
 			func(_ *tracer, _ *Event, d *Delivery) { d.Consumer = "Purse" },
 			func(*tracer, *Event, *Delivery) {},
 		},
 		"not announced any more": {
-			RuleUnregistered, "order.paid of ORDER 7 waits for Wallet, which no instance runs (last announced 2026-11-21 11:00:00 UTC).", "Start an instance",
+			RuleUnregistered, "order.paid of ORDER 7 waits for Wallet, which no instance runs (last announced 2026-11-21 11:00:00 UTC).",
+			"Start an instance",
 			func(t *tracer, _ *Event, _ *Delivery) {
 				t.known.consumers[0].age, t.known.consumers[0].seenAt = time.Hour, ago(time.Hour)
 			},
 			func(t *tracer, _ *Event, _ *Delivery) { t.known.consumers[0].age = time.Minute },
 		},
 		"paused": {
-			RulePaused, "order.paid of ORDER 7 waits because anna paused Wallet until 2026-11-21 13:00:00 UTC: the bank migrates.", "bluecone consumers resume Wallet",
+			RulePaused, "order.paid of ORDER 7 waits because anna paused Wallet until 2026-11-21 13:00:00 UTC: the bank migrates.",
+			"bluecone consumers resume Wallet",
 			func(t *tracer, _ *Event, _ *Delivery) {
 				r := &t.known.consumers[0]
 				r.paused, r.pausedBy, r.pauseReason, r.pausedUntil = true, "anna", "the bank migrates", noon.Add(time.Hour)
@@ -193,10 +220,14 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			func(*tracer, *Event, *Delivery) {},
 		},
 		"replay paused": {
-			RulePaused, "order.paid of ORDER 7 waits because anna paused Wallet@replay until it is resumed: too fast.", "bluecone consumers resume Wallet@replay",
+			RulePaused, "order.paid of ORDER 7 waits because anna paused Wallet@replay until it is resumed: too fast.",
+			"bluecone consumers resume Wallet@replay",
 			func(t *tracer, _ *Event, d *Delivery) {
 				d.Consumer, d.Replay = "Wallet@replay", true
-				t.known.replays["Wallet"] = registration{name: "Wallet@replay", paused: true, pausedBy: "anna", pauseReason: "too fast", pausedUntil: noon.AddDate(100, 0, 0)}
+				t.known.replays["Wallet"] = registration{
+					name: "Wallet@replay", paused: true, pausedBy: "anna", pauseReason: "too fast",
+					pausedUntil: noon.AddDate(100, 0, 0),
+				}
 			},
 			func(t *tracer, _ *Event, _ *Delivery) {
 				t.known.replays["Wallet"] = registration{name: "Wallet@replay", paused: true}
@@ -210,7 +241,8 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			func(t *tracer, _ *Event, _ *Delivery) { t.known.broken["Other"] = []string{"host-1"} },
 		},
 		"lock": {
-			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min, and no event is under way that would settle it.", "lock_timeout_reaper",
+			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min, and no event is under way " +
+				"that would settle it.", "lock_timeout_reaper",
 			section(func(f *Facts) {
 				f.Locks = []Lock{{Name: "500 cents", Since: ago(time.Hour), TTL: 30 * time.Minute}}
 			}),
@@ -219,14 +251,18 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			}),
 		},
 		"lock beside another consumer's failure": {
-			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min, and no event is under way that would settle it.", "lock_timeout_reaper",
+			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min, and no event is under way " +
+				"that would settle it.", "lock_timeout_reaper",
 			func(t *tracer, _ *Event, _ *Delivery) {
-				t.story.Sections = []Facts{{Title: "Wallet", Locks: []Lock{{Name: "500 cents", Since: ago(time.Hour), TTL: 30 * time.Minute, Consumer: "Coupons"}}}}
+				t.story.Sections = []Facts{
+					{Title: "Wallet", Locks: []Lock{{Name: "500 cents", Since: ago(time.Hour), TTL: 30 * time.Minute, Consumer: "Coupons"}}},
+				}
 			},
 			sent,
 		},
 		"lock with an event": {
-			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min: the reaper leaves it alone because order.paid of ORDER 7 is FAILED.", "bluecone events show e2",
+			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min: the reaper leaves it alone " +
+				"because order.paid of ORDER 7 is FAILED.", "bluecone events show e2",
 			func(t *tracer, _ *Event, _ *Delivery) {
 				t.story.Sections = []Facts{{Title: "Wallet", Locks: []Lock{{Name: "500 cents", Since: ago(time.Hour), TTL: 30 * time.Minute}}}}
 			},

@@ -110,8 +110,13 @@ func everything(t *testing.T, f *fixture) {
 	require.NoError(t, err)
 	require.NoError(t, f.ops.Skip(ctx, op, paidID("0"), "Moody"))
 	require.NoError(t, f.ops.Replay(ctx, op, paidID("0"), "Steady"))
-	for action, q := range map[ops.Action]ops.Query{ops.ActionRetry: {Fingerprint: groups[0].Fingerprint}, ops.ActionReplay: {AggregateID: "6"}, ops.ActionDiscard: {Status: outbox.StatusNew}} {
-		_, err := f.ops.StartBulk(ctx, op, ops.NewBulk{Action: action, Query: q, Consumer: map[ops.Action]string{ops.ActionReplay: "Steady"}[action], Rate: 10_000})
+	for action, q := range map[ops.Action]ops.Query{
+		ops.ActionRetry:  {Fingerprint: groups[0].Fingerprint},
+		ops.ActionReplay: {AggregateID: "6"}, ops.ActionDiscard: {Status: outbox.StatusNew},
+	} {
+		_, err := f.ops.StartBulk(ctx, op, ops.NewBulk{
+			Action: action, Query: q, Consumer: map[ops.Action]string{ops.ActionReplay: "Steady"}[action], Rate: 10_000,
+		})
 		require.NoError(t, err)
 		_, err = f.ops.RunBulkOnce(ctx)
 		require.NoError(t, err)
@@ -124,5 +129,7 @@ func everything(t *testing.T, f *fixture) {
 // scan is how a plan says that it reads a large table from end to end, or sorts what it has read. A
 // derived table holds a bounded number of rows, and the archives are empty. A walk along the primary
 // key that a LIMIT ends is no scan, although MySQL estimates it as one.
-var scan = regexp.MustCompile(`(?m)table=(?:e|l|bc_\w+) .*type=ALL .*rows=\d{5,}|table=(?:e|l|bc_\w+) .*type=index .* key=(?:idx|uk)\w+ .*rows=\d{5,}|table=(?:e|l|bc_\w+) .*rows=\d{5,}.*Using filesort|` +
+var scan = regexp.MustCompile(`(?m)table=(?:e|l|bc_\w+) .*type=ALL .*rows=\d{5,}|` +
+	`table=(?:e|l|bc_\w+) .*type=index .* key=(?:idx|uk)\w+ .*rows=\d{5,}|` +
+	`table=(?:e|l|bc_\w+) .*rows=\d{5,}.*Using filesort|` +
 	`Seq Scan on bc_(?:outbox_event|event_consume_log)(?: \w+)?  \(|detail=SCAN (?:e|l)\b`)

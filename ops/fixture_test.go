@@ -69,7 +69,8 @@ func newFixture(t *testing.T, db *bun.DB, cfg ops.Config) *fixture {
 
 // consumers registers one that always succeeds, and one that does what the note says.
 func (f *fixture) consumers() *fixture {
-	steady := f.bus.Consumer("Steady", bus.ConsumerConfig{Replayable: true, Concurrency: 1}) // one worker, so that replays run in the order of their events
+	// one worker, so that replays run in the order of their events
+	steady := f.bus.Consumer("Steady", bus.ConsumerConfig{Replayable: true, Concurrency: 1})
 	bus.On(steady, func(_ context.Context, _ bun.Tx, m bus.Message[paid]) error {
 		m.RecordKey("steady:" + m.Payload.OrderID)
 		m.RecordResult(map[string]any{"cents": m.Payload.Cents, "phone": m.Payload.Phone})

@@ -10,7 +10,10 @@ import (
 
 // A cursor comes from an address: it is refused, or is exactly what a page hands out.
 func FuzzCursor(f *testing.F) {
-	for _, s := range []string{"", "1.0.3", "0.1700000000000000.9", "-1.0.0", "1.2", "1.2.3.4", " 1.2.3", "01.2.3", "9223372036854775808.0.0", "1.2.3\n", "１.2.3"} {
+	for _, s := range []string{
+		"", "1.0.3", "0.1700000000000000.9", "-1.0.0", "1.2", "1.2.3.4", " 1.2.3", "01.2.3",
+		"9223372036854775808.0.0", "1.2.3\n", "１.2.3",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -54,8 +57,10 @@ func contains(v any, name string) bool {
 // A document that is redacted is JSON as before, has no personal field left, and is as it was where there was none.
 func FuzzRedactor(f *testing.F) {
 	for _, s := range []string{
-		`{"phone": "555"}`, `{"a": [{"PHONE": {"x": 1}}], "n": 1.50}`, `[{"phone":null},{"phone":[1,2]}]`, `{"ph\u006fne": "555"}`, `{"phone":"1","phone":"2"}`,
-		`"phone"`, `{"phone": "555"`, `{"phone": "555"} {"phone": "556"}`, strings.Repeat("[", 200), `{"phone":"hidden"}`, "", " ", `{"ſ": 1, "phone":"\ud800"}`,
+		`{"phone": "555"}`, `{"a": [{"PHONE": {"x": 1}}], "n": 1.50}`, `[{"phone":null},{"phone":[1,2]}]`, `{"ph\u006fne": "555"}`,
+		`{"phone":"1","phone":"2"}`,
+		`"phone"`, `{"phone": "555"`, `{"phone": "555"} {"phone": "556"}`, strings.Repeat("[", 200), `{"phone":"hidden"}`, "", " ",
+		`{"ſ": 1, "phone":"\ud800"}`,
 	} {
 		f.Add(s)
 	}

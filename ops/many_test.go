@@ -23,11 +23,13 @@ func manyConsumers(t *testing.T, db *bun.DB, n int) {
 	testplan.Consumers(t, db, n)
 	for i := n - failing + 1; i <= n; i++ {
 		for status, tenant := range map[string]int{"DEAD": 7, "FAILED": 8} {
-			_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, error_message, tenant_id) VALUES (?, ?, 'order.paid', ?, ?, ?)",
+			_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, "+
+				"error_message, tenant_id) VALUES (?, ?, 'order.paid', ?, ?, ?)",
 				testplan.Consumer(i), status, status, "it is "+status, tenant)
 			require.NoError(t, err)
 		}
-		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_delivery_attempt (event_id, consumer_name, attempt, outcome, error_message, instance, duration_us) VALUES ('DEAD', ?, 1, 'DEAD', 'no such order', 'i', 1)", testplan.Consumer(i))
+		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_delivery_attempt (event_id, consumer_name, attempt, outcome, error_message, "+
+			"instance, duration_us) VALUES ('DEAD', ?, 1, 'DEAD', 'no such order', 'i', 1)", testplan.Consumer(i))
 		require.NoError(t, err)
 	}
 }

@@ -110,7 +110,10 @@ func TestAStoryByAnyKey(t *testing.T) {
 		section := func(_ context.Context, key string) (*ops.Facts, error) {
 			switch key {
 			case "7":
-				return &ops.Facts{Title: "Host", Rows: []ops.Fact{{Name: "coupon"}, {Name: "total", Value: "5"}}, Keys: []string{"8"}, Moments: []ops.Moment{{At: time.Now().Add(-time.Hour), Kind: "host", Says: "it began"}}}, nil
+				return &ops.Facts{
+					Title: "Host", Rows: []ops.Fact{{Name: "coupon"}, {Name: "total", Value: "5"}}, Keys: []string{"8"},
+					Moments: []ops.Moment{{At: time.Now().Add(-time.Hour), Kind: "host", Says: "it began"}},
+				}, nil
 			case "bad":
 				return nil, errors.New("away")
 			}
@@ -120,7 +123,8 @@ func TestAStoryByAnyKey(t *testing.T) {
 		f.save(paid{OrderID: "7", Note: "die"}, noted{OrderID: "7"}, paid{OrderID: "8"}, paid{OrderID: "9"})
 		f.once()
 		require.NoError(t, f.ops.Skip(t.Context(), op, paidID("7"), "Moody"))
-		f.exec("INSERT INTO bc_audit_log (actor, action, target, reason, details) VALUES ('reaper', 'release', 'ORDER/7', 'the lock was 31m0s old', 'wallet.freeze 7')")
+		f.exec("INSERT INTO bc_audit_log (actor, action, target, reason, details) " +
+			"VALUES ('reaper', 'release', 'ORDER/7', 'the lock was 31m0s old', 'wallet.freeze 7')")
 		for _, key := range []string{"7", "ORDER/7", paidID("7"), "order:7:paid", "steady:7"} {
 			s, err := f.ops.Trace(t.Context(), key)
 			require.NoError(t, err, key)

@@ -34,7 +34,8 @@ func TestEveryWayToSearch(t *testing.T) {
 		f := newFixture(t, db, ops.Config{}).consumers()
 		for i := range 6 {
 			note := []string{"", "die", "fail"}[i%3]
-			f.save(outbox.With(paid{OrderID: itoa(i), Note: note}, outbox.Tenant(int64(i%2), 0), outbox.Meta(bus.MetaTraceID, fmt.Sprintf("trace-%d", i/2))))
+			f.save(outbox.With(paid{OrderID: itoa(i), Note: note}, outbox.Tenant(int64(i%2), 0),
+				outbox.Meta(bus.MetaTraceID, fmt.Sprintf("trace-%d", i/2))))
 		}
 		f.once()
 		f.save(noted{OrderID: "0"}) // NEW
@@ -112,15 +113,17 @@ func TestWhatMakesNoSenseIsInvalid(t *testing.T) {
 	}
 	failed := func(_ any, err error) error { return err }
 	for says, err := range map[string]error{
-		"without a consumer:":          failed(f.ops.Count(ctx, ops.Query{DeliveryStatus: consumelog.Dead})),
-		"event id is empty":            failed(f.ops.Event(ctx, "")),
-		"key is empty":                 failed(f.ops.Trace(ctx, " ")),
-		`"x" is not a cursor`:          failed(f.ops.Audit(ctx, ops.AuditQuery{Cursor: "x"})),
-		"target":                       failed(f.ops.Audit(ctx, ops.AuditQuery{Target: "\x00"})),
-		"a limit of -1":                failed(f.ops.Bulks(ctx, "", -1)),
-		`action "explode"`:             failed(f.ops.DryRun(ctx, ops.NewBulk{Action: "explode"})),
-		"reason is empty":              f.ops.Resume(ctx, ops.Operation{Actor: "anna"}, "Moody"),
-		"actor is empty":               failed(f.ops.StartBulk(ctx, ops.Operation{Reason: "x"}, ops.NewBulk{Action: ops.ActionRetry, Query: ops.Query{Status: outbox.StatusDead}})),
+		"without a consumer:": failed(f.ops.Count(ctx, ops.Query{DeliveryStatus: consumelog.Dead})),
+		"event id is empty":   failed(f.ops.Event(ctx, "")),
+		"key is empty":        failed(f.ops.Trace(ctx, " ")),
+		`"x" is not a cursor`: failed(f.ops.Audit(ctx, ops.AuditQuery{Cursor: "x"})),
+		"target":              failed(f.ops.Audit(ctx, ops.AuditQuery{Target: "\x00"})),
+		"a limit of -1":       failed(f.ops.Bulks(ctx, "", -1)),
+		`action "explode"`:    failed(f.ops.DryRun(ctx, ops.NewBulk{Action: "explode"})),
+		"reason is empty":     f.ops.Resume(ctx, ops.Operation{Actor: "anna"}, "Moody"),
+		"actor is empty": failed(f.ops.StartBulk(ctx, ops.Operation{Reason: "x"}, ops.NewBulk{
+			Action: ops.ActionRetry, Query: ops.Query{Status: outbox.StatusDead},
+		})),
 		"must not be negative":         f.ops.Pause(ctx, op, "Moody", -time.Second),
 		"consumer is empty":            f.ops.Skip(ctx, op, "1", ""),
 		"contains a control character": f.ops.Retry(ctx, op, "a\x00"),
@@ -137,7 +140,9 @@ func TestAnEventWithAllItsDeliveriesAndAttempts(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db, ops.Config{TraceURL: func(id string) string { return "https://traces/" + id }}).consumers()
-		f.save(outbox.With(paid{OrderID: "7", Cents: 12345678901234567, Phone: "555", Note: "die"}, outbox.Meta(bus.MetaTraceID, "abc"), outbox.Meta(bus.MetaUserID, "u")))
+		f.save(outbox.With(paid{
+			OrderID: "7", Cents: 12345678901234567, Phone: "555", Note: "die",
+		}, outbox.Meta(bus.MetaTraceID, "abc"), outbox.Meta(bus.MetaUserID, "u")))
 		e := f.event("7")
 		require.Equal(t, outbox.StatusNew, e.Status)
 		require.Empty(t, e.Deliveries, "nobody has registered yet")

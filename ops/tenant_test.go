@@ -35,18 +35,23 @@ func newTenants(t *testing.T, db *bun.DB) tenants {
 	}
 	f := newFixture(t, db, ops.Config{Checks: lacks, Sections: []ops.Section{section}}).consumers()
 	x := tenants{fixture: f, bulk: "bulk-of-two"}
-	f.save(outbox.With(paid{OrderID: "7", Note: "die"}, outbox.Tenant(1, 0)), outbox.With(paid{OrderID: "7", Note: "die"}, outbox.Tenant(2, 0)))
-	f.save(outbox.With(noted{OrderID: "8"}, outbox.Tenant(1, 0)), outbox.With(noted{OrderID: "theirs-8"}, outbox.Tenant(2, 0), outbox.Meta("source", foreign)))
+	f.save(outbox.With(paid{OrderID: "7", Note: "die"}, outbox.Tenant(1, 0)),
+		outbox.With(paid{OrderID: "7", Note: "die"}, outbox.Tenant(2, 0)))
+	f.save(outbox.With(noted{OrderID: "8"}, outbox.Tenant(1, 0)),
+		outbox.With(noted{OrderID: "theirs-8"}, outbox.Tenant(2, 0), outbox.Meta("source", foreign)))
 	f.once()
 	x.mine, x.theirs = outbox.EventID(1, "order.paid", "order:7:paid"), outbox.EventID(2, "order.paid", "order:7:paid")
-	f.exec("UPDATE bc_event_consume_log SET error_message = ?, idempotency_key = ?, consume_result = ? WHERE tenant_id = 2", foreign+" 1", foreign, `{"x":"`+foreign+`"}`)
+	f.exec("UPDATE bc_event_consume_log SET error_message = ?, idempotency_key = ?, consume_result = ? WHERE tenant_id = 2", foreign+" 1",
+		foreign, `{"x":"`+foreign+`"}`)
 	f.exec("UPDATE bc_outbox_event SET last_error = ?, trace_id = 'shared-trace' WHERE tenant_id = 2", foreign)
 	f.exec("UPDATE bc_outbox_event SET trace_id = 'shared-trace' WHERE tenant_id = 1")
 	f.exec("UPDATE bc_delivery_attempt SET error_message = ? WHERE event_id = ?", foreign, x.theirs)
-	f.exec("INSERT INTO bc_audit_log (actor, action, target, reason, details) VALUES ('anna', 'release', 'ORDER/7', ?, ?), ('anna', 'look', ?, ?, ?)", foreign, foreign, x.theirs, foreign, foreign)
+	f.exec("INSERT INTO bc_audit_log (actor, action, target, reason, details) "+
+		"VALUES ('anna', 'release', 'ORDER/7', ?, ?), ('anna', 'look', ?, ?, ?)", foreign, foreign, x.theirs, foreign, foreign)
 	f.exec("INSERT INTO bc_job_run (job_code, instance, status, error_message) VALUES ('j', 'i', 'FAILED', ?)", foreign)
 	f.exec("INSERT INTO bc_job_lease (job_code) VALUES ('j')")
-	_, err := f.ops.StartBulk(t.Context(), ops.Operation{Actor: "anna", Reason: foreign}, ops.NewBulk{ID: x.bulk, Action: ops.ActionRetry, Query: ops.Query{TenantID: 2, Consumer: "Moody"}})
+	_, err := f.ops.StartBulk(t.Context(), ops.Operation{Actor: "anna", Reason: foreign},
+		ops.NewBulk{ID: x.bulk, Action: ops.ActionRetry, Query: ops.Query{TenantID: 2, Consumer: "Moody"}})
 	require.NoError(t, err)
 	require.NoError(t, f.ops.CancelBulk(t.Context(), op, x.bulk))
 	return x
@@ -63,9 +68,13 @@ func (x tenants) all() string {
 	x.t.Helper()
 	var b strings.Builder
 	for _, query := range []string{
-		"SELECT event_id, status, '' FROM bc_outbox_event WHERE tenant_id = 2 OR tenant_id IS NULL ORDER BY id", "SELECT consumer_name, status, event_id FROM bc_event_consume_log WHERE tenant_id = 2 ORDER BY id",
-		"SELECT operation_id, state, '' FROM bc_bulk_operation WHERE operation_id = 'bulk-of-two'", "SELECT name, COALESCE(paused_by, ''), event_types FROM bc_consumer ORDER BY name",
-		"SELECT job_code, COALESCE(locked_by, ''), COALESCE(last_status, '') FROM bc_job_lease ORDER BY job_code", "SELECT actor, action, target FROM bc_audit_log WHERE actor = 'mallory' AND target IN (SELECT event_id FROM bc_outbox_event WHERE tenant_id = 2 UNION SELECT name FROM bc_consumer) ORDER BY id",
+		"SELECT event_id, status, '' FROM bc_outbox_event WHERE tenant_id = 2 OR tenant_id IS NULL ORDER BY id",
+		"SELECT consumer_name, status, event_id FROM bc_event_consume_log WHERE tenant_id = 2 ORDER BY id",
+		"SELECT operation_id, state, '' FROM bc_bulk_operation WHERE operation_id = 'bulk-of-two'",
+		"SELECT name, COALESCE(paused_by, ''), event_types FROM bc_consumer ORDER BY name",
+		"SELECT job_code, COALESCE(locked_by, ''), COALESCE(last_status, '') FROM bc_job_lease ORDER BY job_code", "SELECT actor, action, " +
+			"target FROM bc_audit_log WHERE actor = 'mallory' AND target IN (SELECT event_id FROM bc_outbox_event WHERE tenant_id = 2 " +
+			"UNION SELECT name FROM bc_consumer) ORDER BY id",
 	} {
 		rows, err := x.db.QueryContext(x.t.Context(), query)
 		require.NoError(x.t, err)
@@ -145,8 +154,12 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 		},
 		"StartBulk": func(ctx context.Context) []any {
 			out := both(o.StartBulk(ctx, by, ops.NewBulk{ID: x.bulk, Action: ops.ActionRetry, Query: ops.Query{TenantID: 2, Consumer: "Moody"}}))
-			out = append(out, both(o.StartBulk(ctx, by, ops.NewBulk{Action: ops.ActionDiscard, Query: ops.Query{TenantID: 2, Status: outbox.StatusDead}}))...)
-			return append(out, both(o.StartBulk(ctx, by, ops.NewBulk{ID: "mine", Action: ops.ActionDiscard, Query: ops.Query{Consumer: "Moody"}}))...)
+			out = append(out, both(o.StartBulk(ctx, by, ops.NewBulk{
+				Action: ops.ActionDiscard, Query: ops.Query{TenantID: 2, Status: outbox.StatusDead},
+			}))...)
+			return append(out, both(o.StartBulk(ctx, by, ops.NewBulk{
+				ID: "mine", Action: ops.ActionDiscard, Query: ops.Query{Consumer: "Moody"},
+			}))...)
 		},
 		"CancelBulk":  func(ctx context.Context) []any { return only(o.CancelBulk(ctx, by, x.bulk)) },
 		"ResumeBulk":  func(ctx context.Context) []any { return only(o.ResumeBulk(ctx, by, x.bulk)) },
@@ -157,10 +170,12 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 			return only(o.Run(ctx))
 		},
 		"CheckManual": func(ctx context.Context) []any {
-			return append(both(o.CheckManual(ctx, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"7"}`, TenantID: 2})), both(o.CheckManual(ctx, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"7"}`}))...)
+			return append(both(o.CheckManual(ctx, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"7"}`, TenantID: 2})),
+				both(o.CheckManual(ctx, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"7"}`}))...)
 		},
 		"Publish": func(ctx context.Context) []any {
-			return append(both(o.Publish(ctx, by, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"9"}`, TenantID: 2})), both(o.Publish(ctx, by, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"9"}`}))...)
+			return append(both(o.Publish(ctx, by, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"9"}`, TenantID: 2})),
+				both(o.Publish(ctx, by, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"9"}`}))...)
 		},
 		"Retry":   func(ctx context.Context) []any { return only(o.Retry(ctx, by, x.theirs)) },
 		"Reopen":  func(ctx context.Context) []any { return only(o.Reopen(ctx, by, x.theirs, "Moody")) },

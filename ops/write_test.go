@@ -143,7 +143,9 @@ func TestPauseAndResume(t *testing.T) {
 		f.save(paid{OrderID: "1"})
 		f.once()
 		require.Equal(t, []string{"Moody 1"}, f.runs())
-		require.Eventually(t, func() bool { return f.consumer("Steady").Waiting.Count == 1 }, 30*time.Second, 50*time.Millisecond, "answers are shared for a second")
+		require.Eventually(t, func() bool {
+			return f.consumer("Steady").Waiting.Count == 1
+		}, 30*time.Second, 50*time.Millisecond, "answers are shared for a second")
 		require.NoError(t, f.ops.Resume(t.Context(), op, "Steady"))
 		f.once()
 		require.Equal(t, []string{"Moody 1", "Steady 1"}, f.runs())
@@ -193,7 +195,9 @@ func TestPublishAMissingEvent(t *testing.T) {
 		m := ops.Manual{EventType: "order.paid", Payload: `{"orderId":"1","cents":12345678901234567}`}
 		would, err := f.ops.CheckManual(t.Context(), m)
 		require.NoError(t, err)
-		require.Equal(t, ops.Published{EventID: paidID("1"), EventType: "order.paid", AggregateType: "ORDER", AggregateID: "1", IdempotencyKey: "order:1:paid"}, would)
+		require.Equal(t, ops.Published{
+			EventID: paidID("1"), EventType: "order.paid", AggregateType: "ORDER", AggregateID: "1", IdempotencyKey: "order:1:paid",
+		}, would)
 		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_outbox_event"))
 		did, err := f.ops.Publish(t.Context(), op, m)
 		require.NoError(t, err)

@@ -33,7 +33,8 @@ func TestEveryDeliveryEndsAfterItsMaxAge(t *testing.T) {
 				f := newFixture(t, db)
 				var dead atomic.Int64
 				f.bus = bus.New(db, bus.Config{Logger: logger(), OnDead: func(context.Context, bus.DeadLetter) { dead.Add(1) }})
-				bus.On(f.bus.Consumer("A", bus.ConsumerConfig{MaxAge: 50 * time.Millisecond}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return answer })
+				bus.On(f.bus.Consumer("A", bus.ConsumerConfig{MaxAge: 50 * time.Millisecond}),
+					func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return answer })
 				f.save(orderPaid{OrderID: "1"})
 				for run := 0; run < 300 && f.deliveries()[consumelog.Dead] == 0; run++ {
 					f.once()
@@ -42,7 +43,8 @@ func TestEveryDeliveryEndsAfterItsMaxAge(t *testing.T) {
 				require.Equal(t, map[consumelog.Status]int{consumelog.Dead: 1}, f.deliveries())
 				require.Equal(t, map[outbox.Status]int{outbox.StatusDead: 1}, f.statuses())
 				require.EqualValues(t, 1, dead.Load(), "somebody is told")
-				require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE attempts = 1 AND error_message LIKE '%MaxAge is 50ms: %'"), "and told why")
+				require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE attempts = 1 "+
+					"AND error_message LIKE '%MaxAge is 50ms: %'"), "and told why")
 			})
 		})
 	}
@@ -83,7 +85,9 @@ func TestMaxAgeDependsOnTheConsumer(t *testing.T) {
 				f.once()
 				require.Equal(t, map[consumelog.Status]int{c.want: 1}, f.deliveries())
 				if c.want == consumelog.Dead {
-					require.NoError(t, f.ob.Retry(t.Context(), outbox.Operation{Actor: "ops", Reason: "the partner is back"}, f.texts("SELECT event_id FROM bc_outbox_event")))
+					require.NoError(t, f.ob.Retry(t.Context(), outbox.Operation{
+						Actor: "ops", Reason: "the partner is back",
+					}, f.texts("SELECT event_id FROM bc_outbox_event")))
 					f.once()
 					require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1}, f.deliveries(), "after a retry it has as long again")
 				}
@@ -93,7 +97,10 @@ func TestMaxAgeDependsOnTheConsumer(t *testing.T) {
 }
 
 func daysAgo(db *bun.DB, days int) string {
-	return fmt.Sprintf(map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL %d DAY", "pg": "now() - interval '%d days'", "sqlite": "(strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-%d days') || '000')"}[db.Dialect().Name().String()], days)
+	return fmt.Sprintf(map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) - INTERVAL %d DAY", "pg": "now() - interval '%d days'",
+		"sqlite": "(strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-%d days') || '000')",
+	}[db.Dialect().Name().String()], days)
 }
 
 // The history of a delivery has an end too: what came first and what came last is kept.
@@ -106,7 +113,8 @@ func TestHistoryKeepsTheFirstAndTheLastRuns(t *testing.T) {
 			return bus.RetryAfter(fmt.Errorf("run %02d", runs.Add(1)), 0)
 		})
 		f.save(orderPaid{OrderID: "1"})
-		f.exec("INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) SELECT 'B', event_id, 1, 'PENDING', 'another', 'i', 0 FROM bc_outbox_event")
+		f.exec("INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) " +
+			"SELECT 'B', event_id, 1, 'PENDING', 'another', 'i', 0 FROM bc_outbox_event")
 		for runs.Load() < 33 { // it may run again at once
 			f.once()
 			f.hurry()

@@ -77,7 +77,8 @@ func TestParkedEventKeepsItsPlaceForWhoeverTakesIt(t *testing.T) {
 		old.counting("Counter", bus.ConsumerConfig{})
 		old.save(keyless("1"))
 		old.once()
-		require.Equal(t, 1, old.count("SELECT COUNT(*) FROM bc_outbox_event WHERE last_error LIKE 'no consumer is registered for order.renamed%'"))
+		require.Equal(t, 1, old.count("SELECT COUNT(*) FROM bc_outbox_event WHERE last_error LIKE 'no consumer is registered for "+
+			"order.renamed%'"))
 		c := fresh.bus.Consumer("Counter", bus.ConsumerConfig{})
 		bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
 			return effect(ctx, tx, m, m.Payload.Seq)
@@ -245,13 +246,17 @@ func (f *fixture) pile(aggregate string, n int) {
 	f.t.Helper()
 	name := f.db.Dialect().Name().String()
 	id := map[string]string{"mysql": "CONCAT('pile-', seed.n)", "pg": "'pile-' || seed.n", "sqlite": "'pile-' || seed.n"}[name]
-	tens := "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
-	seed := fmt.Sprintf("(SELECT a.d + 10*b.d + 100*c.d + 1000*d.d + 10000*e.d AS n FROM %[1]s a, %[1]s b, %[1]s c, %[1]s d, %[1]s e) AS seed WHERE seed.n < %[2]d", tens, n)
+	tens := "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL " +
+		"SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+	seed := fmt.Sprintf("(SELECT a.d + 10*b.d + 100*c.d + 1000*d.d + 10000*e.d AS n "+
+		"FROM %[1]s a, %[1]s b, %[1]s c, %[1]s d, %[1]s e) AS seed WHERE seed.n < %[2]d", tens, n)
 	f.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, lock_version) " +
 		"SELECT 'ORDER', '" + aggregate + "', 'order.paid', " + id + ", '{}', 'FAILED', 2 FROM " + seed + " ORDER BY seed.n")
 	for consumer, status := range map[string]string{"Paused": "PENDING", "Healthy": "SUCCESS"} {
-		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, next_retry_at) " +
-			"SELECT '" + consumer + "', event_id, event_type, '" + status + "', id, aggregate_type, aggregate_id, created_at FROM bc_outbox_event WHERE status = 'FAILED' ORDER BY id")
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, " +
+			"next_retry_at) " +
+			"SELECT '" + consumer + "', event_id, event_type, '" + status + "', id, aggregate_type, aggregate_id, created_at " +
+			"FROM bc_outbox_event WHERE status = 'FAILED' ORDER BY id")
 	}
 	f.exec(map[string]string{"mysql": "ANALYZE TABLE bc_outbox_event, bc_event_consume_log", "pg": "ANALYZE", "sqlite": "ANALYZE"}[name])
 }
@@ -259,6 +264,9 @@ func (f *fixture) pile(aggregate string, n int) {
 // makeDue makes rows of a table due.
 func (f *fixture) makeDue(table, where string) {
 	f.t.Helper()
-	past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", "pg": "now() - interval '1 second'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') || '000')"}[f.db.Dialect().Name().String()]
+	past := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", "pg": "now() - interval '1 second'",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') || '000')",
+	}[f.db.Dialect().Name().String()]
 	f.exec("UPDATE " + table + " SET next_retry_at = " + past + " WHERE " + where)
 }

@@ -83,7 +83,9 @@ func TestOneBadEventInABatchFailsAlone(t *testing.T) {
 func TestOneBadEventDoesNotCostEveryOtherATransaction(t *testing.T) {
 	t.Parallel()
 	const n, bad = 200, 100 // far more than the small batches that a new handler begins with
-	for name, refuse := range map[string]func() error{"error": func() error { return errHandler }, "panic": func() error { panic("at the disco") }} {
+	for name, refuse := range map[string]func() error{"error": func() error { return errHandler }, "panic": func() error {
+		panic("at the disco")
+	}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testdb.Each(t, func(t *testing.T, db *bun.DB) {
@@ -186,13 +188,14 @@ func TestDrainEndsABatchThatRunsInParts(t *testing.T) {
 			f := newFixture(t, testdb.Open(t, dialect))
 			const events = 40
 			gate, entered := make(chan struct{}), make(chan struct{}, events)
-			bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{Concurrency: 1, Batch: events / 2}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
-				if m.Payload.Seq > 0 {
-					entered <- struct{}{}
-					<-gate
-				}
-				return errHandler
-			})
+			bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{Concurrency: 1, Batch: events / 2}),
+				func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+					if m.Payload.Seq > 0 {
+						entered <- struct{}{}
+						<-gate
+					}
+					return errHandler
+				})
 			var all []bus.Event
 			for i := range events {
 				all = append(all, orderPaid{OrderID: fmt.Sprint(i), Seq: i})
@@ -204,7 +207,8 @@ func TestDrainEndsABatchThatRunsInParts(t *testing.T) {
 			f.eventually(func() bool { return f.statuses()[outbox.StatusNew] > 0 }, "what is queued is given back")
 			close(gate)
 			require.NoError(t, <-done)
-			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"), "the one that ran shared its transaction, so it is not known to be at fault")
+			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"),
+				"the one that ran shared its transaction, so it is not known to be at fault")
 			require.Equal(t, events-1, f.statuses()[outbox.StatusNew])
 		})
 	}

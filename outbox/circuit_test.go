@@ -58,7 +58,9 @@ func TestRefusedAggregatesHoldUpNoHealthyOnes(t *testing.T) {
 				f.run(outbox.PublisherConfig{})
 				healthy := func(n int) {
 					t.Helper()
-					require.Eventually(t, func() bool { return f.count("SELECT COUNT(*) FROM effect") == n }, 30*time.Second, 10*time.Millisecond, "the healthy ones")
+					require.Eventually(t, func() bool {
+						return f.count("SELECT COUNT(*) FROM effect") == n
+					}, 30*time.Second, 10*time.Millisecond, "the healthy ones")
 				}
 				healthy(40)
 				t.Logf("40 healthy events were delivered after %v", time.Since(began).Round(10*time.Millisecond))
@@ -114,13 +116,14 @@ func TestUnavailableOpensTheCircuit(t *testing.T) {
 		var away atomic.Bool
 		var calls atomic.Int64
 		away.Store(true)
-		bus.OnExternal(f.bus.Consumer("Sms", bus.ConsumerConfig{Concurrency: 1, MaxAttempts: 1}), func(context.Context, bus.Message[orderPaid]) error {
-			calls.Add(1)
-			if away.Load() {
-				return bus.Unavailable(errors.New("HTTP 503"))
-			}
-			return nil
-		})
+		bus.OnExternal(f.bus.Consumer("Sms", bus.ConsumerConfig{Concurrency: 1, MaxAttempts: 1}),
+			func(context.Context, bus.Message[orderPaid]) error {
+				calls.Add(1)
+				if away.Load() {
+					return bus.Unavailable(errors.New("HTTP 503"))
+				}
+				return nil
+			})
 		for _, id := range ids(10) {
 			f.save(orderPaid{OrderID: id})
 		}

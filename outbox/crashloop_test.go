@@ -22,7 +22,8 @@ import (
 // leases have run out.
 func (f *fixture) leftBy(owner string, started int, where string) {
 	f.t.Helper()
-	f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = ?, lock_version = lock_version + 1, started = ? WHERE "+where, owner, started)
+	f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = ?, lock_version = lock_version + 1, started = ? "+
+		"WHERE "+where, owner, started)
 	f.hurry()
 }
 
@@ -121,8 +122,10 @@ func TestAttemptsWithoutAnAnswerEndInDead(t *testing.T) {
 		f.once()
 		require.Equal(t, map[consumelog.Status]int{consumelog.Dead: 1, consumelog.Success: 1}, f.deliveries())
 		require.EqualValues(t, 1, runs.Load())
-		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE aggregate_id = 'kills' AND error_message LIKE 'all 2 attempts are used up%'"))
-		require.Equal(t, "PROCESSING\nDEAD", f.texts("SELECT outcome FROM bc_delivery_attempt ORDER BY id"), "the run without an answer is explained")
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE aggregate_id = 'kills' "+
+			"AND error_message LIKE 'all 2 attempts are used up%'"))
+		require.Equal(t, "PROCESSING\nDEAD", f.texts("SELECT outcome FROM bc_delivery_attempt ORDER BY id"),
+			"the run without an answer is explained")
 	})
 }
 
@@ -169,7 +172,8 @@ func TestAnEventOfADeadProcessIsAnnouncedBeforeItRuns(t *testing.T) {
 		f := newFixture(t, db)
 		var before []int
 		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
-			before = append(before, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PROCESSING' AND started = 2 AND attempts = 1"))
+			before = append(before, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PROCESSING' AND started = 2 "+
+				"AND attempts = 1"))
 			return nil
 		})
 		for _, id := range ids(3) {
@@ -205,7 +209,8 @@ func TestAnEventOfADeadProcessIsSuspectWhereverItWaits(t *testing.T) {
 		f.hurry()
 		f.once()
 		require.Equal(t, map[consumelog.Status]int{consumelog.Pending: 6}, f.deliveries())
-		require.Equal(t, "A\nB", f.texts("SELECT consumer_name FROM bc_event_consume_log WHERE started = 1 AND aggregate_id = 'expired' ORDER BY consumer_name"))
+		require.Equal(t, "A\nB", f.texts("SELECT consumer_name FROM bc_event_consume_log WHERE started = 1 AND aggregate_id = 'expired' "+
+			"ORDER BY consumer_name"))
 		require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE started <> 0"), "new events are not")
 	})
 }
@@ -244,7 +249,8 @@ func TestARestartTakesOverFromItsPredecessor(t *testing.T) {
 		for _, id := range []string{"event", "delivery", "other", "older"} {
 			f.save(orderPaid{OrderID: id})
 		}
-		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'n0#dead', lock_version = 1, next_retry_at = " + inAnHour(db) + " WHERE aggregate_id <> 'delivery'")
+		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'n0#dead', lock_version = 1, next_retry_at = " + inAnHour(db) +
+			" WHERE aggregate_id <> 'delivery'")
 		f.exec("UPDATE bc_outbox_event SET locked_by = 'n1#dead' WHERE aggregate_id = 'other'")
 		f.exec("UPDATE bc_outbox_event SET locked_by = 'n0' WHERE aggregate_id = 'older'") // an older release, that may run
 		f.wait("A")
@@ -298,5 +304,8 @@ func TestAFrozenPredecessorIsFenced(t *testing.T) {
 }
 
 func inAnHour(db *bun.DB) string {
-	return map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[db.Dialect().Name().String()]
+	return map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')",
+	}[db.Dialect().Name().String()]
 }

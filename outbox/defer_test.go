@@ -65,7 +65,9 @@ func TestClaimsDoNotWaitForDeliveriesThatDo(t *testing.T) {
 			effects := func(consumer string) int {
 				return f.count("SELECT COUNT(*) FROM effect WHERE consumer = ?", consumer)
 			}
-			require.Eventually(t, func() bool { return effects("Healthy") == 4 }, testdb.Patience(), 5*time.Millisecond, "they are claimed and delivered: %v, %v",
+			require.Eventually(t, func() bool {
+				return effects("Healthy") == 4
+			}, testdb.Patience(), 5*time.Millisecond, "they are claimed and delivered: %v, %v",
 				stringer(func() string { return fmt.Sprint(f.statuses()) }), stringer(func() string { return fmt.Sprint(f.deliveries()) }))
 			require.Zero(t, effects("Paused"), "the first has not even been queued")
 			let()

@@ -34,7 +34,8 @@ func TestDeleteSentLeavesTheLog(t *testing.T) {
 		f.bus.Unconsumed("order.unheard")
 		f.save(orderPaid{OrderID: "1"}, unheard{orderPaid{OrderID: "2"}})
 		f.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusFailed: 1, outbox.StatusSent: 1}, f.statuses(), "nothing else tells of an event without a consumer")
+		require.Equal(t, map[outbox.Status]int{outbox.StatusFailed: 1, outbox.StatusSent: 1}, f.statuses(),
+			"nothing else tells of an event without a consumer")
 		a.Store(nil)
 		f.hurry()
 		f.once()
@@ -110,8 +111,14 @@ func TestDeleteSentRetention(t *testing.T) {
 			a.Store(&errHandler)
 			f.save(orderPaid{OrderID: "3"})
 			f.once()
-			past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 8 DAY", "pg": "now() - interval '8 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-8 days') || '000')"}[db.Dialect().Name().String()]
-			later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[db.Dialect().Name().String()]
+			past := map[string]string{
+				"mysql": "UTC_TIMESTAMP(6) - INTERVAL 8 DAY", "pg": "now() - interval '8 days'",
+				"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-8 days') || '000')",
+			}[db.Dialect().Name().String()]
+			later := map[string]string{
+				"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'",
+				"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')",
+			}[db.Dialect().Name().String()]
 			f.exec("UPDATE bc_event_consume_log SET created_at = " + past)
 			f.exec("UPDATE bc_outbox_event SET created_at = " + past)
 			a.Store(nil)

@@ -185,14 +185,16 @@ func TestOldPayloadsAreUpcast(t *testing.T) {
 			}
 			return json.RawMessage(strings.Replace(string(p), "}", `,"currency":"CNY"}`, 1)), nil
 		})
-		bus.On(f.bus.Consumer("Reader", bus.ConsumerConfig{OnDead: bus.Continue}), func(_ context.Context, _ bun.Tx, m bus.Message[priced]) error {
-			mu.Lock()
-			defer mu.Unlock()
-			got = append(got, m.Payload)
-			return nil
-		})
+		bus.On(f.bus.Consumer("Reader", bus.ConsumerConfig{OnDead: bus.Continue}),
+			func(_ context.Context, _ bun.Tx, m bus.Message[priced]) error {
+				mu.Lock()
+				defer mu.Unlock()
+				got = append(got, m.Payload)
+				return nil
+			})
 		insert := func(id, payload string, version int) {
-			f.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, schema_version) VALUES ('ORDER', ?, 'order.priced', ?, ?, ?)", id, id, payload, version)
+			f.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, schema_version) "+
+				"VALUES ('ORDER', ?, 'order.priced', ?, ?, ?)", id, id, payload, version)
 		}
 		insert("v1", `{"cents": 500}`, 1)
 		insert("v2", `{"money": 600}`, 2)
@@ -201,7 +203,9 @@ func TestOldPayloadsAreUpcast(t *testing.T) {
 		insert("future", `{}`, 4)
 		f.once()
 		require.ElementsMatch(t, []priced{{500, "CNY"}, {600, "CNY"}, {700, "EUR"}}, got)
-		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE event_id = 'bad' AND status = 'DEAD' AND error_message LIKE '%no money%'"))
-		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE event_id = 'future' AND status = 'PENDING' AND attempts = 0"), "it waits for who knows it")
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE event_id = 'bad' AND status = 'DEAD' "+
+			"AND error_message LIKE '%no money%'"))
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE event_id = 'future' AND status = 'PENDING' "+
+			"AND attempts = 0"), "it waits for who knows it")
 	})
 }

@@ -88,6 +88,9 @@ func (a *disturbed) handle(ctx context.Context, tx bun.Tx, m bus.Message[orderPa
 
 // hurryFailed makes deliveries that have failed due now, and leaves leases alone.
 func (f *fixture) hurryFailed() {
-	past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", "pg": "now() - interval '1 second'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') || '000')"}[f.db.Dialect().Name().String()]
+	past := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", "pg": "now() - interval '1 second'",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') || '000')",
+	}[f.db.Dialect().Name().String()]
 	f.exec("UPDATE bc_event_consume_log SET next_retry_at = " + past + " WHERE status = 'FAILED'")
 }

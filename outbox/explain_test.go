@@ -55,7 +55,8 @@ func TestRepeatedKeysOnYoungPostgres(t *testing.T) {
 		}
 		f.save(events...)
 		f.exec("INSERT INTO bc_event_key (event_id) SELECT 'h-' || i FROM generate_series(1, 50000) AS g(i)")
-		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT 'A', 'h-' || i, 'order.paid', 1 FROM generate_series(1, 50000) AS g(i)")
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT 'A', 'h-' || i, 'order.paid', 1 " +
+			"FROM generate_series(1, 50000) AS g(i)")
 		sent := testplan.Record(f.db, "bc_event_key")
 		f.save(events[0])
 		f.save(events...)
@@ -68,7 +69,8 @@ func TestRepeatedKeysOnYoungPostgres(t *testing.T) {
 func TestNoStatisticsNoScan(t *testing.T) {
 	t.Parallel()
 	onYoungPostgres(t, func(f *fixture) {
-		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT 'A', 'h-' || i, 'order.paid', 1 FROM generate_series(1, 50000) AS g(i)")
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT 'A', 'h-' || i, 'order.paid', 1 " +
+			"FROM generate_series(1, 50000) AS g(i)")
 		log, err := store.OpenLog(f.db)
 		require.NoError(t, err)
 		ids := make([]string, 100)
@@ -164,7 +166,8 @@ func exercise(f, mine *fixture) {
 	}, "one is DEAD")
 	op := outbox.Operation{Actor: "test", Reason: "exercise"}
 	var dead string
-	require.NoError(f.t, mine.db.QueryRowContext(f.t.Context(), "SELECT event_id FROM bc_event_consume_log WHERE consumer_name = 'B' AND status = 'DEAD'").Scan(&dead))
+	require.NoError(f.t, mine.db.QueryRowContext(f.t.Context(), "SELECT event_id FROM bc_event_consume_log WHERE consumer_name = 'B' "+
+		"AND status = 'DEAD'").Scan(&dead))
 	require.NoError(f.t, f.ob.Skip(f.t.Context(), op, dead, "B"))
 	delivered := func() bool {
 		return mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED', 'DEAD')") == 0
@@ -190,9 +193,11 @@ func leaveVersions(f, mine *fixture) {
 	f.newShape("D", bus.ConsumerConfig{})
 	f.save(shaped2{"20", 1})
 	old.once()
-	mine.exec("UPDATE bc_event_consume_log SET next_retry_at = created_at WHERE consumer_name = 'D' AND status = 'PENDING' AND status <> 'SUCCESS'")
+	mine.exec("UPDATE bc_event_consume_log SET next_retry_at = created_at WHERE consumer_name = 'D' AND status = 'PENDING' " +
+		"AND status <> 'SUCCESS'")
 	old.once()
-	require.Equal(f.t, 1, mine.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'D' AND status = 'PENDING' AND lock_version = 2"), "claimed once, and left again")
+	require.Equal(f.t, 1, mine.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'D' AND status = 'PENDING' "+
+		"AND lock_version = 2"), "claimed once, and left again")
 	f.once()
 	require.Equal(f.t, 1, mine.count("SELECT COUNT(*) FROM effect WHERE consumer = 'D'"))
 }
@@ -208,23 +213,34 @@ func crowd(f, mine *fixture) {
 	}
 	f.save(events...)
 	f.save(orderPaid{OrderID: "10", Seq: 10})
-	first := " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '9') AS f)"
-	later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[f.db.Dialect().Name().String()]
+	first := " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event WHERE aggregate_type = 'ORDER' " +
+		"AND aggregate_id = '9') AS f)"
+	later := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')",
+	}[f.db.Dialect().Name().String()]
 	mine.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', next_retry_at = " + later + first)
 	f.once()
-	require.Equal(f.t, crowded, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '9' AND status <> 'SENT'"))
-	require.Zero(f.t, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '10' AND status = 'NEW'"))
+	require.Equal(f.t, crowded, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '9' "+
+		"AND status <> 'SENT'"))
+	require.Zero(f.t, mine.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = '10' "+
+		"AND status = 'NEW'"))
 	mine.exec("UPDATE bc_outbox_event SET status = 'NEW', locked_by = NULL" + first)
 }
 
 // hurryWaiting makes waiting deliveries due, by the index of their consumers.
 func hurryWaiting(f *fixture) {
-	past := map[string]string{"mysql": "UTC_TIMESTAMP(6)", "pg": "statement_timestamp()", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')"}[f.db.Dialect().Name().String()]
+	past := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6)", "pg": "statement_timestamp()",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')",
+	}[f.db.Dialect().Name().String()]
 	for _, consumer := range []string{"A", "B", "C"} {
 		for _, status := range []string{"PENDING", "FAILED"} {
-			f.exec("UPDATE bc_event_consume_log SET next_retry_at = "+past+" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS'", consumer, status)
+			f.exec("UPDATE bc_event_consume_log SET next_retry_at = "+past+" WHERE consumer_name = ? AND status = ? AND status <> 'SUCCESS'",
+				consumer, status)
 		}
 	}
 }
 
-var scan = regexp.MustCompile(`type=(ALL|index) .*rows=\d{5,}|Using filesort.*rows=\d{5,}|rows=\d{5,}.*Using filesort|Seq Scan on bc_(outbox|event)|detail=SCAN (bc_|e\b|l\b|p\b)`)
+var scan = regexp.MustCompile(`type=(ALL|index) .*rows=\d{5,}|Using filesort.*rows=\d{5,}|rows=\d{5,}.*Using filesort|` +
+	`Seq Scan on bc_(outbox|event)|detail=SCAN (bc_|e\b|l\b|p\b)`)

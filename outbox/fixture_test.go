@@ -80,13 +80,18 @@ func (f *fixture) publisher(cfg outbox.PublisherConfig) *outbox.Publisher {
 // the tests count on nobody but the bus to keep an effect from happening twice.
 func (f *fixture) effects() {
 	f.t.Helper()
-	id := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "pg": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT"}[f.db.Dialect().Name().String()]
-	_, err := f.db.ExecContext(context.Background(), "CREATE TABLE IF NOT EXISTS effect (id "+id+", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT NULL)")
+	id := map[string]string{
+		"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "pg": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+		"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
+	}[f.db.Dialect().Name().String()]
+	_, err := f.db.ExecContext(context.Background(), "CREATE TABLE IF NOT EXISTS effect (id "+id+", consumer VARCHAR(128) NOT NULL, "+
+		"event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT NULL)")
 	require.NoError(f.t, err)
 }
 
 func effect[E bus.Event](ctx context.Context, tx bun.Tx, m bus.Message[E], seq int) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID, m.AggregateID, seq)
+	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID,
+		m.AggregateID, seq)
 	return err
 }
 
@@ -203,15 +208,20 @@ func (f *fixture) once() outbox.Report {
 // wait leaves what has been saved to the consumer's retry queue, due and untried.
 func (f *fixture) wait(consumer string) {
 	f.t.Helper()
-	f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at) "+
-		"SELECT ?, event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0, created_at FROM bc_outbox_event WHERE status = 'NEW' ORDER BY id", consumer)
+	f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, "+
+		"attempts, next_retry_at) "+
+		"SELECT ?, event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, 0, created_at FROM bc_outbox_event "+
+		"WHERE status = 'NEW' ORDER BY id", consumer)
 	f.exec("UPDATE bc_outbox_event SET status = 'FAILED' WHERE status = 'NEW'")
 }
 
 // hurry makes everything that waits due now.
 func (f *fixture) hurry() {
 	f.t.Helper()
-	past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", "pg": "now() - interval '1 second'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') || '000')"}[f.db.Dialect().Name().String()]
+	past := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", "pg": "now() - interval '1 second'",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') || '000')",
+	}[f.db.Dialect().Name().String()]
 	f.exec("UPDATE bc_event_consume_log SET next_retry_at = " + past + " WHERE status IN ('PENDING', 'FAILED', 'PROCESSING')")
 	f.exec("UPDATE bc_outbox_event SET next_retry_at = " + past + " WHERE status IN ('SCHEDULED', 'DISPATCHING')")
 }

@@ -31,7 +31,8 @@ func TestSwallowedErrorOnPostgresIsAFailedAttempt(t *testing.T) {
 	f.save(orderPaid{OrderID: "1"})
 	f.once()
 	require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1}, f.deliveries())
-	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE attempts = 1 AND error_message LIKE '%that the handler swallowed%'"))
+	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE attempts = 1 "+
+		"AND error_message LIKE '%that the handler swallowed%'"))
 	require.Zero(t, f.count("SELECT COUNT(*) FROM effect"))
 }
 
@@ -62,10 +63,11 @@ func TestHandlerTimesOut(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
-		bus.On(f.bus.Consumer("Slow", bus.ConsumerConfig{Timeout: 20 * time.Millisecond}), func(ctx context.Context, _ bun.Tx, _ bus.Message[orderPaid]) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		bus.On(f.bus.Consumer("Slow", bus.ConsumerConfig{Timeout: 20 * time.Millisecond}),
+			func(ctx context.Context, _ bun.Tx, _ bus.Message[orderPaid]) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
 		f.save(orderPaid{OrderID: "1"})
 		f.once()
 		require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1}, f.deliveries())
@@ -84,12 +86,13 @@ func TestStuckHandlerIsAbandoned(t *testing.T) {
 			f.effects()
 			gate := make(chan struct{})
 			defer close(gate)
-			bus.On(f.bus.Consumer("Stuck", bus.ConsumerConfig{Timeout: 2 * time.Second, Concurrency: 1, Batch: 1}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
-				if m.AggregateID == "stuck" {
-					<-gate
-				}
-				return effect(ctx, tx, m, 1)
-			})
+			bus.On(f.bus.Consumer("Stuck", bus.ConsumerConfig{Timeout: 2 * time.Second, Concurrency: 1, Batch: 1}),
+				func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+					if m.AggregateID == "stuck" {
+						<-gate
+					}
+					return effect(ctx, tx, m, 1)
+				})
 			f.save(orderPaid{OrderID: "stuck"}, orderPaid{OrderID: "next"})
 			f.once()
 			require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1, consumelog.Success: 1}, f.deliveries())

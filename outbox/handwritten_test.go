@@ -92,7 +92,8 @@ func TestHandWrittenInsertMayLeaveOutEveryDefault(t *testing.T) {
 		f := newFixture(t, db)
 		f.effects()
 		f.counting("Counter", bus.ConsumerConfig{})
-		f.exec(`INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('ORDER', '1', 'order.paid', 'by-hand', '{"orderId":"1"}')`)
+		f.exec(`INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) 
+			VALUES ('ORDER', '1', 'order.paid', 'by-hand', '{"orderId":"1"}')`)
 		f.once()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
@@ -116,7 +117,8 @@ func TestMalformedRowsAreQuarantinedOneByOne(t *testing.T) {
 		f.save(orderPaid{OrderID: "good-1"})
 		bad := 0
 		for _, r := range rotten {
-			_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata) "+
+			_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, "+
+				"event_payload, event_metadata) "+
 				"VALUES ('ORDER', '"+r.id+"', 'order.paid', '"+r.id+"', "+r.payload+", "+r.metadata+")")
 			if err == nil { // PostgreSQL's json type refuses some by itself
 				bad++
@@ -124,7 +126,8 @@ func TestMalformedRowsAreQuarantinedOneByOne(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, bad, 2)
 		if db.Dialect().Name().String() == "sqlite" { // which stores anything anywhere
-			f.exec(`INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, retry_count, lock_version, tenant_id, created_at)
+			f.exec(`INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload,
+			retry_count, lock_version, tenant_id, created_at)
 				VALUES ('ORDER', 'words', 'order.paid', 'words', '{"orderId":"x"}', 'many', 0, 'acme', 'yesterday')`)
 			bad++
 		}
@@ -144,7 +147,8 @@ func TestUnknownStatusStopsNobody(t *testing.T) {
 		f := newFixture(t, db)
 		f.effects()
 		f.counting("Counter", bus.ConsumerConfig{})
-		f.exec(`INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', 'a', 'order.paid', 'odd', '{}', 'BOGUS')`)
+		f.exec(`INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status)
+			VALUES ('ORDER', 'a', 'order.paid', 'odd', '{}', 'BOGUS')`)
 		f.save(orderPaid{OrderID: "b"})
 		f.once()
 		require.Equal(t, map[outbox.Status]int{"BOGUS": 1, outbox.StatusSent: 1}, f.statuses())
@@ -183,7 +187,10 @@ func TestSweepFinishesWhatACrashLeft(t *testing.T) {
 		f.exec("UPDATE bc_event_consume_log SET status = 'DEAD' WHERE aggregate_id = 'dead'")
 		f.exec("DELETE FROM bc_event_consume_log WHERE aggregate_id = 'untouched'") // FAILED by hand, say
 		require.NoError(t, f.ob.Sweep(t.Context()))
-		for id, status := range map[string]outbox.Status{"sent": outbox.StatusSent, "dead": outbox.StatusDead, "waits": outbox.StatusFailed, "untouched": outbox.StatusNew} {
+		for id, status := range map[string]outbox.Status{
+			"sent": outbox.StatusSent, "dead": outbox.StatusDead, "waits": outbox.StatusFailed,
+			"untouched": outbox.StatusNew,
+		} {
 			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_id = ? AND status = ?", id, string(status)), id)
 		}
 	})

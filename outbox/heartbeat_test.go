@@ -23,8 +23,12 @@ func TestAnInstanceIsAnnouncedWhileItRuns(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
 		f.counting("A", bus.ConsumerConfig{})
-		old := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 25 HOUR", "pg": "now() - interval '25 hours'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-25 hours') || '000')"}[db.Dialect().Name().String()]
-		f.exec("INSERT INTO bc_instance (name, host, version, in_flight, clock_offset_us, draining, seen_at) VALUES ('crashed', 'h', 'v', 1, 0, 0, " + old + ")")
+		old := map[string]string{
+			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 25 HOUR", "pg": "now() - interval '25 hours'",
+			"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-25 hours') || '000')",
+		}[db.Dialect().Name().String()]
+		f.exec("INSERT INTO bc_instance (name, host, version, in_flight, clock_offset_us, draining, seen_at) " +
+			"VALUES ('crashed', 'h', 'v', 1, 0, 0, " + old + ")")
 		stop, ended := f.begin(outbox.PublisherConfig{})
 		f.eventually(func() bool {
 			return f.count("SELECT COUNT(*) FROM bc_instance WHERE name = ? AND draining = 0", f.ob.Instance()) == 1

@@ -85,10 +85,16 @@ func TestHostileEvents(t *testing.T) {
 		var ids []string
 		require.NoError(t, db.NewRaw("SELECT event_id FROM bc_outbox_event ORDER BY id").Scan(t.Context(), &ids))
 		require.Len(t, ids, len(saved), "nothing else, and all distinct")
-		for _, must := range []string{"payload: emoji", "payload: NUL", "payload: trailing space", "aggregate id: SQL", "aggregate id: right to left", "idempotency key: upper case", "metadata x: line break", "event type: plain"} {
+		for _, must := range []string{
+			"payload: emoji", "payload: NUL", "payload: trailing space", "aggregate id: SQL",
+			"aggregate id: right to left", "idempotency key: upper case", "metadata x: line break", "event type: plain",
+		} {
 			require.Contains(t, accepted, must)
 		}
-		for _, never := range []string{"aggregate id: NUL", "aggregate id: trailing space", "aggregate id: bad UTF-8", "aggregate id: 129 bytes", "payload: bad UTF-8", "payload: 17 MB", "event type: upper case", "metadata x: NUL"} {
+		for _, never := range []string{
+			"aggregate id: NUL", "aggregate id: trailing space", "aggregate id: bad UTF-8",
+			"aggregate id: 129 bytes", "payload: bad UTF-8", "payload: 17 MB", "event type: upper case", "metadata x: NUL",
+		} {
 			require.NotContains(t, accepted, never)
 		}
 		f.once()
@@ -109,7 +115,8 @@ func compareHostile(t *testing.T, f *fixture, id string, e hostileEvent, got map
 	t.Helper()
 	kind, aggregate := e.Aggregate()
 	var stored struct{ EventType, AggregateType, AggregateID string }
-	require.NoError(t, f.db.NewRaw("SELECT event_type, aggregate_type, aggregate_id FROM bc_outbox_event WHERE event_id = ?", id).Scan(t.Context(), &stored.EventType, &stored.AggregateType, &stored.AggregateID))
+	require.NoError(t, f.db.NewRaw("SELECT event_type, aggregate_type, aggregate_id FROM bc_outbox_event WHERE event_id = ?",
+		id).Scan(t.Context(), &stored.EventType, &stored.AggregateType, &stored.AggregateID))
 	require.Equal(t, []string{e.EventType(), kind, aggregate}, []string{stored.EventType, stored.AggregateType, stored.AggregateID})
 	if e.EventType() != "any.thing" {
 		return // nobody takes it
@@ -177,7 +184,8 @@ func TestHostileRecords(t *testing.T) {
 		for i, v := range values {
 			for _, consumer := range []string{"A", "B"} {
 				var status, key, result, why string
-				err := db.NewRaw("SELECT l.status, COALESCE(l.idempotency_key, ''), COALESCE("+textOf(db, "l.consume_result")+", 'null'), COALESCE(l.error_message, '') FROM bc_event_consume_log l JOIN bc_outbox_event e ON e.event_id = l.event_id "+
+				err := db.NewRaw("SELECT l.status, COALESCE(l.idempotency_key, ''), COALESCE("+textOf(db, "l.consume_result")+", 'null'), "+
+					"COALESCE(l.error_message, '') FROM bc_event_consume_log l JOIN bc_outbox_event e ON e.event_id = l.event_id "+
 					"WHERE l.consumer_name = ? AND e.aggregate_id = ?", consumer, fmt.Sprint(i)).Scan(t.Context(), &status, &key, &result, &why)
 				require.NoError(t, err, "%s %s", consumer, v.Name)
 				switch {

@@ -45,7 +45,8 @@ func TestRetriesAreBoundedByBytes(t *testing.T) {
 		}
 		f.exec("UPDATE bc_outbox_event SET status = 'FAILED'")
 		for _, name := range consumers {
-			f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, aggregate_type, aggregate_id, outbox_id, next_retry_at) "+
+			f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, aggregate_type, aggregate_id, "+
+				"outbox_id, next_retry_at) "+
 				"SELECT ?, event_id, event_type, 'FAILED', 1, aggregate_type, aggregate_id, id, created_at FROM bc_outbox_event", name)
 		}
 		_, err := f.publisher(outbox.PublisherConfig{MaxInHand: 3500}).RunOnce(t.Context())

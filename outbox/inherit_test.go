@@ -26,7 +26,8 @@ func (e pointsGiven) Aggregate() (kind, id string) { return "POINTS", e.OrderID 
 // tenants says of each event of a type to which tenant and store it belongs, by aggregate.
 func (f *fixture) tenants(eventType string) map[string]string {
 	f.t.Helper()
-	rows, err := f.db.QueryContext(f.t.Context(), "SELECT aggregate_id, COALESCE(tenant_id, 0), COALESCE(store_id, 0) FROM bc_outbox_event WHERE event_type = ?", eventType)
+	rows, err := f.db.QueryContext(f.t.Context(), "SELECT aggregate_id, COALESCE(tenant_id, 0), COALESCE(store_id, 0) "+
+		"FROM bc_outbox_event WHERE event_type = ?", eventType)
 	require.NoError(f.t, err)
 	defer rows.Close()
 	found := make(map[string]string)
@@ -113,7 +114,9 @@ func TestBatchHandlerSpeaksOfOneMessage(t *testing.T) {
 		})
 		traces := make(map[string]string)
 		for i, id := range ids(4) {
-			request := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{byte(i + 1)}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+			request := trace.NewSpanContext(trace.SpanContextConfig{
+				TraceID: trace.TraceID{byte(i + 1)}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
+			})
 			ctx := bus.WithMetadata(trace.ContextWithSpanContext(t.Context(), request), bus.Metadata{bus.MetaRequestID: "of " + id})
 			require.NoError(t, db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 				return f.ob.Save(ctx, tx, outbox.With(orderPaid{OrderID: id}, outbox.Tenant(int64(i), 0)))

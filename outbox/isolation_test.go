@@ -50,7 +50,8 @@ func TestCircuitSparesAttempts(t *testing.T) {
 		require.Zero(t, f.deliveries()[consumelog.Dead])
 		away.Store(false)
 		f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == 10 }, "it works again by itself")
-		require.Equal(t, 10, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'Sms' AND status = 'SUCCESS' AND attempts = 1"))
+		require.Equal(t, 10, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'Sms' AND status = 'SUCCESS' "+
+			"AND attempts = 1"))
 	})
 }
 
@@ -106,19 +107,20 @@ func TestBurstOfOneTenantDoesNotHoldAnother(t *testing.T) {
 		f := newFixture(t, db)
 		var big, before atomic.Int64
 		seen := make(chan struct{})
-		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 20, Queue: 50}), func(ctx context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
-			select { // a burst takes its time
-			case <-time.After(time.Millisecond):
-			case <-ctx.Done():
-			}
-			if m.TenantID == 7 {
-				big.Add(1)
-			} else {
-				before.Store(big.Load())
-				close(seen)
-			}
-			return nil
-		})
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 20, Queue: 50}),
+			func(ctx context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+				select { // a burst takes its time
+				case <-time.After(time.Millisecond):
+				case <-ctx.Done():
+				}
+				if m.TenantID == 7 {
+					big.Add(1)
+				} else {
+					before.Store(big.Load())
+					close(seen)
+				}
+				return nil
+			})
 		const burst = 3000
 		for from := 0; from < burst; from += 500 {
 			events := make([]bus.Event, 500)
@@ -146,15 +148,16 @@ func TestNarrowWindowStillTakesEvents(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
 		var n atomic.Int64
-		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 20, Queue: 50}), func(ctx context.Context, _ bun.Tx, _ bus.Message[orderPaid]) error {
-			if n.Add(1) < 45 {
-				select {
-				case <-time.After(25 * time.Millisecond):
-				case <-ctx.Done():
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 20, Queue: 50}),
+			func(ctx context.Context, _ bun.Tx, _ bus.Message[orderPaid]) error {
+				if n.Add(1) < 45 {
+					select {
+					case <-time.After(25 * time.Millisecond):
+					case <-ctx.Done():
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 		events := make([]bus.Event, 200)
 		for i, id := range ids(len(events)) {
 			events[i] = orderPaid{OrderID: id}
@@ -202,7 +205,8 @@ func TestHandOverKeepsOrder(t *testing.T) {
 			f.save(orderPaid{OrderID: fmt.Sprint(i % 3), Seq: i})
 		}
 		f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == n }, "every event is handed over")
-		require.Zero(t, f.count("SELECT COUNT(*) FROM (SELECT outbox_id, LAG(outbox_id) OVER (PARTITION BY aggregate_id ORDER BY id) AS earlier FROM bc_event_consume_log) t WHERE earlier > outbox_id"))
+		require.Zero(t, f.count("SELECT COUNT(*) FROM (SELECT outbox_id, LAG(outbox_id) OVER (PARTITION BY aggregate_id "+
+			"ORDER BY id) AS earlier FROM bc_event_consume_log) t WHERE earlier > outbox_id"))
 	})
 }
 

@@ -84,7 +84,8 @@ func measureSlots(t *testing.T, db *bun.DB, name string, slots int) {
 		})
 	}
 	require.NoError(t, g.Wait())
-	t.Logf("| %s | %d | %d | %d | %d | %v |", name, slots, writers*each, waits()-before, deadlocks.Load(), time.Since(began).Round(10*time.Millisecond))
+	t.Logf("| %s | %d | %d | %d | %d | %v |", name, slots, writers*each, waits()-before, deadlocks.Load(),
+		time.Since(began).Round(10*time.Millisecond))
 }
 
 // lockSlots locks the slots of two keys; the database does so in their order.

@@ -95,14 +95,21 @@ func TestRepeatedKeyedSaveHoldsUpNobody(t *testing.T) {
 					require.NoError(t, f.ob.Save(t.Context(), first, append(unrelated("first"), fresh)...))
 					saved := make(chan error, 1)
 					go func() { saved <- f.ob.Save(context.Background(), twin, fresh) }()
-					require.Eventually(t, func() bool { return f.isWaiting() || len(saved) > 0 }, time.Minute, 300*time.Millisecond, "the twin waits for the first") // what MySQL says is up to 0.1 s old, counted from the last question
+					// what MySQL says is up to 0.1 s old, counted from the last question
+					require.Eventually(t, func() bool {
+						return f.isWaiting() || len(saved) > 0
+					}, time.Minute, 300*time.Millisecond, "the twin waits for the first")
 					require.Empty(t, saved, "it cannot know what becomes of the first")
 					require.NoError(t, first.Commit())
 					require.NoError(t, <-saved)
-					f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect WHERE aggregate LIKE 'first%'") == 40 }, "what was committed with it is delivered")
+					f.eventually(func() bool {
+						return f.count("SELECT COUNT(*) FROM effect WHERE aggregate LIKE 'first%'") == 40
+					}, "what was committed with it is delivered")
 					f.saveUnrelated("beside", "beside the twin")
 				}
-				f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == f.count("SELECT COUNT(*) FROM bc_outbox_event") }, "all is delivered")
+				f.eventually(func() bool {
+					return f.statuses()[outbox.StatusSent] == f.count("SELECT COUNT(*) FROM bc_outbox_event")
+				}, "all is delivered")
 			})
 		})
 	}
@@ -157,7 +164,9 @@ func TestSavepointHoldsUpNobody(t *testing.T) {
 				require.Zero(t, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_id LIKE 'lost%'"))
 			}
 			f.save(orderPaid{OrderID: "lost"}, keyedPaid{orderPaid{OrderID: "lost"}}, keyedPaid{orderPaid{OrderID: "lost too"}})
-			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect WHERE aggregate LIKE 'lost%'") == 3 }, "they can be saved after all")
+			f.eventually(func() bool {
+				return f.count("SELECT COUNT(*) FROM effect WHERE aggregate LIKE 'lost%'") == 3
+			}, "they can be saved after all")
 		})
 	}
 }
@@ -186,7 +195,8 @@ func TestKeyedSaveNeverWaitsForTheEngine(t *testing.T) {
 		paid := keyedPaid{orderPaid{OrderID: "7"}}
 		f.save(paid)
 		engine := f.open(sql.LevelReadCommitted) // a publisher that is frozen in the middle of claiming or settling
-		require.NoError(t, err(engine.ExecContext(t.Context(), "UPDATE bc_outbox_event SET lock_version = lock_version + 1, updated_at = updated_at WHERE event_id = ?", paid.id())))
+		require.NoError(t, err(engine.ExecContext(t.Context(), "UPDATE bc_outbox_event SET lock_version = lock_version + 1, updated_at = "+
+			"updated_at WHERE event_id = ?", paid.id())))
 		f.saveSoon("the engine has the event", paid, keyedPaid{orderPaid{OrderID: "8"}})
 		require.NoError(t, engine.Rollback())
 		require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_outbox_event"))
@@ -260,7 +270,9 @@ func TestKeyedSaveThatCameSecondHoldsUpNoOtherKey(t *testing.T) {
 					require.NoError(t, f.ob.Save(t.Context(), first, middle))
 					saved := make(chan error, 1)
 					go func() { saved <- f.ob.Save(context.Background(), second, middle) }()
-					require.Eventually(t, func() bool { return f.isWaiting() || len(saved) > 0 }, time.Minute, 300*time.Millisecond, "the second waits for the first")
+					require.Eventually(t, func() bool {
+						return f.isWaiting() || len(saved) > 0
+					}, time.Minute, 300*time.Millisecond, "the second waits for the first")
 					require.Empty(t, saved, "it cannot know what becomes of the first")
 					require.NoError(t, end(first))
 					require.NoError(t, <-saved)

@@ -86,7 +86,8 @@ func TestStoppedExternalHandlerIsNoAttempt(t *testing.T) {
 			if calls.Add(1) > 1 {
 				return nil
 			}
-			if _, err := f.db.ExecContext(context.WithoutCancel(ctx), "UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = lock_version + 1"); err != nil {
+			if _, err := f.db.ExecContext(context.WithoutCancel(ctx), "UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = "+
+				"lock_version + 1"); err != nil {
 				return err
 			}
 			<-ctx.Done() // the next renewal notices
@@ -111,17 +112,19 @@ func TestStoppedRetryIsToldWhy(t *testing.T) {
 		f := newFixture(t, db)
 		var calls atomic.Int64
 		var why error
-		bus.OnExternal(f.bus.Consumer("Sms", bus.ConsumerConfig{Timeout: 20 * time.Second}), func(ctx context.Context, _ bus.Message[orderPaid]) error {
-			if calls.Add(1) == 1 {
-				return errors.New("not yet")
-			}
-			if _, err := f.db.ExecContext(context.WithoutCancel(ctx), "UPDATE bc_event_consume_log SET locked_by = 'thief', lock_version = lock_version + 1"); err != nil {
-				return err
-			}
-			<-ctx.Done() // the next renewal notices
-			why = context.Cause(ctx)
-			return why
-		})
+		bus.OnExternal(f.bus.Consumer("Sms", bus.ConsumerConfig{Timeout: 20 * time.Second}),
+			func(ctx context.Context, _ bus.Message[orderPaid]) error {
+				if calls.Add(1) == 1 {
+					return errors.New("not yet")
+				}
+				if _, err := f.db.ExecContext(context.WithoutCancel(ctx), "UPDATE bc_event_consume_log SET locked_by = 'thief', lock_version = "+
+					"lock_version + 1"); err != nil {
+					return err
+				}
+				<-ctx.Done() // the next renewal notices
+				why = context.Cause(ctx)
+				return why
+			})
 		f.save(orderPaid{OrderID: "1"})
 		f.once()
 		f.hurry()
@@ -174,19 +177,21 @@ func TestLongHandlerOfARetriedDeliveryHoldsUpNoRenewal(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))
 			gate, entered := make(chan struct{}), make(chan struct{})
-			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
-				if m.AggregateID == "long" {
-					close(entered)
-					<-gate
-				}
-				return nil
-			})
+			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}),
+				func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+					if m.AggregateID == "long" {
+						close(entered)
+						<-gate
+					}
+					return nil
+				})
 			f.save(orderPaid{OrderID: "long"}, orderPaid{OrderID: "queued"})
 			f.wait("A")
 			f.run(outbox.PublisherConfig{Lease: 3 * time.Second, Poll: 10 * time.Millisecond})
 			<-entered
 			lease := func() (version int, until time.Time) {
-				_ = f.db.QueryRowContext(t.Context(), "SELECT lock_version, next_retry_at FROM bc_event_consume_log WHERE aggregate_id = 'queued' AND status = 'PROCESSING'").
+				_ = f.db.QueryRowContext(t.Context(), "SELECT lock_version, next_retry_at FROM bc_event_consume_log WHERE aggregate_id = 'queued' "+
+					"AND status = 'PROCESSING'").
 					Scan(&version, &until) // none yet
 				return version, until
 			}
@@ -212,12 +217,14 @@ func TestEventWhoseLeaseKeepsExpiringGoesToEachConsumerAlone(t *testing.T) {
 		f.save(orderPaid{OrderID: "1"})
 		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'dead', lock_version = 3, retry_count = 2")
 		f.hurry()
-		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, started, locked_by) " +
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, " +
+			"attempts, started, locked_by) " +
 			"SELECT 'A', event_id, event_type, 'PROCESSING', id, aggregate_type, aggregate_id, 2, 2, 'dead' FROM bc_outbox_event")
 		f.hurry()
 		f.once()
 		f.once()
-		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1, consumelog.Dead: 1}, f.deliveries(), "A has used up its attempts without an answer")
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1, consumelog.Dead: 1}, f.deliveries(),
+			"A has used up its attempts without an answer")
 		require.Equal(t, map[outbox.Status]int{outbox.StatusDead: 1}, f.statuses())
 	})
 }

@@ -62,7 +62,8 @@ func measureMany(t *testing.T, db *bun.DB, name string, n int) {
 	runtime.GC()
 	runtime.ReadMemStats(&mem)
 	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-	t.Logf("| %s | %d | %v | %v | %v | %v | %v | %d MB | %d |", name, n, round(perOwn), round(perAll), round(due), round(look), round(gauges), mem.HeapAlloc>>20, runtime.NumGoroutine())
+	t.Logf("| %s | %d | %v | %v | %v | %v | %v | %d MB | %d |", name, n, round(perOwn), round(perAll), round(due), round(look),
+		round(gauges), mem.HeapAlloc>>20, runtime.NumGoroutine())
 }
 
 func average(t *testing.T, fn func() error) time.Duration {

@@ -104,7 +104,9 @@ func TestManyConsumers(t *testing.T) {
 		f.save(anyType{Type: "many.all", ID: "all"})
 		f.once()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: n, outbox.StatusFailed: 1}, f.statuses())
-		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 2*n - n/5 - paused, consumelog.Failed: n / 5, consumelog.Pending: paused}, f.deliveries())
+		require.Equal(t, map[consumelog.Status]int{
+			consumelog.Success: 2*n - n/5 - paused, consumelog.Failed: n / 5, consumelog.Pending: paused,
+		}, f.deliveries())
 		for i := range paused {
 			require.NoError(t, f.ob.Resume(t.Context(), op, manyName(5*i+1)))
 		}

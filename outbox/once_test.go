@@ -163,7 +163,8 @@ func TestSwallowedLockWaitNeverCommits(t *testing.T) {
 func TestTwinsNeverRunAtOnce(t *testing.T) {
 	t.Parallel()
 	queries := map[string]string{ // how many wait for a lock
-		"mysql":    "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'",
+		"mysql": "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p " +
+			"ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'",
 		"postgres": "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
 	}
 	for _, dialect := range testdb.Servers() {
@@ -188,7 +189,8 @@ func TestTwinsNeverRunAtOnce(t *testing.T) {
 			one.eventually(func() bool { return entered.Load() == 1 }, "the first is at it")
 			one.exec("UPDATE bc_outbox_event SET next_retry_at = created_at") // its lease runs out
 			all.Go(func() { two.once() })
-			require.Eventually(t, func() bool { return entered.Load() > 1 || one.count(waiting) > 0 }, 20*time.Second, 250*time.Millisecond, // InnoDB shows what is new a tenth of a second after the last look
+			// InnoDB shows what is new a tenth of a second after the last look
+			require.Eventually(t, func() bool { return entered.Load() > 1 || one.count(waiting) > 0 }, 20*time.Second, 250*time.Millisecond,
 				"the second waits")
 			require.Equal(t, int64(1), entered.Load())
 			close(gate)

@@ -44,8 +44,9 @@ func (f *fixture) unstable(name string, cfg bus.ConsumerConfig) {
 // leasedByAnother saves two events of an aggregate, of which another instance has the first in hand.
 func (f *fixture) leasedByAnother() {
 	f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
-	later := map[string]string{"mysql": "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR", "pg": "now() + interval '1 hour'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '+1 hours') || '000')"}[f.db.Dialect().Name().String()]
-	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', lock_version = 1, next_retry_at = " + later + " WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event WHERE status = 'NEW') AS first)")
+	later := inAnHour(f.db)
+	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'another', lock_version = 1, next_retry_at = " + later +
+		" WHERE id = (SELECT id FROM (SELECT MIN(id) AS id FROM bc_outbox_event WHERE status = 'NEW') AS first)")
 }
 
 // The log has the deliveries of an aggregate in order, also those of one transaction whose events were
@@ -56,11 +57,14 @@ func TestLogKeepsTheOrder(t *testing.T) {
 		f := newFixture(t, db)
 		f.effects()
 		f.counting("A", bus.ConsumerConfig{})
-		f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2}, orderPaid{OrderID: "1", Seq: 3}, orderPaid{OrderID: "1", Seq: 4}, orderPaid{OrderID: "1", Seq: 5})
+		f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2}, orderPaid{OrderID: "1", Seq: 3},
+			orderPaid{OrderID: "1", Seq: 4}, orderPaid{OrderID: "1", Seq: 5})
 		f.exec("UPDATE bc_outbox_event SET lock_version = CASE id % 5 WHEN 1 THEN 2 WHEN 2 THEN 0 WHEN 3 THEN 2 WHEN 4 THEN 4 ELSE 6 END")
 		f.once()
-		require.Equal(t, 5, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'SUCCESS' AND created_at = updated_at"), "at the first go")
-		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_event_consume_log a JOIN bc_event_consume_log b ON b.outbox_id > a.outbox_id AND (b.id < a.id OR b.consumed_at < a.consumed_at)"))
+		require.Equal(t, 5, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'SUCCESS' AND created_at = updated_at"),
+			"at the first go")
+		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_event_consume_log a JOIN bc_event_consume_log b ON b.outbox_id > a.outbox_id "+
+			"AND (b.id < a.id OR b.consumed_at < a.consumed_at)"))
 	})
 }
 
@@ -254,7 +258,8 @@ func TestOrderHoldsOnManyInstances(t *testing.T) {
 			for _, consumer := range []string{"Wallet", "Points"} {
 				for a := range aggregates {
 					var seq []int
-					require.NoError(t, first.db.NewRaw("SELECT seq FROM effect WHERE consumer = ? AND aggregate = ? ORDER BY id", consumer, fmt.Sprintf("order-%d", a)).Scan(t.Context(), &seq))
+					require.NoError(t, first.db.NewRaw("SELECT seq FROM effect WHERE consumer = ? AND aggregate = ? ORDER BY id", consumer,
+						fmt.Sprintf("order-%d", a)).Scan(t.Context(), &seq))
 					require.Equal(t, upTo(each), seq, "%s, order-%d", consumer, a)
 				}
 			}
@@ -266,9 +271,12 @@ func TestOrderHoldsOnManyInstances(t *testing.T) {
 // impatient shortens the backoff of failed deliveries, which is seconds, to nothing.
 func (f *fixture) impatient() {
 	f.t.Helper()
-	past := map[string]string{"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')"}[f.db.Dialect().Name().String()]
+	past := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')",
+	}[f.db.Dialect().Name().String()]
 	// A deadlock with the engine's own writes is possible here, and harmless: the next look repeats it.
-	_, _ = f.db.ExecContext(context.Background(), "UPDATE bc_event_consume_log SET next_retry_at = "+past+" WHERE status IN ('PENDING', 'FAILED') AND next_retry_at > "+past)
+	_, _ = f.db.ExecContext(context.Background(), "UPDATE bc_event_consume_log SET next_retry_at = "+past+" WHERE status IN ('PENDING', "+
+		"'FAILED') AND next_retry_at > "+past)
 }
 
 func upTo(n int) []int {
@@ -316,12 +324,13 @@ func TestUnorderedConsumerDoesNotWait(t *testing.T) {
 		f := newFixture(t, db)
 		f.effects()
 		for name, unordered := range map[string]bool{"Ordered": false, "Unordered": true} {
-			bus.On(f.bus.Consumer(name, bus.ConsumerConfig{Unordered: unordered}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
-				if m.Payload.Seq == 0 {
-					return errHandler
-				}
-				return effect(ctx, tx, m, m.Payload.Seq)
-			})
+			bus.On(f.bus.Consumer(name, bus.ConsumerConfig{Unordered: unordered}),
+				func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+					if m.Payload.Seq == 0 {
+						return errHandler
+					}
+					return effect(ctx, tx, m, m.Payload.Seq)
+				})
 		}
 		for i := range 3 {
 			f.save(orderPaid{OrderID: "1", Seq: i})

@@ -39,7 +39,8 @@ func (f *fixture) prepared(like string) (n int) {
 	}
 	for _, c := range idle {
 		var some int
-		require.NoError(f.t, c.QueryRowContext(f.t.Context(), "SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE $1", like).Scan(&some))
+		require.NoError(f.t, c.QueryRowContext(f.t.Context(), "SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE $1",
+			like).Scan(&some))
 		n += some
 	}
 	return n

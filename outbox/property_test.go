@@ -121,7 +121,9 @@ func live(t *testing.T, rt *rapid.T, pools []*bun.DB, p plan) {
 		}
 		all.Wait()
 	}
-	found, err := invariant.Check(context.Background(), first.db, invariant.Config{Quiet: true, Effects: invariant.Effects{Table: "effect", Unordered: []string{"Unordered"}}})
+	found, err := invariant.Check(context.Background(), first.db, invariant.Config{
+		Quiet: true, Effects: invariant.Effects{Table: "effect", Unordered: []string{"Unordered"}},
+	})
 	require.NoError(rt, err)
 	require.Empty(rt, found)
 	const consumers = 4
@@ -130,7 +132,8 @@ func live(t *testing.T, rt *rapid.T, pools []*bun.DB, p plan) {
 	}
 	require.Equal(rt, consumers*committed, first.count("SELECT COUNT(*) FROM effect"), "every event once for every consumer")
 	require.Equal(rt, consumers*committed, first.count("SELECT COUNT(*) FROM (SELECT DISTINCT consumer, aggregate, seq FROM effect) AS d"))
-	require.Zero(rt, first.count("SELECT COUNT(*) FROM (SELECT seq, LAG(seq) OVER (PARTITION BY consumer, aggregate ORDER BY id) AS earlier FROM effect WHERE consumer <> 'Unordered') AS o WHERE earlier > seq"), "in order")
+	require.Zero(rt, first.count("SELECT COUNT(*) FROM (SELECT seq, LAG(seq) OVER (PARTITION BY consumer, aggregate "+
+		"ORDER BY id) AS earlier FROM effect WHERE consumer <> 'Unordered') AS o WHERE earlier > seq"), "in order")
 }
 
 var errRolledBack = errors.New("rolled back")

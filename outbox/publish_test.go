@@ -28,7 +28,8 @@ func TestPublishesToEveryConsumer(t *testing.T) {
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 100}, f.statuses())
 		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 300}, f.deliveries())
 		require.Equal(t, 300, f.count("SELECT COUNT(*) FROM effect"))
-		require.Zero(t, f.count("SELECT COUNT(*) FROM effect a JOIN effect b ON b.consumer = a.consumer AND b.aggregate = a.aggregate AND b.id > a.id AND b.seq < a.seq"), "out of order")
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect a JOIN effect b ON b.consumer = a.consumer AND b.aggregate = a.aggregate "+
+			"AND b.id > a.id AND b.seq < a.seq"), "out of order")
 	})
 }
 

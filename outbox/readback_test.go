@@ -53,7 +53,8 @@ func TestUnknownCommitOfABatchIsReadBackForEveryEvent(t *testing.T) {
 				taken.done.Store(false)
 				return
 			}
-			f.exec("INSERT INTO effect (consumer, event_id, aggregate, seq) SELECT 'A', event_id, aggregate_id, 1 FROM bc_outbox_event WHERE aggregate_id = 'first'")
+			f.exec("INSERT INTO effect (consumer, event_id, aggregate, seq) SELECT 'A', event_id, aggregate_id, 1 FROM bc_outbox_event " +
+				"WHERE aggregate_id = 'first'")
 			f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id) " +
 				"SELECT 'A', event_id, event_type, 'SUCCESS', id, aggregate_type, aggregate_id FROM bc_outbox_event WHERE aggregate_id = 'first'")
 		}

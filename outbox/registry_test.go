@@ -20,7 +20,8 @@ import (
 // daysAgo is a time of the database that lies three days back.
 func (f *fixture) daysAgo() string {
 	return map[string]string{
-		"mysql": "UTC_TIMESTAMP(6) - INTERVAL 3 DAY", "pg": "now() - interval '3 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-3 days') || '000')",
+		"mysql": "UTC_TIMESTAMP(6) - INTERVAL 3 DAY", "pg": "now() - interval '3 days'",
+		"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-3 days') || '000')",
 	}[f.db.Dialect().Name().String()]
 }
 
@@ -64,7 +65,8 @@ func TestOperatorRetiresATypeOrAConsumer(t *testing.T) {
 		require.NoError(t, here.ob.Retire(t.Context(), op, "Points"))
 		require.Equal(t, 1, here.count("SELECT COUNT(*) FROM bc_consumer"), "neither Points nor its replays")
 		require.Equal(t, 1, here.count("SELECT COUNT(*) FROM bc_consumer_type"))
-		require.Equal(t, 1, here.count("SELECT COUNT(*) FROM bc_audit_log WHERE action = 'retire' AND target = 'Counter' AND details = 'order.renamed'"))
+		require.Equal(t, 1, here.count("SELECT COUNT(*) FROM bc_audit_log WHERE action = 'retire' AND target = 'Counter' "+
+			"AND details = 'order.renamed'"))
 		here.save(orderPaid{OrderID: "1"})
 		here.once()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, here.statuses())
@@ -111,24 +113,35 @@ func TestRegistryIsReadAgainWhenItHasChanged(t *testing.T) {
 // A row that is rotten in any table that the engine reads harms nobody else.
 func TestRottenRowsHarmNobodyElse(t *testing.T) {
 	t.Parallel()
-	const log = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, outbox_id, aggregate_type, aggregate_id, next_retry_at) VALUES "
+	const log = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, outbox_id, aggregate_type, " +
+		"aggregate_id, next_retry_at) VALUES "
 	for what, insert := range map[string]string{
-		"a consumer whose types are no JSON":      "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '[\"order.pa', 'x')",
-		"a consumer whose types are no list":      "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '{\"a\": 1}', '')",
-		"a consumer without a name":               "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('', '[\"order.paid\"]', '[]')",
-		"a type of nobody":                        "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
-		"a type without a name":                   "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', '')",
-		"a delivery of an unknown status":         log + "('Wallet', 'x', 'order.paid', 'ROTTEN', 0, 1, 'ORDER', '9', '2020-01-01 00:00:00.000000')",
-		"a delivery without an aggregate":         log + "('Wallet', 'x', 'order.paid', 'PENDING', 0, NULL, NULL, NULL, '2020-01-01 00:00:00.000000')",
-		"a delivery with attempts below nothing":  log + "('Wallet', 'x', 'order.paid', 'FAILED', -7, 999999, 'ORDER', '9', '2020-01-01 00:00:00.000000')",
-		"a delivery that nobody leased":           log + "('Wallet', 'x', 'order.paid', 'PROCESSING', 2000000000, 999999, 'ORDER', '9', '2020-01-01 00:00:00.000000')",
-		"a job's lease of no status":              "INSERT INTO bc_job_lease (job_code, locked_by, lock_version, last_status) VALUES ('rotten', '', -1, '?')",
-		"an instance without a host":              "INSERT INTO bc_instance (name, host, version, in_flight, circuits) VALUES ('', '', '', -5, ',,;')",
-		"an event of an unknown status":           "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'ROTTEN')",
-		"an event that has expired too often":     "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, retry_count, next_retry_at) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'DISPATCHING', -3, '2020-01-01 00:00:00.000000')",
-		"an event of a version below the first":   "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, schema_version) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', -3)",
-		"an event whose attempts are below zero":  "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, max_retry_count) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', -3)",
-		"a consumer that is paused by a bad time": "INSERT INTO bc_consumer (name, event_types, aliases, paused_until) VALUES ('Rotten', '[]', '', '2020-01-01 00:00:00.000000')",
+		"a consumer whose types are no JSON": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '[\"order.pa', 'x')",
+		"a consumer whose types are no list": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '{\"a\": 1}', '')",
+		"a consumer without a name":          "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('', '[\"order.paid\"]', '[]')",
+		"a type of nobody":                   "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
+		"a type without a name":              "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', '')",
+		"a delivery of an unknown status": log + "('Wallet', 'x', 'order.paid', 'ROTTEN', 0, 1, 'ORDER', '9', '2020-01-01 " +
+			"00:00:00.000000')",
+		"a delivery without an aggregate": log + "('Wallet', 'x', 'order.paid', 'PENDING', 0, NULL, NULL, NULL, '2020-01-01 " +
+			"00:00:00.000000')",
+		"a delivery with attempts below nothing": log + "('Wallet', 'x', 'order.paid', 'FAILED', -7, 999999, 'ORDER', '9', '2020-01-01 " +
+			"00:00:00.000000')",
+		"a delivery that nobody leased": log + "('Wallet', 'x', 'order.paid', 'PROCESSING', 2000000000, 999999, 'ORDER', '9', " +
+			"'2020-01-01 00:00:00.000000')",
+		"a job's lease of no status": "INSERT INTO bc_job_lease (job_code, locked_by, lock_version, last_status) VALUES ('rotten', '', -1, '?')",
+		"an instance without a host": "INSERT INTO bc_instance (name, host, version, in_flight, circuits) VALUES ('', '', '', -5, ',,;')",
+		"an event of an unknown status": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, " +
+			"event_payload, status) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'ROTTEN')",
+		"an event that has expired too often": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, " +
+			"event_payload, status, retry_count, next_retry_at) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'DISPATCHING', -3, '2020-01-01 " +
+			"00:00:00.000000')",
+		"an event of a version below the first": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, " +
+			"event_payload, schema_version) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', -3)",
+		"an event whose attempts are below zero": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, " +
+			"event_payload, max_retry_count) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', -3)",
+		"a consumer that is paused by a bad time": "INSERT INTO bc_consumer (name, event_types, aliases, paused_until) " +
+			"VALUES ('Rotten', '[]', '', '2020-01-01 00:00:00.000000')",
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

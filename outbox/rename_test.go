@@ -21,7 +21,8 @@ func wallet() bus.ConsumerConfig { return bus.ConsumerConfig{Key: "WalletConsume
 // COMMIT: leased, for a time that is over.
 func (f *fixture) killedBeforeSettling(expiries int) {
 	f.t.Helper()
-	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', sent_at = NULL, locked_by = 'killed', retry_count = ? WHERE status = 'SENT'", expiries)
+	f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', sent_at = NULL, locked_by = 'killed', retry_count = ? "+
+		"WHERE status = 'SENT'", expiries)
 	f.hurry()
 }
 
@@ -133,13 +134,15 @@ func TestRenamedConsumerKeepsItsKey(t *testing.T) {
 		f.save(orderPaid{OrderID: "1"})
 		f.once()
 		var id string
-		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT event_id FROM bc_event_consume_log WHERE consumer_name = 'WalletConsumer'").Scan(&id))
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT event_id FROM bc_event_consume_log "+
+			"WHERE consumer_name = 'WalletConsumer'").Scan(&id))
 		require.Equal(t, "WalletConsumer:"+id, key)
 		require.Equal(t, "Wallet", name)
 		op := outbox.Operation{Actor: "ops", Reason: "test"}
 		for _, is := range []string{"Wallet", "WalletConsumer"} {
 			require.NoError(t, f.ob.Pause(t.Context(), op, is, time.Hour))
-			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_consumer WHERE name = 'WalletConsumer' AND display_name = 'Wallet' AND paused_until IS NOT NULL"))
+			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_consumer WHERE name = 'WalletConsumer' AND display_name = 'Wallet' "+
+				"AND paused_until IS NOT NULL"))
 			require.NoError(t, f.ob.Resume(t.Context(), op, is))
 		}
 		f.save(orderPaid{OrderID: "2"})

@@ -57,7 +57,10 @@ func TestRetentionOfTheAuditLog(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
-		long := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 366 DAY", "pg": "now() - interval '366 days'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-366 days') || '000')"}[db.Dialect().Name().String()]
+		long := map[string]string{
+			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 366 DAY", "pg": "now() - interval '366 days'",
+			"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-366 days') || '000')",
+		}[db.Dialect().Name().String()]
 		for range 3 {
 			f.exec("INSERT INTO bc_audit_log (actor, action, target, reason, created_at) VALUES ('anna', 'retry', 'old', 'r', " + long + ")")
 		}
@@ -80,12 +83,15 @@ func TestRetentionOfTheAuditLog(t *testing.T) {
 func TestRetentionConfigNamesEveryMistake(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testdb.Open(t, "sqlite"))
-	_, err := outbox.NewRetention(f.ob, outbox.RetentionConfig{Keep: time.Second, KeepKeys: time.Hour, KeepAudit: time.Hour, Batch: -1, Cron: "TZ=0"})
+	_, err := outbox.NewRetention(f.ob, outbox.RetentionConfig{
+		Keep: time.Second, KeepKeys: time.Hour, KeepAudit: time.Hour, Batch: -1, Cron: "TZ=0",
+	})
 	for _, field := range []string{"Keep", "KeepAudit", "Batch", "Cron"} {
 		require.ErrorContains(t, err, "outbox.RetentionConfig."+field)
 	}
 	_, err = outbox.NewRetention(f.ob, outbox.RetentionConfig{KeepKeys: 7*24*time.Hour - 1})
-	require.ErrorContains(t, err, "outbox.RetentionConfig.KeepKeys is 167h59m59.999999999s: it must not be shorter than Keep, which is 168h0m0s")
+	require.ErrorContains(t, err, "outbox.RetentionConfig.KeepKeys is 167h59m59.999999999s: it must not be shorter than Keep, which is "+
+		"168h0m0s")
 	_, err = outbox.NewRetention(f.ob, outbox.RetentionConfig{Keep: 100 * 24 * time.Hour})
 	require.NoError(t, err, "keys are kept for as long by default")
 	_, err = outbox.NewRetention(f.ob, outbox.RetentionConfig{Keep: -1})
@@ -93,7 +99,10 @@ func TestRetentionConfigNamesEveryMistake(t *testing.T) {
 }
 
 func (f *fixture) daysBack(n int) string {
-	return fmt.Sprintf(map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL %d DAY", "pg": "now() - interval '%d days'", "sqlite": "(strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-%d days') || '000')"}[f.db.Dialect().Name().String()], n)
+	return fmt.Sprintf(map[string]string{
+		"mysql": "UTC_TIMESTAMP(6) - INTERVAL %d DAY", "pg": "now() - interval '%d days'",
+		"sqlite": "(strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-%d days') || '000')",
+	}[f.db.Dialect().Name().String()], n)
 }
 
 // age makes everything eight days old.
@@ -175,8 +184,10 @@ func TestReplayBesideRetention(t *testing.T) {
 				f.exec("DELETE FROM bc_outbox_event")
 				f.exec("DELETE FROM bc_event_consume_log")
 			}
-			require.Equal(t, answers[true], f.count("SELECT COUNT(*) FROM effect WHERE consumer = 'Again'")-f.count("SELECT COUNT(*) FROM effect WHERE consumer = 'Once'"))
-			require.Zero(t, f.count("SELECT COUNT(*) FROM (SELECT event_id FROM effect WHERE consumer = 'Once' GROUP BY event_id HAVING COUNT(*) > 1) AS twice"))
+			require.Equal(t, answers[true], f.count("SELECT COUNT(*) FROM effect WHERE consumer = 'Again'")-f.count("SELECT COUNT(*) "+
+				"FROM effect WHERE consumer = 'Once'"))
+			require.Zero(t, f.count("SELECT COUNT(*) FROM (SELECT event_id FROM effect WHERE consumer = 'Once' GROUP BY event_id "+
+				"HAVING COUNT(*) > 1) AS twice"))
 			require.NotZero(t, answers[true], "some came before")
 			require.NotZero(t, answers[false], "some came too late")
 		})
@@ -235,7 +246,8 @@ func TestRetentionLeavesTheLogOfWhatIsSavedAgain(t *testing.T) {
 		f.once()
 		f.age()
 		require.Empty(t, f.statuses())
-		f.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('ORDER', '7', 'order.paid', ?, '{}')", paid.id())
+		f.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+			"VALUES ('ORDER', '7', 'order.paid', ?, '{}')", paid.id())
 		require.Zero(t, f.retain(outbox.RetentionConfig{})["removed"])
 		f.once()
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))

@@ -159,7 +159,8 @@ func TestOrderIsKeptBehindAFailure(t *testing.T) {
 			f.once()
 		}
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 6}, f.statuses())
-		require.Zero(t, f.count("SELECT COUNT(*) FROM effect a JOIN effect b ON b.consumer = a.consumer AND b.aggregate = a.aggregate AND b.id > a.id AND b.seq < a.seq WHERE a.consumer = 'Ordered'"), "out of order")
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect a JOIN effect b ON b.consumer = a.consumer AND b.aggregate = a.aggregate "+
+			"AND b.id > a.id AND b.seq < a.seq WHERE a.consumer = 'Ordered'"), "out of order")
 	})
 }
 

@@ -140,11 +140,12 @@ func TestDrainFinishesWhatRunsAndGivesBackTheRest(t *testing.T) {
 		f.effects()
 		const events = 300 // far more than run before the end is noticed
 		gate, entered := make(chan struct{}), make(chan struct{}, 2*events)
-		bus.On(f.bus.Consumer("Slow", bus.ConsumerConfig{Concurrency: 1, Batch: 1}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
-			entered <- struct{}{}
-			<-gate
-			return effect(ctx, tx, m, m.Payload.Seq)
-		})
+		bus.On(f.bus.Consumer("Slow", bus.ConsumerConfig{Concurrency: 1, Batch: 1}),
+			func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+				entered <- struct{}{}
+				<-gate
+				return effect(ctx, tx, m, m.Payload.Seq)
+			})
 		all := make([]bus.Event, events)
 		for i, id := range ids(events) {
 			all[i] = orderPaid{OrderID: id}

@@ -76,7 +76,9 @@ func TestSaveIsOneInsert(t *testing.T) {
 		f := newFixture(t, db)
 		statements := func(events ...bus.Event) []string {
 			seen := &statementsOf{}
-			require.NoError(t, db.WithQueryHook(seen).RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error { return f.ob.Save(ctx, tx, events...) }))
+			require.NoError(t, db.WithQueryHook(seen).RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+				return f.ob.Save(ctx, tx, events...)
+			}))
 			return seen.all[1 : len(seen.all)-1]
 		}
 		later := outbox.With(orderPaid{OrderID: "3"}, outbox.DeliverAt(time.Now().Add(time.Hour)))
@@ -260,15 +262,17 @@ func TestBadEventsAreRefusedByNameAndLoseNothing(t *testing.T) {
 		"key with line break":   {valid().with(func(e *odd) { e.key = "a\nb" }), "idempotency key"},
 		"long key":              {valid().with(func(e *odd) { e.key = strings.Repeat("k", 256) }), "has 256 bytes, the limit is 255"},
 		"payload cannot encode": {valid().with(func(e *odd) { e.payload = make(chan int) }), "payload cannot be encoded"},
-		"payload too large":     {valid().with(func(e *odd) { e.payload = strings.Repeat("x", 256<<10) }), "the limit is 262144: save a reference instead"},
-		"payload too deep":      {valid().with(func(e *odd) { e.payload = nested(31) }), "payload is nested 31 deep, the limit is 30"},
-		"payload not UTF-8":     {valid().with(func(e *odd) { e.payload = "a\xffb" }), "payload has a string that is not valid UTF-8"},
-		"negative tenant":       {outbox.With(valid(), outbox.Tenant(-1, 0)), "tenant -1, store 0: they must not be negative"},
-		"time of another age":   {outbox.With(valid(), outbox.DeliverAt(time.Unix(0, 0))), "is not between the years 2000 and 9000"},
-		"metadata key":          {outbox.With(valid(), outbox.Meta("", "x")), "metadata key is empty"},
-		"metadata not UTF-8":    {outbox.With(valid(), outbox.Meta("k", "\xff")), "metadata k"},
-		"metadata too large":    {outbox.With(valid(), outbox.Meta("k", strings.Repeat("x", 20<<10))), "metadata has"},
-		"two mistakes":          {valid().with(func(e *odd) { e.kind, e.id = "", "" }), "aggregate id is empty"},
+		"payload too large": {valid().with(func(e *odd) {
+			e.payload = strings.Repeat("x", 256<<10)
+		}), "the limit is 262144: save a reference instead"},
+		"payload too deep":    {valid().with(func(e *odd) { e.payload = nested(31) }), "payload is nested 31 deep, the limit is 30"},
+		"payload not UTF-8":   {valid().with(func(e *odd) { e.payload = "a\xffb" }), "payload has a string that is not valid UTF-8"},
+		"negative tenant":     {outbox.With(valid(), outbox.Tenant(-1, 0)), "tenant -1, store 0: they must not be negative"},
+		"time of another age": {outbox.With(valid(), outbox.DeliverAt(time.Unix(0, 0))), "is not between the years 2000 and 9000"},
+		"metadata key":        {outbox.With(valid(), outbox.Meta("", "x")), "metadata key is empty"},
+		"metadata not UTF-8":  {outbox.With(valid(), outbox.Meta("k", "\xff")), "metadata k"},
+		"metadata too large":  {outbox.With(valid(), outbox.Meta("k", strings.Repeat("x", 20<<10))), "metadata has"},
+		"two mistakes":        {valid().with(func(e *odd) { e.kind, e.id = "", "" }), "aggregate id is empty"},
 	}
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
@@ -382,7 +386,9 @@ func TestOutboxConfigNamesEveryMistake(t *testing.T) {
 	_, err = outbox.New(nil, outbox.Config{})
 	require.ErrorContains(t, err, "db is nil")
 	f := newFixture(t, db)
-	_, err = outbox.NewPublisher(f.ob, f.bus, outbox.PublisherConfig{BatchSize: 5000, Cron: "TZ=0", Poll: -1, Lease: time.Millisecond, DrainTimeout: -1})
+	_, err = outbox.NewPublisher(f.ob, f.bus, outbox.PublisherConfig{
+		BatchSize: 5000, Cron: "TZ=0", Poll: -1, Lease: time.Millisecond, DrainTimeout: -1,
+	})
 	for _, field := range []string{"BatchSize is 5000", "Cron", "Poll is -1ns", "Lease is 1ms", "DrainTimeout is -1ns"} {
 		require.ErrorContains(t, err, field)
 	}

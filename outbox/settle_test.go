@@ -40,7 +40,9 @@ func TestSettledAsWhatHasBecomeOfIt(t *testing.T) {
 			f.run(outbox.PublisherConfig{Poll: 20 * time.Millisecond, Cron: "0 0 0 1 1 ?"}) // no sweep
 			t.Cleanup(release)
 			f.save(orderPaid{OrderID: "1"})
-			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'") == 1 }, "it waits in the log")
+			f.eventually(func() bool {
+				return f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'") == 1
+			}, "it waits in the log")
 			require.NoError(t, f.ob.Resume(t.Context(), op, "Paused"))
 			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "it has waited")
 			release()
@@ -65,6 +67,7 @@ func TestEventsSayWhyTheyFailed(t *testing.T) {
 		a.Store(&errHandler)
 		f.save(orderPaid{OrderID: "failed"})
 		f.once()
-		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'FAILED' AND aggregate_id = 'failed' AND last_error LIKE '%handler says no%'"))
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'FAILED' AND aggregate_id = 'failed' "+
+			"AND last_error LIKE '%handler says no%'"))
 	})
 }

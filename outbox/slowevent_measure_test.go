@@ -75,7 +75,8 @@ func TestMeasureLatencyBesideASlowEvent(t *testing.T) { //nolint:paralleltest //
 		for how, took := range map[string][]time.Duration{"undisturbed": undisturbed, "beside a slow one": beside} {
 			slices.Sort(took)
 			t.Logf("| %s | %s | %d %s | %s | %s | %s |", c.dialect, handler, len(took), how,
-				took[len(took)/2].Round(100*time.Microsecond), took[len(took)*99/100].Round(100*time.Microsecond), took[len(took)-1].Round(100*time.Microsecond))
+				took[len(took)/2].Round(100*time.Microsecond), took[len(took)*99/100].Round(100*time.Microsecond),
+				took[len(took)-1].Round(100*time.Microsecond))
 		}
 		stop()
 		<-done

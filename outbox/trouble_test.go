@@ -24,8 +24,14 @@ import (
 func TestConnectionLostWhileReadingIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	statements := map[string][3]string{
-		"mysql":    {"SELECT SLEEP(20)", "SELECT id FROM information_schema.processlist WHERE info = 'SELECT SLEEP(20)' AND db = DATABASE()", "KILL ?"},
-		"postgres": {"SELECT 1 FROM pg_sleep(20)", "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT 1 FROM pg_sleep(20)' AND state = 'active' AND datname = current_database()", "SELECT pg_terminate_backend(?)"},
+		"mysql": {
+			"SELECT SLEEP(20)", "SELECT id FROM information_schema.processlist WHERE info = 'SELECT SLEEP(20)' AND db = DATABASE()",
+			"KILL ?",
+		},
+		"postgres": {
+			"SELECT 1 FROM pg_sleep(20)", "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT 1 FROM pg_sleep(20)' AND state = 'active' " +
+				"AND datname = current_database()", "SELECT pg_terminate_backend(?)",
+		},
 	}
 	for _, dialect := range testdb.Servers() {
 		t.Run(dialect, func(t *testing.T) {
@@ -71,13 +77,14 @@ func TestLeaseLostBeforeTheHandlerIsNoAttempt(t *testing.T) {
 			dsn := testdb.DSN(t, dialect)
 			f := newFixture(t, migrated(t, dsn))
 			gate, entered := make(chan struct{}), make(chan struct{}, 2)
-			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
-				if m.AggregateID == "slow" {
-					entered <- struct{}{}
-					<-gate
-				}
-				return nil
-			})
+			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}),
+				func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+					if m.AggregateID == "slow" {
+						entered <- struct{}{}
+						<-gate
+					}
+					return nil
+				})
 			other := f.another(dsn)
 			bus.On(other.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
 				return bus.RetryAfter(errors.New("not now"), time.Millisecond)
@@ -161,11 +168,17 @@ func TestLeasesLeftByTrouble(t *testing.T) {
 		waiting       bool
 		says          string
 	}{
-		"claim that is stored":                   {after: "SET status = 'DISPATCHING'", kind: chaos.CutAfterCommit, says: "outbox: claim: "},
-		"claim that is not stored":               {after: "SET status = 'DISPATCHING'", kind: chaos.CutBeforeCommit, says: "outbox: claim: "},
-		"claim of deliveries that is stored":     {after: "status = 'PROCESSING', started = ", kind: chaos.CutAfterCommit, waiting: true, says: "deliveries could not be claimed"},
-		"claim of deliveries that is not stored": {after: "status = 'PROCESSING', started = ", kind: chaos.CutBeforeCommit, waiting: true, says: "deliveries could not be claimed"},
-		"event that cannot be settled":           {before: "SET status = 'SENT'", kind: chaos.Reset, says: "events could not be settled"},
+		"claim that is stored":     {after: "SET status = 'DISPATCHING'", kind: chaos.CutAfterCommit, says: "outbox: claim: "},
+		"claim that is not stored": {after: "SET status = 'DISPATCHING'", kind: chaos.CutBeforeCommit, says: "outbox: claim: "},
+		"claim of deliveries that is stored": {
+			after: "status = 'PROCESSING', started = ", kind: chaos.CutAfterCommit, waiting: true,
+			says: "deliveries could not be claimed",
+		},
+		"claim of deliveries that is not stored": {
+			after: "status = 'PROCESSING', started = ", kind: chaos.CutBeforeCommit, waiting: true,
+			says: "deliveries could not be claimed",
+		},
+		"event that cannot be settled": {before: "SET status = 'SENT'", kind: chaos.Reset, says: "events could not be settled"},
 	} {
 		for _, dialect := range testdb.Servers() {
 			t.Run(name+"/"+dialect, func(t *testing.T) {

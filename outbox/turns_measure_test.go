@@ -96,7 +96,9 @@ func measureDueWork(t *testing.T, db *bun.DB, load string, backlog int, overload
 	for _, r := range rows {
 		ids[r.AggregateID] = r.EventID
 	}
-	now := map[string]string{"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')"}[db.Dialect().Name().String()]
+	now := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')",
+	}[db.Dialect().Name().String()]
 	for i := range backlog / 500 {
 		f.save(inAggregates(fmt.Sprintf("backlog-%d", i), 500)...)
 	}
@@ -125,7 +127,8 @@ func measureDueWork(t *testing.T, db *bun.DB, load string, backlog int, overload
 		}
 	}
 	f.eventually(func() bool { return w.noted() == fell }, "all that fell due is done")
-	t.Logf("%v, %d left of the backlog", time.Since(began).Round(time.Second), f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'NEW'"))
+	t.Logf("%v, %d left of the backlog", time.Since(began).Round(time.Second),
+		f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'NEW'"))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, kind := range kinds {

@@ -36,18 +36,24 @@ func (f *fixture) turnInto(kind int, aggregates string) {
 		return
 	}
 	if k.delivery != "" {
-		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, locked_by, lock_version, next_retry_at) "+
-			"SELECT 'A', event_id, event_type, ?, id, aggregate_type, aggregate_id, ?, ?, 1, '"+someday+"' FROM bc_outbox_event WHERE status = 'NEW' AND aggregate_id LIKE ?",
-			k.delivery, map[string]int{"PENDING": 0, "FAILED": 1, "PROCESSING": 1}[k.delivery], map[string]any{"PENDING": nil, "FAILED": nil, "PROCESSING": "gone"}[k.delivery], aggregates)
+		f.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, "+
+			"attempts, locked_by, lock_version, next_retry_at) "+
+			"SELECT 'A', event_id, event_type, ?, id, aggregate_type, aggregate_id, ?, ?, 1, '"+someday+
+			"' FROM bc_outbox_event WHERE status = 'NEW' AND aggregate_id LIKE ?",
+			k.delivery, map[string]int{"PENDING": 0, "FAILED": 1, "PROCESSING": 1}[k.delivery],
+			map[string]any{"PENDING": nil, "FAILED": nil, "PROCESSING": "gone"}[k.delivery], aggregates)
 	}
 	f.exec("UPDATE bc_outbox_event SET "+k.event+", next_retry_at = '"+someday+"' WHERE status = 'NEW' AND aggregate_id LIKE ?", aggregates)
 }
 
 // fallDue makes what waits for some day due now.
 func (f *fixture) fallDue(ctx context.Context, db bun.IDB, aggregates string) error {
-	now := map[string]string{"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')"}[f.db.Dialect().Name().String()]
+	now := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')",
+	}[f.db.Dialect().Name().String()]
 	for _, table := range []string{"bc_event_consume_log", "bc_outbox_event"} {
-		_, err := db.ExecContext(ctx, "UPDATE "+table+" SET next_retry_at = "+now+" WHERE next_retry_at = '"+someday+"' AND aggregate_id LIKE ?", aggregates)
+		_, err := db.ExecContext(ctx, "UPDATE "+table+" SET next_retry_at = "+now+" WHERE next_retry_at = '"+someday+"' AND aggregate_id "+
+			"LIKE ?", aggregates)
 		if err != nil {
 			return err
 		}
@@ -110,7 +116,8 @@ func backlogBeside(t *testing.T, db *bun.DB, backlog int) {
 		}
 		like := "due-" + k.name + "%"
 		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect WHERE aggregate LIKE ?", like) == few }, k.name+" work is done")
-		before := f.count("SELECT COUNT(*) FROM effect WHERE aggregate LIKE 'backlog%' AND id < (SELECT MAX(id) FROM effect WHERE aggregate LIKE ?)", like)
+		before := f.count("SELECT COUNT(*) FROM effect WHERE aggregate LIKE 'backlog%' AND id < (SELECT MAX(id) FROM effect "+
+			"WHERE aggregate LIKE ?)", like)
 		t.Logf("%s work came after %d of %d", k.name, before, many)
 		require.Less(t, before, many*3/4, "%s work beside a backlog of %s work", k.name, workKinds[backlog].name)
 	}

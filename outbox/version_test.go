@@ -103,7 +103,8 @@ func TestNewerSchemaVersionWaitsForAnInstanceThatKnowsIt(t *testing.T) {
 				for range 3 { // it is not claimed again
 					old.once()
 				}
-				require.Equal(t, 1, old.count("SELECT COUNT(*) "+leftRows+" AND lock_version = 0 AND outbox_id = (SELECT MIN(id) FROM bc_outbox_event)"))
+				require.Equal(t, 1, old.count("SELECT COUNT(*) "+leftRows+" AND lock_version = 0 AND outbox_id = (SELECT MIN(id) "+
+					"FROM bc_outbox_event)"))
 				require.Equal(t, 2, old.count("SELECT COUNT(*) "+leftRows))
 				require.Equal(t, 0, old.count("SELECT COUNT(*) FROM bc_delivery_attempt"))
 

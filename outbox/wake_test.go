@@ -25,10 +25,11 @@ func TestWhatIsWokenTakesThePlaceOfItsAge(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
 		var got []string // one worker
-		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
-			got = append(got, m.ID)
-			return nil
-		})
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}),
+			func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+				got = append(got, m.ID)
+				return nil
+			})
 		events := []bus.Event{orderPaid{OrderID: "first", Seq: 1}, orderPaid{OrderID: "first", Seq: 2}}
 		for _, id := range ids(60) {
 			events = append(events, orderPaid{OrderID: id})
@@ -79,7 +80,8 @@ func TestWhatEndsWhileOthersArePutOffWakesThem(t *testing.T) {
 			ago := map[string]string{"mysql": "created_at - INTERVAL 1 HOUR", "pg": "created_at - interval '1 hour'"}[db.Dialect().Name().String()]
 			f.exec("UPDATE bc_event_consume_log SET created_at = " + ago)
 			first := fmt.Sprintf("id = %d", f.count("SELECT MIN(id) FROM bc_event_consume_log"))
-			elsewhere := "UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', lock_version = 1, next_retry_at = " + inAnHour(db) + " WHERE "
+			elsewhere := "UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', lock_version = 1, next_retry_at = " +
+				inAnHour(db) + " WHERE "
 			f.exec(elsewhere + "aggregate_id = 'b'") // MariaDB locks the first that is not due
 			f.exec(elsewhere + first)
 			db.AddQueryHook(&endsMeanwhile{end: func() { //nolint:staticcheck // the engine's own statements are to be seen
@@ -99,7 +101,8 @@ func TestAStartWakesWhatADeadProcessLeftAsleep(t *testing.T) {
 		f := newFixture(t, db)
 		f.effects()
 		f.counting("A", bus.ConsumerConfig{})
-		f.save(orderPaid{OrderID: "done", Seq: 1}, orderPaid{OrderID: "done", Seq: 2}, orderPaid{OrderID: "leased", Seq: 1}, orderPaid{OrderID: "leased", Seq: 2})
+		f.save(orderPaid{OrderID: "done", Seq: 1}, orderPaid{OrderID: "done", Seq: 2}, orderPaid{OrderID: "leased", Seq: 1},
+			orderPaid{OrderID: "leased", Seq: 2})
 		f.wait("A")
 		f.exec("UPDATE bc_event_consume_log SET next_retry_at = " + inAnHour(db))
 		first := "id IN (SELECT id FROM (SELECT MIN(id) AS id FROM bc_event_consume_log WHERE aggregate_id = ?) AS l)"
@@ -109,6 +112,7 @@ func TestAStartWakesWhatADeadProcessLeftAsleep(t *testing.T) {
 		f.eventually(func() bool { return f.deliveries()[consumelog.Success] == 2 }, "the second of the first aggregate is woken")
 		require.Equal(t, "done", f.texts("SELECT aggregate FROM effect"))
 		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 2, consumelog.Processing: 1, consumelog.Pending: 1}, f.deliveries())
-		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING' AND lock_version > 0"), "nobody has put it off again")
+		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING' AND lock_version > 0"),
+			"nobody has put it off again")
 	})
 }

@@ -20,8 +20,9 @@ func TestRunOnceGetsPastWhatIsBlocked(t *testing.T) {
 		"due at one moment":         "UPDATE bc_outbox_event SET next_retry_at = '2020-01-01 00:00:00.000000'",
 		"without a time":            "UPDATE bc_outbox_event SET next_retry_at = NULL",
 		"the last without a time":   "UPDATE bc_outbox_event SET next_retry_at = NULL WHERE aggregate_id = 'free'",
-		"delayed":                   "UPDATE bc_outbox_event SET status = 'SCHEDULED', lock_version = 0, next_retry_at = '2020-01-01 00:00:00.000000'",
-		"parked":                    "UPDATE bc_outbox_event SET status = 'SCHEDULED', lock_version = 1, next_retry_at = '2020-01-01 00:00:00.000000'",
+		"delayed": "UPDATE bc_outbox_event SET status = 'SCHEDULED', lock_version = 0, next_retry_at = '2020-01-01 " +
+			"00:00:00.000000'",
+		"parked": "UPDATE bc_outbox_event SET status = 'SCHEDULED', lock_version = 1, next_retry_at = '2020-01-01 00:00:00.000000'",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +37,8 @@ func TestRunOnceGetsPastWhatIsBlocked(t *testing.T) {
 				if set != "" {
 					f.exec(set)
 				}
-				f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'elsewhere', lock_version = 1, next_retry_at = '2100-01-01 00:00:00.000000' WHERE aggregate_id = 'busy' AND id = (SELECT first FROM (SELECT MIN(id) AS first FROM bc_outbox_event) AS x)")
+				f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'elsewhere', lock_version = 1, next_retry_at = '2100-01-01 " +
+					"00:00:00.000000' WHERE aggregate_id = 'busy' AND id = (SELECT first FROM (SELECT MIN(id) AS first FROM bc_outbox_event) AS x)")
 				f.once()
 				require.Equal(t, free, f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'free'"))
 				require.Zero(t, f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'busy'"))
@@ -64,7 +66,8 @@ func TestRunOnceGetsPastDeliveriesThatWait(t *testing.T) {
 				}
 				f.turnInto(kind, "%")
 				require.NoError(t, f.fallDue(t.Context(), db, "%"))
-				f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', next_retry_at = '" + someday + "' WHERE outbox_id = (SELECT MIN(id) FROM bc_outbox_event)")
+				f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', next_retry_at = '" + someday +
+					"' WHERE outbox_id = (SELECT MIN(id) FROM bc_outbox_event)")
 				f.once()
 				require.Equal(t, free, f.count("SELECT COUNT(*) FROM effect"))
 				require.Zero(t, f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'busy'"))
@@ -82,10 +85,12 @@ func TestRunOnceDeliversWhatSleptBehindARetry(t *testing.T) {
 		const events = 250 // one that ends wakes 100
 		f.save(numbered("one", 0, events)...)
 		f.turnInto(3, "%") // they wait
-		f.exec("UPDATE bc_event_consume_log SET status = 'FAILED', attempts = 1, next_retry_at = '2020-01-01 00:00:00.000000' WHERE outbox_id = (SELECT MIN(id) FROM bc_outbox_event)")
+		f.exec("UPDATE bc_event_consume_log SET status = 'FAILED', attempts = 1, next_retry_at = '2020-01-01 00:00:00.000000' " +
+			"WHERE outbox_id = (SELECT MIN(id) FROM bc_outbox_event)")
 		f.once()
 		require.Equal(t, events, f.count("SELECT COUNT(*) FROM effect"))
-		require.Zero(t, f.count("SELECT COUNT(*) FROM effect x WHERE EXISTS (SELECT 1 FROM effect y WHERE y.id < x.id AND y.seq > x.seq)"), "in their order")
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect x WHERE EXISTS (SELECT 1 FROM effect y WHERE y.id < x.id AND y.seq > x.seq)"),
+			"in their order")
 	})
 }
 
@@ -102,7 +107,8 @@ func TestRunOnceComesBackForWhatWaitedForItself(t *testing.T) {
 		require.NoError(t, f.fallDue(t.Context(), db, "%"))
 		f.once()
 		require.Equal(t, events, f.count("SELECT COUNT(*) FROM effect"))
-		require.Zero(t, f.count("SELECT COUNT(*) FROM effect x WHERE EXISTS (SELECT 1 FROM effect y WHERE y.id < x.id AND y.seq > x.seq)"), "in their order")
+		require.Zero(t, f.count("SELECT COUNT(*) FROM effect x WHERE EXISTS (SELECT 1 FROM effect y WHERE y.id < x.id AND y.seq > x.seq)"),
+			"in their order")
 	})
 }
 

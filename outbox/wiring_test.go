@@ -65,7 +65,8 @@ func TestEventWithOnlyUnexportedFieldsIsRefused(t *testing.T) {
 		}
 		err := f.trySave(weighed{"7", cents{4200}})
 		require.ErrorIs(t, err, outbox.ErrInvalidEvent)
-		require.ErrorContains(t, err, "outbox_test.weighed: the field Price is of type outbox_test.cents, which has only unexported fields (of), so it would be saved as {}")
+		require.ErrorContains(t, err, "outbox_test.weighed: the field Price is of type outbox_test.cents, which has only unexported fields "+
+			"(of), so it would be saved as {}")
 		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_outbox_event"))
 		f.save(shopClosed{}, optionalPaid{})
 		require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_outbox_event"))
@@ -77,7 +78,9 @@ func TestSkipWithoutAReasonIsDead(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
-		bus.On(f.bus.Consumer("Careless", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return bus.Skip("") })
+		bus.On(f.bus.Consumer("Careless", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
+			return bus.Skip("")
+		})
 		f.save(orderPaid{OrderID: "1"})
 		f.once()
 		require.Equal(t, map[consumelog.Status]int{consumelog.Dead: 1}, f.deliveries())
@@ -93,7 +96,8 @@ func TestBusOfAnotherDatabaseIsRefused(t *testing.T) {
 		b := bus.New(other, bus.Config{Logger: logger()})
 		bus.On(b.Consumer("Wallet", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return nil })
 		_, err := outbox.NewPublisher(f.ob, b, outbox.PublisherConfig{})
-		require.ErrorContains(t, err, "the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, outbox.Config{}) and bus.New(db, bus.Config{})")
+		require.ErrorContains(t, err, "the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, "+
+			"outbox.Config{}) and bus.New(db, bus.Config{})")
 
 		same := bus.New(db.WithQueryHook(nothing{}), bus.Config{Logger: logger()})
 		_, err = outbox.NewPublisher(f.ob, same, outbox.PublisherConfig{})
@@ -123,11 +127,13 @@ func TestNewPublisherReturnsAllMistakesAtOnce(t *testing.T) {
 	b.Unconsumed("Order Closed")
 	_, err := outbox.NewPublisher(f.ob, b, outbox.PublisherConfig{BatchSize: -1})
 	for _, says := range []string{
-		"9 mistakes in the wiring:", `bus.Consumer: name "Wallet Consumer" is not a valid name`, `bus.Consumer "Slow": ConsumerConfig.Concurrency is -1`,
+		"9 mistakes in the wiring:", `bus.Consumer: name "Wallet Consumer" is not a valid name`,
+		`bus.Consumer "Slow": ConsumerConfig.Concurrency is -1`,
 		`bus.On of consumer "Points": outbox_test.hiddenPaid has only unexported fields`, `bus.OnBatch of consumer "Points": the handler is nil`,
 		`bus.OnExternal of consumer "Points": the event type *outbox_test.orderPaid must be a value type`,
 		`bus.Consumer "points": its name "points" collides with the name "Points" of consumer "Points"`, `bus.Consumer "Idle" has no handler`,
-		`bus.Upcast "order.priced" from version 1: no consumer has a handler for that type`, `bus.Unconsumed: event type "Order Closed" is not a valid name`,
+		`bus.Upcast "order.priced" from version 1: no consumer has a handler for that type`,
+		`bus.Unconsumed: event type "Order Closed" is not a valid name`,
 		"the bus and the outbox work on different pools", "outbox.PublisherConfig.BatchSize is -1",
 	} {
 		require.ErrorContains(t, err, says)

@@ -49,7 +49,8 @@ func Example() {
 	must(err)
 	_, err = db.ExecContext(ctx, "INSERT INTO orders VALUES ('1', 'OPEN'), ('2', 'PAID')")
 	must(err)
-	_, err = db.ExecContext(ctx, "INSERT INTO seats VALUES ('12A', '1', 'HELD', datetime('now', '-1 hour')), ('12B', '2', 'HELD', datetime('now', '-1 hour'))")
+	_, err = db.ExecContext(ctx, "INSERT INTO seats VALUES ('12A', '1', 'HELD', datetime('now', '-1 hour')), ('12B', '2', 'HELD', "+
+		"datetime('now', '-1 hour'))")
 	must(err)
 	ob, err := outbox.New(db, outbox.Config{})
 	must(err)

@@ -126,7 +126,8 @@ func (h *theater) task(guard func(ctx context.Context, tx bun.Tx, a reaper.Aggre
 				Tenant  int64
 				OrderID string
 			}
-			err = db.NewRaw("SELECT id, tenant, order_id FROM seat WHERE status = 'FROZEN' AND id > ? ORDER BY id LIMIT ?", q.After, q.Limit).Scan(ctx, &rows)
+			err = db.NewRaw("SELECT id, tenant, order_id FROM seat WHERE status = 'FROZEN' AND id > ? ORDER BY id LIMIT ?", q.After,
+				q.Limit).Scan(ctx, &rows)
 			for _, r := range rows {
 				found = append(found, reaper.Lock{ID: r.ID, TenantID: r.Tenant, AggregateType: "ORDER", AggregateID: r.OrderID, Age: time.Hour})
 			}
@@ -208,7 +209,8 @@ func TestOnlyItsOwnConsumerHoldsALock(t *testing.T) {
 			h.failing[consumer] = errors.New("not today")
 			_, err := h.p.RunOnce(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, consumer+" FAILED", h.text("SELECT CONCAT(consumer_name, ' ', status) FROM bc_event_consume_log WHERE status <> 'SUCCESS'"))
+			require.Equal(t, consumer+" FAILED", h.text("SELECT CONCAT(consumer_name, ' ', status) FROM bc_event_consume_log "+
+				"WHERE status <> 'SUCCESS'"))
 			require.Equal(t, want, h.reap(h.trusting), consumer)
 		}
 	})

@@ -59,7 +59,8 @@ func (l *locks) task() reaper.Task {
 	return reaper.Task{
 		Name: "seat.hold", Owner: l.owner(), Consumer: "Seats",
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
-			rows, err := db.QueryContext(ctx, "SELECT id, order_id, age FROM seat WHERE status = 'FROZEN' AND age >= ? AND id > ? ORDER BY id LIMIT ?", int(q.OlderThan.Minutes()), q.After, q.Limit)
+			rows, err := db.QueryContext(ctx, "SELECT id, order_id, age FROM seat WHERE status = 'FROZEN' AND age >= ? AND id > ? ORDER BY id "+
+				"LIMIT ?", int(q.OlderThan.Minutes()), q.After, q.Limit)
 			if err != nil {
 				return nil, err
 			}
@@ -237,10 +238,12 @@ func TestMistakesAreReportedAtOnceByName(t *testing.T) {
 	t.Parallel()
 	db := testdb.Open(t, "sqlite")
 	task := newLocks(t, db).task()
-	_, err := reaper.New(db, events{}, reaper.Config{Cron: "TZ=0", Batch: -1, LockTimeout: -time.Second}, reaper.Task{Name: "Bad Name", TTL: -1}, task, task)
+	_, err := reaper.New(db, events{}, reaper.Config{Cron: "TZ=0", Batch: -1, LockTimeout: -time.Second},
+		reaper.Task{Name: "Bad Name", TTL: -1}, task, task)
 	for _, says := range []string{
 		"Bad Name: Consumer is empty", "Bad Name: Owner.Guard is missing", "seat.hold: Of is nil: a task that shares its Owner",
-		"Config.Cron", "Config.Batch is -1", "Config.LockTimeout is -1s", `Task.Name "Bad Name"`, "TTL is -1ns", "Find and Release must not be nil",
+		"Config.Cron", "Config.Batch is -1", "Config.LockTimeout is -1s", `Task.Name "Bad Name"`, "TTL is -1ns",
+		"Find and Release must not be nil",
 		`two tasks have the name "seat.hold"`,
 	} {
 		require.ErrorContains(t, err, says)
@@ -268,21 +271,29 @@ func TestLocksWithIntegerKeys(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		l := &locks{t, db}
 		d := db.Dialect().Name().String()
-		l.exec("CREATE TABLE hold (id BIGINT PRIMARY KEY, status VARCHAR(16) NOT NULL, held_at " + map[string]string{"mysql": "DATETIME(6)", "pg": "TIMESTAMPTZ", "sqlite": "TEXT"}[d] + " NOT NULL)")
-		past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000'"}[d]
+		l.exec("CREATE TABLE hold (id BIGINT PRIMARY KEY, status VARCHAR(16) NOT NULL, held_at " + map[string]string{
+			"mysql": "DATETIME(6)", "pg": "TIMESTAMPTZ", "sqlite": "TEXT",
+		}[d] + " NOT NULL)")
+		past := map[string]string{
+			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'",
+			"sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000'",
+		}[d]
 		const n, young = 2500, 7
 		values := make([]string, n)
 		for i := range values {
 			values[i] = fmt.Sprintf("(%d, 'HELD', %s)", i-1200, past)
 		}
 		l.exec("INSERT INTO hold (id, status, held_at) VALUES " + strings.Join(values, ", "))
-		l.exec("UPDATE hold SET held_at = "+map[string]string{"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"}[d]+" WHERE id = ?", young)
+		l.exec("UPDATE hold SET held_at = "+map[string]string{
+			"mysql": "UTC_TIMESTAMP(6)", "pg": "now()", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'",
+		}[d]+" WHERE id = ?", young)
 		seen := make(map[string]bool)
 		task := reaper.Task{
 			Name: "hold", Consumer: "Seats",
 			Owner: &reaper.Owner{Guard: func(context.Context, bun.Tx, reaper.Aggregate) (bool, error) { return false, nil }},
 			Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
-				rows, err := db.QueryContext(ctx, "SELECT id, ? FROM hold WHERE status = 'HELD' AND ?", reaper.Age("held_at"), q.Page("held_at", "hold.id"))
+				rows, err := db.QueryContext(ctx, "SELECT id, ? FROM hold WHERE status = 'HELD' AND ?", reaper.Age("held_at"),
+					q.Page("held_at", "hold.id"))
 				if err != nil {
 					return nil, err
 				}

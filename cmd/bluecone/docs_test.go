@@ -117,7 +117,10 @@ func TestGuideNamesTheCommands(t *testing.T) {
 			require.True(t, subcommand(cmd, m[2]), m[0])
 		}
 	}
-	for code, words := range map[int]string{0: "done", 1: "it failed", 2: "wrong usage", 3: "there is no such", 4: "cannot be reached", 130: "interrupted"} {
+	for code, words := range map[int]string{
+		0: "done", 1: "it failed", 2: "wrong usage", 3: "there is no such", 4: "cannot be reached",
+		130: "interrupted",
+	} {
 		require.Regexp(t, fmt.Sprintf(`(?m)^\| %d \| .*%s`, code, words), string(text))
 	}
 }

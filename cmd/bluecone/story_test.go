@@ -51,12 +51,14 @@ func TestStoryOfANight(t *testing.T) {
 
 		story := d.ok("trace", "3")
 		require.Contains(t, story, "order.paid")
-		require.Regexp(t, `(?m)^EVENT ID .*Points +Wallet$`, strings.ReplaceAll(strings.ReplaceAll(story, " POINTS", "Points"), " WALLET", "Wallet"))
+		require.Regexp(t, `(?m)^EVENT ID .*Points +Wallet$`,
+			strings.ReplaceAll(strings.ReplaceAll(story, " POINTS", "Points"), " WALLET", "Wallet"))
 		require.Contains(t, story, "What happened")
 		require.Len(t, as[ops.Story](t, d.ok("trace", "3", "-o", "json")).Events, 1)
 
 		require.Contains(t, d.ok("dead", "retry", "--group", groups[0].Fingerprint, "--dry-run"), "dry run, nothing is changed: retry 5 events")
-		bulk := as[ops.Bulk](t, d.ok("dead", "retry", "--group", groups[0].Fingerprint, "--reason", "points is back", "--actor", "grace", "-o", "json"))
+		bulk := as[ops.Bulk](t, d.ok("dead", "retry", "--group", groups[0].Fingerprint, "--reason", "points is back", "--actor", "grace", "-o",
+			"json"))
 		require.Equal(t, ops.BulkDone, bulk.State)
 		require.EqualValues(t, 5, bulk.Done)
 		require.Contains(t, d.ok("bulk", "list"), bulk.ID)
@@ -115,7 +117,14 @@ func TestPayloadIsShownOnDemandAndAudited(t *testing.T) {
 	d.save(paid{OrderID: "1", Note: "canary"})
 	d.work(bus.Permanent(errors.New("no")))
 	id := as[ops.Page[ops.Event]](t, d.ok("events", "list", "-o", "json")).Rows[0].EventID
-	for _, args := range [][]string{{"events", "list"}, {"events", "show", id}, {"trace", "1"}, {"dead", "list"}, {"dead", "export"}, {"status"}} {
+	for _, args := range [][]string{
+		{"events", "list"},
+		{"events", "show", id},
+		{"trace", "1"},
+		{"dead", "list"},
+		{"dead", "export"},
+		{"status"},
+	} {
 		for _, format := range []string{"table", "json", "csv"} {
 			require.NotContains(t, d.ok(append(args, "-o", format)...), "canary", "%v", args)
 		}
@@ -152,7 +161,8 @@ func TestPauseAndResume(t *testing.T) {
 	each(t, func(t *testing.T, d *deployment) {
 		d.work(nil) // announces the consumers
 		until := time.Now().UTC().Add(2 * time.Hour).Truncate(time.Minute)
-		require.Contains(t, d.ok("consumers", "pause", "Points", "--until", until.Format(time.RFC3339), "--reason", "restart"), "Points is paused until "+until.Format(time.DateTime))
+		require.Contains(t, d.ok("consumers", "pause", "Points", "--until", until.Format(time.RFC3339), "--reason", "restart"),
+			"Points is paused until "+until.Format(time.DateTime))
 		all := as[[]ops.Consumer](t, d.ok("consumers", "list", "-o", "json"))
 		require.Equal(t, ops.Paused, all[0].State)
 		require.WithinDuration(t, until, all[0].PausedUntil, time.Minute)

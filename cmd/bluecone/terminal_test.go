@@ -140,6 +140,7 @@ func TestAPauseWithoutAnEndSaysSo(t *testing.T) {
 	d := newDeployment(t, "sqlite")
 	d.save(paid{OrderID: "1"})
 	d.work(nil)
-	require.Contains(t, d.ok("consumers", "pause", "Points", "--indefinitely", "--reason", "moving"), "until somebody resumes it; 0 deliveries wait for it")
+	require.Contains(t, d.ok("consumers", "pause", "Points", "--indefinitely", "--reason", "moving"),
+		"until somebody resumes it; 0 deliveries wait for it")
 	require.Contains(t, d.ok("consumers", "list"), "until resumed")
 }

@@ -43,7 +43,9 @@ func chrome(t *testing.T) *browser.Chrome {
 
 func shop(t *testing.T, prefix string) *browser.Shop {
 	t.Helper()
-	s, err := browser.OpenShop(t.Context(), t.TempDir(), prefix, console.Anyone(console.Principal{Name: "anna", May: append(console.Admin(), console.PayloadView)}))
+	s, err := browser.OpenShop(t.Context(), t.TempDir(), prefix, console.Anyone(console.Principal{
+		Name: "anna", May: append(console.Admin(), console.PayloadView),
+	}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -77,7 +79,8 @@ func requireNoBarriers(t *testing.T, tab *browser.Tab, page string) {
 		ID, Impact, Help string
 		Nodes            []struct{ HTML, FailureSummary string }
 	}
-	require.NoError(t, tab.Eval("axe.run().then(r => r.violations.map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => ({html: n.html, failureSummary: n.failureSummary}))})))", &found))
+	require.NoError(t, tab.Eval("axe.run().then(r => r.violations.map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: "+
+		"v.nodes.map(n => ({html: n.html, failureSummary: n.failureSummary}))})))", &found))
 	for _, v := range found {
 		if v.Impact == "serious" || v.Impact == "critical" {
 			t.Errorf("%s: %s %s: %s\n%s\n%s", page, v.Impact, v.ID, v.Help, v.Nodes[0].HTML, v.Nodes[0].FailureSummary)
@@ -90,7 +93,10 @@ type story struct{ dead, healthy, gaveUp, retryGroup, start, done, noDead string
 
 func stories() map[string]story {
 	return map[string]story{
-		"en": {"DEAD and wait for somebody to decide", "Healthy.", "gave up order.paid", "Retry group", "Start", "All is well", "No dead letters"},
+		"en": {
+			"DEAD and wait for somebody to decide", "Healthy.", "gave up order.paid", "Retry group", "Start", "All is well",
+			"No dead letters",
+		},
 		"zh": {"个死信等待处理", "一切正常", "的 order.paid：", "重试整组", "开始", "一切正常", "没有死信"},
 	}
 }

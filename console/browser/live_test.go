@@ -49,7 +49,8 @@ func TestRefreshTakesNothingOutOfHand(t *testing.T) {
 	}
 	beats := func() { // a beat of the refresh passes, and the content is still the same
 		t.Helper()
-		require.NoError(t, tab.Eval("window.beat = false; setTimeout(() => { window.beat = true }, 4500); document.querySelector('#live').dataset.old = '1'", nil))
+		require.NoError(t, tab.Eval("window.beat = false; setTimeout(() => { window.beat = true }, 4500); "+
+			"document.querySelector('#live').dataset.old = '1'", nil))
 		require.NoError(t, tab.Until("window.beat"))
 		require.NoError(t, tab.Until("document.querySelector('#live').dataset.old"))
 		require.NoError(t, tab.Until("document.querySelector('.paused-badge').checkVisibility()"))
@@ -61,10 +62,12 @@ func TestRefreshTakesNothingOutOfHand(t *testing.T) {
 	require.NoError(t, tab.Eval("window.at = document.activeElement.getAttribute('href')", nil))
 	require.NoError(t, tab.Until("window.at.startsWith('event?')"))
 	refreshed()
-	require.NoError(t, tab.Until("document.activeElement.getAttribute('href') === window.at && document.querySelector('tr.here').contains(document.activeElement)"))
+	require.NoError(t, tab.Until("document.activeElement.getAttribute('href') === window.at && "+
+		"document.querySelector('tr.here').contains(document.activeElement)"))
 
 	require.NoError(t, tab.Press("x"))
-	require.NoError(t, tab.Until("document.querySelectorAll('#live input[name=id]:checked').length === 1 && document.querySelector('.selection').checkVisibility()"))
+	require.NoError(t, tab.Until("document.querySelectorAll('#live input[name=id]:checked').length === 1 && "+
+		"document.querySelector('.selection').checkVisibility()"))
 	beats()
 	require.NoError(t, tab.Until("document.querySelectorAll('#live input[name=id]:checked').length === 1"))
 	require.NoError(t, tab.Click("[data-clear]"))
@@ -75,7 +78,8 @@ func TestRefreshTakesNothingOutOfHand(t *testing.T) {
 	require.NoError(t, tab.Click("#act-retry-event summary"))
 	require.NoError(t, tab.Fill("#act-retry-event [name=reason]", "half a sen"))
 	beats()
-	require.NoError(t, tab.Until("document.querySelector('#act-retry-event').open && document.activeElement.name === 'reason' && document.activeElement.value === 'half a sen'"))
+	require.NoError(t, tab.Until("document.querySelector('#act-retry-event').open && document.activeElement.name === 'reason' && "+
+		"document.activeElement.value === 'half a sen'"))
 	requireQuiet(t, tab, s)
 }
 
@@ -131,7 +135,8 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	dead, err := s.App.Ops.Dead(t.Context())
 	require.NoError(t, err)
 	pages := []string{
-		"", "events", "event?id=" + dead[0].SampleEvent, "forensics", "forensics?key=" + orders[0], "consumers", "dead", "jobs", "instances", "bulks",
+		"", "events", "event?id=" + dead[0].SampleEvent, "forensics", "forensics?key=" + orders[0], "consumers", "dead", "jobs", "instances",
+		"bulks",
 		"bulk-new?action=retry&consumer=PointsConsumer&deliveryStatus=DEAD", "publish", "audit", "doctor", "nowhere",
 	}
 	for _, look := range []browser.Look{{}, {Dark: true, Language: "zh"}} {

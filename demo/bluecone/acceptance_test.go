@@ -96,7 +96,8 @@ func TestAcceptance3_LockTimeout(t *testing.T) {
 		require.Len(t, events, 2, "checkout_locked and canceled")
 		for _, d := range (reply{body: events[1].(map[string]any)}).at("deliveries").([]any) {
 			result := fmt.Sprint(d.(map[string]any)["result"])
-			require.True(t, strings.Contains(result, "NO_FREEZE") || strings.Contains(result, "NO_LOCK"), "there is nothing left to give back: %v", d)
+			require.True(t, strings.Contains(result, "NO_FREEZE") || strings.Contains(result, "NO_LOCK"),
+				"there is nothing left to give back: %v", d)
 		}
 	})
 }
@@ -193,7 +194,10 @@ func TestStoryPassesOnEveryDatabase(t *testing.T) {
 		code, stdout, stderr := program(t, nil, "--dsn", dsn)
 		require.Equal(t, 0, code, "%s\n%s", stderr, stdout)
 		require.Contains(t, stdout, " passed, 0 failed, in ")
-		for _, scenario := range []string{"checkout-pay", "cancel", "refund", "crash-restart", "duplicate-callback", "lock-timeout", "lost-event", "trace", "poison", "multi-instance"} {
+		for _, scenario := range []string{
+			"checkout-pay", "cancel", "refund", "crash-restart", "duplicate-callback", "lock-timeout",
+			"lost-event", "trace", "poison", "multi-instance",
+		} {
 			require.Regexp(t, `(?m)^`+scenario+` .*PASS$`, stdout)
 		}
 		require.NotContains(t, stdout, "FAIL")

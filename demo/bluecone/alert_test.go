@@ -37,7 +37,10 @@ func TestAlertsReachLogAndWebhook(t *testing.T) {
 			got = append(got, n)
 		}))
 		defer hook.Close()
-		env := []string{"BLUECONE_ALERT_CRON=* * * * * ?", "BLUECONE_ALERT_ENVIRONMENT=test", "BLUECONE_ALERT_CONSOLE=https://ops.example/console/", "BLUECONE_ALERT_WEBHOOK_URL=" + hook.URL, "BLUECONE_ALERT_WEBHOOK_SECRET=s3cret"}
+		env := []string{
+			"BLUECONE_ALERT_CRON=* * * * * ?", "BLUECONE_ALERT_ENVIRONMENT=test",
+			"BLUECONE_ALERT_CONSOLE=https://ops.example/console/", "BLUECONE_ALERT_WEBHOOK_URL=" + hook.URL, "BLUECONE_ALERT_WEBHOOK_SECRET=s3cret",
+		}
 		a, b := serveOn(t, dsn, env, "--faults"), serveOn(t, dsn, env, "--faults")
 		for _, s := range []*server{a, b} {
 			require.Equal(t, 200, s.post("/faults", `{"consumer":"PointsConsumer","mode":"permanent"}`).status)

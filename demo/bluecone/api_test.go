@@ -17,7 +17,8 @@ func TestOrderLifeAndBalances(t *testing.T) {
 		s := serveOn(t, dsn, nil)
 		u := s.place()
 		require.Equal(t, map[string]any{
-			"orderId": u.order, "userId": u.user, "status": "WAIT_PAY", "totalCents": 5000.0, "walletCents": 1000.0, "points": 200.0, "couponId": u.coupon, "payableCents": 3500.0,
+			"orderId": u.order, "userId": u.user, "status": "WAIT_PAY", "totalCents": 5000.0, "walletCents": 1000.0, "points": 200.0,
+			"couponId": u.coupon, "payableCents": 3500.0,
 		}, s.get("/orders/"+u.order).body)
 		s.quiet()
 		require.Equal(t, locked, s.holdings(u.user))
@@ -59,7 +60,8 @@ func TestOrderLifeAndBalances(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{"order.checkout_locked", "order.paid", "order.refunded"}, types)
-		require.Equal(t, map[string]any{"NEW": 0.0, "SCHEDULED": 0.0, "DISPATCHING": 0.0, "SENT": 3.0, "FAILED": 0.0, "DEAD": 0.0}, s.get("/stats").at("outbox"))
+		require.Equal(t, map[string]any{"NEW": 0.0, "SCHEDULED": 0.0, "DISPATCHING": 0.0, "SENT": 3.0, "FAILED": 0.0, "DEAD": 0.0},
+			s.get("/stats").at("outbox"))
 	})
 }
 
@@ -183,8 +185,10 @@ func TestFaultsAndHealthAndMetrics(t *testing.T) {
 		text, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
 		for _, metric := range []string{
-			"outbox_event_created_total", "outbox_event_sent_total", "outbox_event_dead_total", "outbox_event_pending", "outbox_event_oldest_age_seconds",
-			"consumer_event_consumed_total", "consumer_event_failed_total", "consumer_event_latency_seconds_bucket", "consumer_handler_duration_seconds_bucket", "consumer_lag",
+			"outbox_event_created_total", "outbox_event_sent_total", "outbox_event_dead_total", "outbox_event_pending",
+			"outbox_event_oldest_age_seconds",
+			"consumer_event_consumed_total", "consumer_event_failed_total", "consumer_event_latency_seconds_bucket",
+			"consumer_handler_duration_seconds_bucket", "consumer_lag",
 		} {
 			require.True(t, strings.Contains(string(text), metric), metric)
 		}

@@ -262,7 +262,10 @@ var (
 
 func holdingsIn(r reply) (h holdings) {
 	number := func(path ...string) float64 { v, _ := r.at(path...).(float64); return v }
-	h = holdings{number("wallet", "availableCents"), number("wallet", "frozenCents"), number("wallet", "spentCents"), number("points", "available"), number("points", "frozen"), ""}
+	h = holdings{
+		number("wallet", "availableCents"), number("wallet", "frozenCents"), number("wallet", "spentCents"),
+		number("points", "available"), number("points", "frozen"), "",
+	}
 	for _, c := range r.at("coupons").([]any) {
 		h.coupon, _ = c.(map[string]any)["status"].(string)
 	}

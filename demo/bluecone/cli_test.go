@@ -30,33 +30,66 @@ func TestWrongCallsSayWhatIsWrongInOneLine(t *testing.T) {
 		code int
 		says string
 	}{
-		"command":             {args: []string{"sevre"}, code: 2, says: `the command "sevre" is unknown: use serve`},
-		"flag":                {args: []string{"--dns", "x"}, code: 2, says: "flag provided but not defined: -dns (see --help)"},
-		"argument":            {args: []string{"--dsn", db, "extra"}, code: 2, says: `the argument "extra" is not expected`},
-		"scenario":            {args: []string{"--scenario", "checkout"}, code: 2, says: `the scenario "checkout" is unknown; the scenarios are checkout-pay, cancel`},
+		"command":  {args: []string{"sevre"}, code: 2, says: `the command "sevre" is unknown: use serve`},
+		"flag":     {args: []string{"--dns", "x"}, code: 2, says: "flag provided but not defined: -dns (see --help)"},
+		"argument": {args: []string{"--dsn", db, "extra"}, code: 2, says: `the argument "extra" is not expected`},
+		"scenario": {
+			args: []string{"--scenario", "checkout"}, code: 2,
+			says: `the scenario "checkout" is unknown; the scenarios are checkout-pay, cancel`,
+		},
 		"trace":               {args: []string{"--trace", "jaeger"}, code: 2, says: `--trace "jaeger" is unknown: use stdout or otlp`},
 		"no dsn":              {args: []string{"serve"}, code: 2, says: "--dsn is missing"},
 		"dsn without scheme":  {args: []string{"--dsn", "localhost"}, code: 2, says: "it names no database; use sqlite:///abs"},
 		"dsn of another kind": {args: []string{"--dsn", "oracle://scott:tiger@localhost/x"}, code: 2, says: `"oracle" is not supported`},
 		"dsn not a url":       {args: []string{"--dsn", "mysql://root:tiger@127.0.0.1:port/x"}, code: 2, says: "it is not a URL"},
-		"dsn without name":    {args: []string{"--dsn", "mysql://root:tiger@127.0.0.1:3306/"}, code: 2, says: "mysql wants user, host and database name"},
-		"relative sqlite":     {args: []string{"--dsn", "sqlite://demo.db"}, code: 2, says: "sqlite wants an absolute path"},
-		"nobody listens":      {args: []string{"--dsn", "mysql://root:tiger@127.0.0.1:1/x"}, code: 1, says: "cannot reach mysql://root:xxxxx@127.0.0.1:1/x"},
-		"nobody listens, pg":  {args: []string{"serve", "--dsn", "postgres://root:tiger@127.0.0.1:1/x"}, code: 1, says: "cannot reach postgres://root:xxxxx@127.0.0.1:1/x"},
-		"no such folder":      {args: []string{"--dsn", "sqlite://" + filepath.Join(dir, "no", "such", "x.db")}, code: 1, says: "cannot reach sqlite://"},
-		"node":                {args: []string{"serve", "--dsn", db, "--node", "a b"}, code: 2, says: `--node "a b" must be a plain word`},
-		"address":             {args: []string{"serve", "--dsn", db, "--addr", "127.0.0.1:99999"}, code: 1, says: "listen: "},
-		"config missing":      {args: []string{"serve", "--dsn", db, "--config", filepath.Join(dir, "none.yaml")}, code: 2, says: "none.yaml: no such file"},
-		"config key":          {args: []string{"serve", "--dsn", db, "--config", write("key.yaml", "bluecone:\n  outbox:\n    batchsize: 1\n")}, code: 2, says: `the key "bluecone.outbox.batchsize" is unknown; the keys are bluecone.alert.console`},
-		"config value":        {args: []string{"serve", "--dsn", db, "--config", write("value.yaml", "bluecone:\n  outbox:\n    batch-size: many\n")}, code: 2, says: `bluecone.outbox.batch-size: "many" is not a whole number between 1 and 999`},
-		"config yaml":         {args: []string{"serve", "--dsn", db, "--config", write("yaml.yaml", "bluecone: [")}, code: 2, says: "yaml.yaml: "},
-		"environment key":     {args: []string{"serve", "--dsn", db}, env: "BLUECONE_OUTBOX_BATCHSIZE=1", code: 2, says: "the environment variable BLUECONE_OUTBOX_BATCHSIZE is unknown"},
-		"environment value":   {args: []string{"serve", "--dsn", db}, env: "BLUECONE_ASSET_LOCK_TIMEOUT_MINUTES=-5", code: 2, says: `"-5" is not a positive number`},
-		"doctor without dsn":  {args: []string{"doctor"}, code: 2, says: "--dsn is missing"},
-		"check without dsn":   {args: []string{"check"}, code: 2, says: "--dsn is missing"},
-		"check, no tables":    {args: []string{"check", "--dsn", "sqlite://" + filepath.Join(dir, "empty.db")}, code: 1, says: "invariant: "},
-		"doctor, nobody":      {args: []string{"doctor", "--dsn", "mysql://root:tiger@127.0.0.1:1/x"}, code: 1, says: "cannot reach mysql://root:xxxxx@127.0.0.1:1/x"},
-		"cron":                {args: []string{"serve", "--dsn", db}, env: "BLUECONE_OUTBOX_PUBLISHER_CRON=TZ=0", code: 2, says: "names a time zone"},
+		"dsn without name": {
+			args: []string{"--dsn", "mysql://root:tiger@127.0.0.1:3306/"}, code: 2,
+			says: "mysql wants user, host and database name",
+		},
+		"relative sqlite": {args: []string{"--dsn", "sqlite://demo.db"}, code: 2, says: "sqlite wants an absolute path"},
+		"nobody listens": {
+			args: []string{"--dsn", "mysql://root:tiger@127.0.0.1:1/x"}, code: 1,
+			says: "cannot reach mysql://root:xxxxx@127.0.0.1:1/x",
+		},
+		"nobody listens, pg": {
+			args: []string{"serve", "--dsn", "postgres://root:tiger@127.0.0.1:1/x"}, code: 1,
+			says: "cannot reach postgres://root:xxxxx@127.0.0.1:1/x",
+		},
+		"no such folder": {
+			args: []string{"--dsn", "sqlite://" + filepath.Join(dir, "no", "such", "x.db")}, code: 1,
+			says: "cannot reach sqlite://",
+		},
+		"node":    {args: []string{"serve", "--dsn", db, "--node", "a b"}, code: 2, says: `--node "a b" must be a plain word`},
+		"address": {args: []string{"serve", "--dsn", db, "--addr", "127.0.0.1:99999"}, code: 1, says: "listen: "},
+		"config missing": {
+			args: []string{"serve", "--dsn", db, "--config", filepath.Join(dir, "none.yaml")}, code: 2,
+			says: "none.yaml: no such file",
+		},
+		"config key": {
+			args: []string{"serve", "--dsn", db, "--config", write("key.yaml", "bluecone:\n  outbox:\n    batchsize: 1\n")}, code: 2,
+			says: `the key "bluecone.outbox.batchsize" is unknown; the keys are bluecone.alert.console`,
+		},
+		"config value": {
+			args: []string{"serve", "--dsn", db, "--config", write("value.yaml", "bluecone:\n  outbox:\n    batch-size: many\n")}, code: 2,
+			says: `bluecone.outbox.batch-size: "many" is not a whole number between 1 and 999`,
+		},
+		"config yaml": {args: []string{"serve", "--dsn", db, "--config", write("yaml.yaml", "bluecone: [")}, code: 2, says: "yaml.yaml: "},
+		"environment key": {
+			args: []string{"serve", "--dsn", db}, env: "BLUECONE_OUTBOX_BATCHSIZE=1", code: 2,
+			says: "the environment variable BLUECONE_OUTBOX_BATCHSIZE is unknown",
+		},
+		"environment value": {
+			args: []string{"serve", "--dsn", db}, env: "BLUECONE_ASSET_LOCK_TIMEOUT_MINUTES=-5", code: 2,
+			says: `"-5" is not a positive number`,
+		},
+		"doctor without dsn": {args: []string{"doctor"}, code: 2, says: "--dsn is missing"},
+		"check without dsn":  {args: []string{"check"}, code: 2, says: "--dsn is missing"},
+		"check, no tables":   {args: []string{"check", "--dsn", "sqlite://" + filepath.Join(dir, "empty.db")}, code: 1, says: "invariant: "},
+		"doctor, nobody": {
+			args: []string{"doctor", "--dsn", "mysql://root:tiger@127.0.0.1:1/x"}, code: 1,
+			says: "cannot reach mysql://root:xxxxx@127.0.0.1:1/x",
+		},
+		"cron": {args: []string{"serve", "--dsn", db}, env: "BLUECONE_OUTBOX_PUBLISHER_CRON=TZ=0", code: 2, says: "names a time zone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -85,7 +85,10 @@ func (d *door) handler(o *ops.Ops) (http.Handler, error) {
 			http.Error(w, "This token has been used, or is not of this process. Start the demo again for a new one.", http.StatusForbidden)
 			return
 		}
-		http.SetCookie(w, &http.Cookie{Name: sessionCookie, Value: session, Path: "/console/", MaxAge: int(sessionFor / time.Second), HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // the demo listens on plain HTTP, where a Secure cookie would not come back
+		http.SetCookie(w, &http.Cookie{ //nolint:gosec // the demo listens on plain HTTP, where a Secure cookie would not come back
+			Name: sessionCookie, Value: session, Path: "/console/", MaxAge: int(sessionFor / time.Second), HttpOnly: true,
+			SameSite: http.SameSiteStrictMode,
+		})
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Location", "./")
 		w.WriteHeader(http.StatusSeeOther)

@@ -35,7 +35,8 @@ func TestOtherSitesGetNowhere(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, ask(http.MethodPost, path, "", "Origin", "null"), path)
 		require.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodPost, path, "evil.example"), path)
 		require.NotContains(t, []int{http.StatusForbidden, http.StatusMisdirectedRequest}, ask(http.MethodPost, path, ""), "a program")
-		require.NotContains(t, []int{http.StatusForbidden, http.StatusMisdirectedRequest}, ask(http.MethodPost, path, "", "Origin", s.base), "a page of its own")
+		require.NotContains(t, []int{http.StatusForbidden, http.StatusMisdirectedRequest}, ask(http.MethodPost, path, "", "Origin", s.base),
+			"a page of its own")
 	}
 	require.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodGet, "/orders/1/timeline", "evil.example"))
 	require.Equal(t, http.StatusNotFound, ask(http.MethodGet, "/orders/1/timeline", "localhost"))

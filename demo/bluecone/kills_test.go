@@ -132,7 +132,10 @@ func TestTheDemoUnderKillsIsSoonQuiet(t *testing.T) {
 			k.judge()
 			suspects, err := k.number("SELECT COUNT(*) FROM bc_delivery_attempt WHERE outcome = 'PROCESSING'")
 			require.NoError(t, err)
-			head := []string{"database", "kills", "customers", "events", "deliveries", "calls without an answer", "open after the last kill", "quiet after", "runs without an answer", "violations"}
+			head := []string{
+				"database", "kills", "customers", "events", "deliveries", "calls without an answer", "open after the last kill",
+				"quiet after", "runs without an answer", "violations",
+			}
 			row := cells(cmp.Or(serverNames[dialect], dialect), k.kills, k.report.customers, k.report.events, k.report.deliveries, k.report.unknown,
 				strings.Join(seen[:min(len(seen), 6)], ", "), quiet.Round(time.Second/10), suspects, len(k.report.violations))
 			_, _ = fmt.Fprintf(t.Output(), "\n%s\n", report.Table{Head: head, Rows: [][]string{row}})

@@ -124,7 +124,9 @@ func play(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, telemetry.Close(context.WithoutCancel(ctx))) }()
-	return story.Play(ctx, story.Options{DSN: *database, Scenarios: wanted, Settings: conf, Spans: spans, Out: stdout, Metrics: telemetry.Metrics})
+	return story.Play(ctx, story.Options{
+		DSN: *database, Scenarios: wanted, Settings: conf, Spans: spans, Out: stdout, Metrics: telemetry.Metrics,
+	})
 }
 
 func checkTrace(export string) error {

@@ -83,7 +83,8 @@ func (s *soak) outage(what string, begin, end func() error) {
 	for i, n := range s.nodes {
 		log := n.stderr.String()
 		s.t.Logf("%s: instance %d says %v", what, i, loudLines(log[before[i]:]))
-		require.LessOrEqual(s.t, loudLines(log[before[i]:during[i]])[saysAway], 2, "%s: instance %d", what, i) // a full disk may seem to be over once
+		// a full disk may seem to be over once
+		require.LessOrEqual(s.t, loudLines(log[before[i]:during[i]])[saysAway], 2, "%s: instance %d", what, i)
 		require.Len(s.t, slices.Compact(tidings(log)), len(tidings(log)), "%s: instance %d says the same twice", what, i)
 	}
 }
@@ -141,7 +142,8 @@ func loudLines(log string) map[string]int {
 	counts := make(map[string]int)
 	for s := bufio.NewScanner(strings.NewReader(log)); s.Scan(); {
 		var line struct{ Level, Msg string }
-		if json.Unmarshal(s.Bytes(), &line) == nil && line.Msg != "request failed" && (line.Level == "WARN" || line.Level == "ERROR" || line.Msg == saysBack) {
+		if json.Unmarshal(s.Bytes(), &line) == nil && line.Msg != "request failed" &&
+			(line.Level == "WARN" || line.Level == "ERROR" || line.Msg == saysBack) {
 			counts[line.Msg]++
 		}
 	}

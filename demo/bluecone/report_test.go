@@ -91,13 +91,17 @@ func (r *soakReport) count() (n int64) {
 }
 
 var (
-	soakHead  = []string{"database", "seed", "took", "customers", "events", "deliveries", "faults", "duplicates skipped", "unknown outcomes", "longest recovery", "violations"}
+	soakHead = []string{
+		"database", "seed", "took", "customers", "events", "deliveries", "faults", "duplicates skipped",
+		"unknown outcomes", "longest recovery", "violations",
+	}
 	faultHead = []string{"fault", "database", "times", "lost", "doubled", "reordered", "unknown outcomes", "longest recovery"}
 )
 
 func (r *soakReport) row() []string {
 	longest, kind := r.longest()
-	return cells(serverNames[r.dialect], r.seed, r.length, r.customers, r.events, r.deliveries, r.count(), r.skipped, r.unknown, fmt.Sprintf("%v after %s", longest.Round(100*time.Millisecond), kind), len(r.violations))
+	return cells(serverNames[r.dialect], r.seed, r.length, r.customers, r.events, r.deliveries, r.count(), r.skipped, r.unknown,
+		fmt.Sprintf("%v after %s", longest.Round(100*time.Millisecond), kind), len(r.violations))
 }
 
 func cells(values ...any) []string {
@@ -120,7 +124,9 @@ func matrix(faults map[string]*faultReport) (rows [][]string) {
 
 // print writes the tables for people.
 func (r *soakReport) print(out io.Writer) {
-	_, _ = fmt.Fprintf(out, "\n%s\n%s\n", report.Table{Head: soakHead, Rows: [][]string{r.row()}}, report.Table{Head: faultHead, Rows: matrix(r.faults)}) // a test's log
+	// a test's log
+	_, _ = fmt.Fprintf(out, "\n%s\n%s\n", report.Table{Head: soakHead, Rows: [][]string{r.row()}},
+		report.Table{Head: faultHead, Rows: matrix(r.faults)})
 	for _, v := range r.violations {
 		_, _ = fmt.Fprintln(out, "VIOLATION", v)
 	}
@@ -178,7 +184,10 @@ func merge(rows [][]string, mine map[string]*faultReport) map[string]*faultRepor
 		if was == nil {
 			was = &faultReport{}
 		}
-		all[key] = &faultReport{was.times + f.times, was.lost + f.lost, was.doubled + f.doubled, was.reordered + f.reordered, was.unknown + f.unknown, max(was.recovered, f.recovered)}
+		all[key] = &faultReport{
+			was.times + f.times, was.lost + f.lost, was.doubled + f.doubled, was.reordered + f.reordered,
+			was.unknown + f.unknown, max(was.recovered, f.recovered),
+		}
 	}
 	return all
 }
@@ -186,7 +195,8 @@ func merge(rows [][]string, mine map[string]*faultReport) map[string]*faultRepor
 func TestReportsAddUp(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "doc.md")
-	require.NoError(t, os.WriteFile(path, []byte("a\n<!-- soak: by make soak --><!-- /soak -->b\n<!-- faults: by make soak --><!-- /faults -->c\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("a\n<!-- soak: by make soak --><!-- /soak -->b\n<!-- faults: by make soak --><!-- "+
+		"/faults -->c\n"), 0o600))
 	for i := range 2 {
 		r := &soakReport{dialect: "mysql", seed: uint64(i), length: time.Minute}
 		r.note("mysql", "delay", time.Duration(i+1)*time.Second, 3, nil)

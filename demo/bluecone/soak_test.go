@@ -245,7 +245,8 @@ func (s *soak) judge() {
 	r.deliveries, _ = stats.at("deliveries", "SUCCESS").(float64)
 	dead, _ := stats.at("outbox", "DEAD").(float64)
 	if dead > 0 {
-		why, err := s.strings("SELECT DISTINCT CONCAT(consumer_name, ' ', attempts, ' ', COALESCE(error_message, '')) FROM bc_event_consume_log WHERE status = 'DEAD'")
+		why, err := s.strings("SELECT DISTINCT CONCAT(consumer_name, ' ', attempts, ' ', COALESCE(error_message, '')) " +
+			"FROM bc_event_consume_log WHERE status = 'DEAD'")
 		r.violate(fmt.Sprintf("%.0f events are DEAD: %q %v", dead, why, err))
 	}
 	for _, err := range s.failed {
@@ -277,9 +278,15 @@ func (s *soak) judge() {
 
 // leftOpen tells what keeps the engine busy, and for how many seconds it is to wait.
 func (s *soak) leftOpen() []string {
-	wait := map[string]string{"mysql": "TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), next_retry_at)", "postgres": "extract(epoch FROM next_retry_at - clock_timestamp())"}[s.dialect]
-	lines, err := s.strings("SELECT CONCAT('event ', event_id, ' ', event_type, ' ', status, ' ', COALESCE(locked_by, ''), ' ', lock_version, ' ', COALESCE(" + wait + ", 0), ' s') FROM bc_outbox_event WHERE status NOT IN ('SENT', 'DEAD') ORDER BY id LIMIT 10")
-	more, err2 := s.strings("SELECT CONCAT('delivery ', event_id, ' ', consumer_name, ' ', status, ' ', COALESCE(locked_by, ''), ' ', attempts, ' ', COALESCE(" + wait + ", 0), ' s') FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED', 'DEAD') ORDER BY id LIMIT 10")
+	wait := map[string]string{
+		"mysql":    "TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), next_retry_at)",
+		"postgres": "extract(epoch FROM next_retry_at - clock_timestamp())",
+	}[s.dialect]
+	lines, err := s.strings("SELECT CONCAT('event ', event_id, ' ', event_type, ' ', status, ' ', COALESCE(locked_by, ''), ' ', " +
+		"lock_version, ' ', COALESCE(" + wait + ", 0), ' s') FROM bc_outbox_event WHERE status NOT IN ('SENT', 'DEAD') ORDER BY id LIMIT 10")
+	more, err2 := s.strings("SELECT CONCAT('delivery ', event_id, ' ', consumer_name, ' ', status, ' ', COALESCE(locked_by, ''), ' ', " +
+		"attempts, ' ', COALESCE(" + wait + ", 0), ' s') FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED', 'DEAD') " +
+		"ORDER BY id LIMIT 10")
 	return append(append(lines, more...), fmt.Sprint(errors.Join(err, err2)))
 }
 
@@ -287,7 +294,8 @@ func (s *soak) leftOpen() []string {
 func runSoak(t *testing.T, dialect string, seed uint64, length, longest time.Duration) {
 	t.Helper()
 	faults := schedule(seed, kinds(dialect), length, longest)
-	t.Logf("seed %d, %d faults; again: BLUECONE_TEST_SEED=%d BLUECONE_TEST_SOAK=%v BLUECONE_TEST_SOAK_DB=%s", seed, len(faults), seed, length, dialect)
+	t.Logf("seed %d, %d faults; again: BLUECONE_TEST_SEED=%d BLUECONE_TEST_SOAK=%v BLUECONE_TEST_SOAK_DB=%s", seed, len(faults), seed,
+		length, dialect)
 	s, began := newSoak(newWorld(t, dialect), seed), time.Now()
 	stop := make(chan struct{})
 	wait := s.serve(stop, customers, think)
@@ -343,6 +351,7 @@ func TestScheduleIsReplayed(t *testing.T) {
 	require.Equal(t, one, schedule(7, names, time.Minute, 5*time.Second))
 	require.NotEqual(t, one, schedule(8, names, time.Minute, 5*time.Second))
 	for _, name := range names {
-		require.True(t, slices.ContainsFunc(one[:len(names)], func(f fault) bool { return f.kind == name }), "every kind comes in the first round")
+		require.True(t, slices.ContainsFunc(one[:len(names)], func(f fault) bool { return f.kind == name }),
+			"every kind comes in the first round")
 	}
 }

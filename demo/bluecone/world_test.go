@@ -92,7 +92,10 @@ func (w *world) makeDatabase() {
 	w.t.Helper()
 	statements := []string{"CREATE ROLE shop LOGIN", "CREATE DATABASE shop OWNER shop"}
 	if w.dialect == "mysql" {
-		statements = []string{"CREATE DATABASE shop CHARACTER SET utf8mb4", "CREATE USER shop@'%' IDENTIFIED BY 'secret'", "GRANT ALL ON shop.* TO shop@'%'"}
+		statements = []string{
+			"CREATE DATABASE shop CHARACTER SET utf8mb4", "CREATE USER shop@'%' IDENTIFIED BY 'secret'",
+			"GRANT ALL ON shop.* TO shop@'%'",
+		}
 	}
 	admin := w.connect(w.server.URL)
 	defer admin.Close()

@@ -78,7 +78,9 @@ func TestImportsRunOneWay(t *testing.T) {
 		if !strings.HasPrefix(path, module+"/") || strings.HasPrefix(inside, "demo/") {
 			continue
 		}
-		require.False(t, slices.ContainsFunc(p.Deps, func(d string) bool { return strings.HasPrefix(d, module+"/demo") }), "%s must not reach the demo", inside)
+		require.False(t, slices.ContainsFunc(p.Deps, func(d string) bool {
+			return strings.HasPrefix(d, module+"/demo")
+		}), "%s must not reach the demo", inside)
 	}
 }
 
@@ -108,7 +110,10 @@ func TestOtherModulesUseNoInternalPackage(t *testing.T) {
 
 func TestLibraryNeedsNoDriverBrokerOrSDK(t *testing.T) {
 	t.Parallel()
-	unwanted := []string{"github.com/go-sql-driver/", "github.com/jackc/", "modernc.org/sqlite", "go.opentelemetry.io/otel/sdk", "github.com/stretchr/", "github.com/knadh/", "github.com/prometheus/"}
+	unwanted := []string{
+		"github.com/go-sql-driver/", "github.com/jackc/", "modernc.org/sqlite", "go.opentelemetry.io/otel/sdk",
+		"github.com/stretchr/", "github.com/knadh/", "github.com/prometheus/",
+	}
 	all := packages(t, "./...")
 	for _, name := range library {
 		for _, dep := range all[module+"/"+name].Deps {

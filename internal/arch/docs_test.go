@@ -52,7 +52,8 @@ func TestGeneratedTablesHaveTheirMarks(t *testing.T) {
 		text := read(t, filepath.FromSlash(path))
 		for _, mark := range marks {
 			require.Contains(t, text, fmt.Sprintf("<!-- %s: written by make ", mark), path)
-			require.True(t, strings.Contains(text, "<!-- /"+mark+" -->") || strings.Contains(text, "<!-- end of "+mark+" -->"), "%s: %s has no end", path, mark)
+			require.True(t, strings.Contains(text, "<!-- /"+mark+" -->") || strings.Contains(text, "<!-- end of "+mark+" -->"),
+				"%s: %s has no end", path, mark)
 		}
 	}
 }

@@ -72,7 +72,10 @@ func TestLeastPrivileges(t *testing.T) {
 	for _, name := range testdb.Servers() {
 		t.Run(name, func(t *testing.T) {
 			db := shopApp(t, name)
-			for _, forbidden := range []string{"SELECT * FROM secret", "UPDATE bc_audit_log SET actor = 'nobody'", "DROP TABLE bc_outbox_event", "CREATE TABLE x (id int)", "INSERT INTO bc_schema_version (version) VALUES (99)"} {
+			for _, forbidden := range []string{
+				"SELECT * FROM secret", "UPDATE bc_audit_log SET actor = 'nobody'", "DROP TABLE bc_outbox_event",
+				"CREATE TABLE x (id int)", "INSERT INTO bc_schema_version (version) VALUES (99)",
+			} {
 				_, err := db.ExecContext(t.Context(), forbidden)
 				require.Error(t, err, forbidden)
 			}
@@ -131,9 +134,14 @@ func liveOnGrants(t *testing.T, db *bun.DB) {
 	require.NoError(t, err)
 	_, err = o.RunBulkOnce(t.Context())
 	require.NoError(t, err)
-	c, err := console.New(o, console.Config{Authorize: console.Anyone(console.Principal{Name: "anna", May: append(console.Admin(), console.PayloadView)})})
+	c, err := console.New(o, console.Config{
+		Authorize: console.Anyone(console.Principal{Name: "anna", May: append(console.Admin(), console.PayloadView)}),
+	})
 	require.NoError(t, err)
-	for _, page := range []string{"", "events", "event?id=" + first, "forensics?key=" + first, "consumers", "dead", "jobs", "instances", "bulks", "audit", "doctor"} {
+	for _, page := range []string{
+		"", "events", "event?id=" + first, "forensics?key=" + first, "consumers", "dead", "jobs", "instances",
+		"bulks", "audit", "doctor",
+	} {
 		w := httptest.NewRecorder()
 		c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/"+page, nil))
 		require.Equal(t, http.StatusOK, w.Code, "%s: %s", page, w.Body)

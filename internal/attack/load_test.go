@@ -47,7 +47,8 @@ func hostileTypes(t *testing.T, db *bun.DB) {
 	for i := range 1000 {
 		values = append(values, fmt.Sprintf("(%d, 'EVIL', '%d', 'evil.t%d', 'evil-%d', '{}', 'SENT')", i%20+1, i, i, i))
 	}
-	execSQL(t, db, "INSERT INTO bc_outbox_event (tenant_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES "+strings.Join(values, ", "))
+	execSQL(t, db, "INSERT INTO bc_outbox_event (tenant_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, status) "+
+		"VALUES "+strings.Join(values, ", "))
 }
 
 // pages reads pages as somebody healthy, one after the other while it shall, and returns how long each took, sorted.
@@ -112,7 +113,9 @@ func TestAbandonedSearchesDelayNobody(t *testing.T) {
 		t.Logf("%d pages beside %d abandoned searches: p50 %v, p99 %v; peak %d MiB", len(took), sent.Load(), median(took), p99, v.peak())
 		require.LessOrEqual(t, p99, min(max(slowest, calibration*p99of(alone)), atMost))
 		require.LessOrEqual(t, v.peak(), maxResident)
-		require.Eventually(t, func() bool { return v.goroutines() <= before+20 }, 2*time.Minute, 50*time.Millisecond, "what nobody waits for goes on")
+		require.Eventually(t, func() bool {
+			return v.goroutines() <= before+20
+		}, 2*time.Minute, 50*time.Millisecond, "what nobody waits for goes on")
 	})
 }
 
@@ -126,15 +129,21 @@ func TestPagesReadLittleOfLargeRows(t *testing.T) {
 		}
 		for i := range 40 {
 			id := strconv.Itoa(i)
-			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, last_error, status) VALUES ('LARGE', '1', 'order.large', ?, '{}', ?, ?, 'DEAD')", "l"+id, large, kept)
-			execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, consume_result, error_message, aggregate_type, aggregate_id) VALUES ('Shop', ?, 'order.large', 'DEAD', ?, ?, 'LARGE', '1')", "l"+id, large, kept)
-			execSQL(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) VALUES ('Shop', ?, 1, 'DEAD', ?, 'i', 1)", "l"+id, kept)
+			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, "+
+				"last_error, status) VALUES ('LARGE', '1', 'order.large', ?, '{}', ?, ?, 'DEAD')", "l"+id, large, kept)
+			execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, consume_result, error_message, "+
+				"aggregate_type, aggregate_id) VALUES ('Shop', ?, 'order.large', 'DEAD', ?, ?, 'LARGE', '1')", "l"+id, large, kept)
+			execSQL(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) "+
+				"VALUES ('Shop', ?, 1, 'DEAD', ?, 'i', 1)", "l"+id, kept)
 		}
 		execSQL(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, details) VALUES ('a', 'b', 'l1', ?, ?)", kept, kept)
 		var readers sync.WaitGroup
 		for i := range 4 { // several at a time
 			readers.Go(func() {
-				for _, path := range []string{"/events?limit=", "/api/v1/events?limit=", "/api/v1/dead?x=", "/api/v1/overview?x=", "/forensics?key=l1&x=", "/api/v1/event?id=l1&x=", "/api/v1/consumers?x=", "/api/v1/audit?limit=", "/api/v1/events?consumer=Shop&limit="} {
+				for _, path := range []string{
+					"/events?limit=", "/api/v1/events?limit=", "/api/v1/dead?x=", "/api/v1/overview?x=", "/forensics?key=l1&x=",
+					"/api/v1/event?id=l1&x=", "/api/v1/consumers?x=", "/api/v1/audit?limit=", "/api/v1/events?consumer=Shop&limit=",
+				} {
 					r, err := v.request(t.Context(), fmt.Sprintf("reader%d/viewer", i), http.MethodGet, path+strconv.Itoa(100+i), nil)
 					if err != nil {
 						t.Error(err)
@@ -169,16 +178,20 @@ func TestClaimsAreBoundedByBytes(t *testing.T) {
 			db := testdb.OpenDSN(t, address)
 			require.NoError(t, migrate(t, db))
 			const fresh, retried = 30, 40
-			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('LARGE', '0', 'order.large', 'l0', ?)", payload)
+			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+				"VALUES ('LARGE', '0', 'order.large', 'l0', ?)", payload)
 			for i := 1; i < fresh+retried; i++ { // the database copies faster than it is told
 				status := "NEW"
 				if i >= fresh {
 					status = "FAILED"
 				}
 				id := "l" + strconv.Itoa(i)
-				execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) SELECT 'LARGE', ?, 'order.large', ?, event_payload, ? FROM bc_outbox_event WHERE event_id = 'l0'", strconv.Itoa(i), id, status)
+				execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) "+
+					"SELECT 'LARGE', ?, 'order.large', ?, event_payload, ? FROM bc_outbox_event WHERE event_id = 'l0'", strconv.Itoa(i), id, status)
 				if i >= fresh {
-					execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, aggregate_type, aggregate_id, outbox_id, next_retry_at) SELECT 'Shop', event_id, event_type, 'FAILED', 1, aggregate_type, aggregate_id, id, created_at FROM bc_outbox_event WHERE event_id = ?", id)
+					execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, aggregate_type, "+
+						"aggregate_id, outbox_id, next_retry_at) SELECT 'Shop', event_id, event_type, 'FAILED', 1, aggregate_type, aggregate_id, id, "+
+						"created_at FROM bc_outbox_event WHERE event_id = ?", id)
 				}
 			}
 			v := start(t, setup{DSN: address, Engine: true})

@@ -30,8 +30,10 @@ func TestDeepRowsEndNothing(t *testing.T) {
 		if testdb.Dialect(testdb.Server(t, db)) == "postgres" { // takes no other
 			doc = strings.Repeat("[", 3000) + strings.Repeat("]", 3000)
 		}
-		execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, status) VALUES ('ORDER', '1', 'order.bought', 'deep', ?, ?, 'SENT')", doc, doc[:min(len(doc), 1<<20)])
-		execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, consume_result) VALUES ('Shop', 'deep', 'order.bought', 'SUCCESS', ?)", doc)
+		execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, "+
+			"status) VALUES ('ORDER', '1', 'order.bought', 'deep', ?, ?, 'SENT')", doc, doc[:min(len(doc), 1<<20)])
+		execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, consume_result) "+
+			"VALUES ('Shop', 'deep', 'order.bought', 'SUCCESS', ?)", doc)
 		for _, path := range []string{"/api/v1/event?id=deep", "/event?id=deep", "/events", "/api/v1/events", "/forensics?key=deep"} {
 			code, _ := v.get("rita/viewer", path)
 			require.Equal(t, http.StatusOK, code, path)
@@ -49,13 +51,18 @@ func TestDeepRowsEndNothing(t *testing.T) {
 func TestPersonalFieldsAreHiddenEverywhere(t *testing.T) {
 	each(t, setup{Personal: []string{"userId"}}, func(t *testing.T, db *bun.DB, v *victim) {
 		payload := `{"order":"1","PHONE":"555-1234","ph\u006fne":"555-1234","USERID":"u-77","deep":{"userid":"u-77"}}`
-		execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, status) VALUES ('ORDER', '1', 'order.bought', 'e1', ?, ?, 'SENT')",
+		execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, "+
+			"status) VALUES ('ORDER', '1', 'order.bought', 'e1', ?, ?, 'SENT')",
 			payload, `{"userId":"u-77","source":"web","phone":"555-1234"}`)
-		execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, consume_result) VALUES ('Shop', 'e1', 'order.bought', 'SUCCESS', ?)", `{"to":{"Phone":"555-1234"},"userID":"u-77","n":1}`)
+		execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, consume_result) "+
+			"VALUES ('Shop', 'e1', 'order.bought', 'SUCCESS', ?)", `{"to":{"Phone":"555-1234"},"userID":"u-77","n":1}`)
 		code, body := v.do("anna/admin", http.MethodPost, "/payload", url.Values{"id": {"e1"}})
 		require.Equal(t, http.StatusOK, code)
 		pages := []string{body}
-		for _, path := range []string{"/event?id=e1", "/api/v1/event?id=e1", "/events", "/api/v1/events", "/forensics?key=e1", "/api/v1/forensics?key=e1"} {
+		for _, path := range []string{
+			"/event?id=e1", "/api/v1/event?id=e1", "/events", "/api/v1/events", "/forensics?key=e1",
+			"/api/v1/forensics?key=e1",
+		} {
 			code, body := v.get("rita/viewer", path)
 			require.Equal(t, http.StatusOK, code, path)
 			pages = append(pages, body)
@@ -70,8 +77,10 @@ func TestPersonalFieldsAreHiddenEverywhere(t *testing.T) {
 // What an admin has skipped or discarded, only somebody who may do both makes due again: not by a retry, not in bulk.
 func TestARetryUndoesNoSkip(t *testing.T) {
 	each(t, setup{}, func(t *testing.T, db *bun.DB, v *victim) {
-		execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', '1', 'order.bought', 'e1', '{}', 'FAILED')")
-		execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id) SELECT 'Shop', event_id, event_type, 'DEAD', id, aggregate_type, aggregate_id FROM bc_outbox_event")
+		execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) "+
+			"VALUES ('ORDER', '1', 'order.bought', 'e1', '{}', 'FAILED')")
+		execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, "+
+			"aggregate_id) SELECT 'Shop', event_id, event_type, 'DEAD', id, aggregate_type, aggregate_id FROM bc_outbox_event")
 		status := func() (s string) {
 			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT status FROM bc_event_consume_log WHERE consumer_name = 'Shop'").Scan(&s))
 			return s
@@ -97,8 +106,10 @@ func TestARetryUndoesNoSkip(t *testing.T) {
 func TestRemediesCanBePasted(t *testing.T) {
 	each(t, setup{}, func(t *testing.T, db *bun.DB, v *victim) {
 		for i, id := range []string{"$(touch pwned)", "x; touch pwned", "--dsn=sqlite:///pwned"} {
-			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', ?, 'order.bought', ?, '{}', 'DEAD')", id, id)
-			execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, error_message, outbox_id) VALUES ('Shop', ?, 'order.bought', 'DEAD', 'no', ?)", id, i+1)
+			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) "+
+				"VALUES ('ORDER', ?, 'order.bought', ?, '{}', 'DEAD')", id, id)
+			execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, error_message, outbox_id) "+
+				"VALUES ('Shop', ?, 'order.bought', 'DEAD', 'no', ?)", id, i+1)
 			for _, lang := range []string{"en", "zh"} {
 				for _, path := range []string{"/api/v1/forensics?lang=", "/forensics?lang="} {
 					code, body := v.get("rita/viewer", path+lang+"&key="+url.QueryEscape(id))
@@ -127,13 +138,15 @@ func TestASearchIsNeverSQL(t *testing.T) {
 	require.NoError(t, migrate(t, db))
 	u, err := url.Parse(address)
 	require.NoError(t, err)
-	execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, status) VALUES ('ORDER', '1', 'order.bought', 'e1', '{\"order\":\"secret-1\"}', '{}', 'SENT')")
+	execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, "+
+		"status) VALUES ('ORDER', '1', 'order.bought', 'e1', '{\"order\":\"secret-1\"}', '{}', 'SENT')")
 	// pgx looks at the setting itself, but only where it writes arguments into statements.
 	query := u.Query()
 	query.Set("default_query_exec_mode", "exec")
 	u.RawQuery = query.Encode()
 	address = u.String()
-	search := "/api/v1/events?aggregateType=ORDER&aggregateId=" + url.QueryEscape(`\') UNION SELECT 1, 1, (SELECT event_payload::text FROM bc_outbox_event LIMIT 1), '', 1, '' -- `)
+	search := "/api/v1/events?aggregateType=ORDER&aggregateId=" +
+		url.QueryEscape(`\') UNION SELECT 1, 1, (SELECT event_payload::text FROM bc_outbox_event LIMIT 1), '', 1, '' -- `)
 	v := start(t, setup{DSN: address})
 	code, _ := v.get("rita/viewer", search)
 	require.Equal(t, http.StatusOK, code, "a text like any other")

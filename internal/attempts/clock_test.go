@@ -85,11 +85,13 @@ func TestDatabaseClockThatLeapsLosesNothing(t *testing.T) {
 					return w.effects() == saved
 				}, "all that was saved")
 			}
-			require.Equal(t, saved, w.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT'"), "they wait for the consumer that is away")
+			require.Equal(t, saved, w.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT'"),
+				"they wait for the consumer that is away")
 			away.run(outbox.PublisherConfig{})
 			w.eventually(func() bool { return w.statuses()[outbox.StatusSent] == saved }, "those of the consumer that was away")
 			require.Equal(t, 2*saved, w.effects())
-			require.Zero(t, w.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.consumer = b.consumer AND a.aggregate = b.aggregate AND a.id < b.id AND a.seq >= b.seq"), "out of order, or twice")
+			require.Zero(t, w.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.consumer = b.consumer AND a.aggregate = b.aggregate "+
+				"AND a.id < b.id AND a.seq >= b.seq"), "out of order, or twice")
 		})
 	}
 }
@@ -97,6 +99,9 @@ func TestDatabaseClockThatLeapsLosesNothing(t *testing.T) {
 // clock is how far the database's clock is ahead of the machine's.
 func (w *world) clock() time.Duration {
 	w.t.Helper()
-	now := map[string]string{"mysql": "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS SIGNED)", "pg": "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS BIGINT)"}[dialect(w.db)]
+	now := map[string]string{
+		"mysql": "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS SIGNED)",
+		"pg":    "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS BIGINT)",
+	}[dialect(w.db)]
 	return time.Until(time.Unix(int64(w.count(now)), 0))
 }

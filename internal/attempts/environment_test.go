@@ -114,7 +114,8 @@ func TestServerKilledInEveryPhaseRepeatsNothing(t *testing.T) {
 			}
 			require.NoError(t, restarted)
 			require.Equal(t, saved, watch.effects())
-			require.Zero(t, watch.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id AND a.seq >= b.seq"), "out of order")
+			require.Zero(t, watch.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id "+
+				"AND a.seq >= b.seq"), "out of order")
 		})
 	}
 }
@@ -171,7 +172,8 @@ func TestRunThatEndsAtAnyStepLosesNothing(t *testing.T) {
 		t.Logf("%d events", saved)
 		w.settle()
 		require.Equal(t, 2*saved, w.effects())
-		require.Zero(t, w.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.consumer = b.consumer AND a.id < b.id AND a.seq >= b.seq"), "out of order")
+		require.Zero(t, w.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.consumer = b.consumer "+
+			"AND a.id < b.id AND a.seq >= b.seq"), "out of order")
 	})
 }
 

@@ -76,7 +76,8 @@ func newWorldOf(t *testing.T, db *bun.DB, cfg outbox.Config, busCfg bus.Config) 
 	w.ob, err = outbox.New(db, cfg)
 	require.NoError(t, err)
 	w.bus = bus.New(db, busCfg)
-	w.exec("CREATE TABLE IF NOT EXISTS effect (id " + serial(db) + ", consumer VARCHAR(140) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(140) NOT NULL, seq INT NOT NULL)" +
+	w.exec("CREATE TABLE IF NOT EXISTS effect (id " + serial(db) + ", consumer VARCHAR(140) NOT NULL, event_id VARCHAR(64) NOT NULL, " +
+		"aggregate VARCHAR(140) NOT NULL, seq INT NOT NULL)" +
 		map[string]string{"mysql": " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"}[dialect(db)])
 	return w
 }
@@ -114,7 +115,8 @@ func on(t *testing.T, names []string, fn func(t *testing.T, db *bun.DB)) {
 
 // write is the effect of most handlers.
 func write[E bus.Event](ctx context.Context, tx bun.IDB, m bus.Message[E], seq int) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID, m.AggregateID, seq)
+	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID,
+		m.AggregateID, seq)
 	return err
 }
 
@@ -215,7 +217,8 @@ func (w *world) settle() {
 			return
 		}
 		if time.Now().After(over) {
-			w.t.Fatalf("%d events are open: %s", open, strings.Join(w.column("SELECT COALESCE(last_error, status) FROM bc_outbox_event WHERE status NOT IN ('SENT', 'DEAD')"), "; "))
+			w.t.Fatalf("%d events are open: %s", open, strings.Join(w.column("SELECT COALESCE(last_error, status) FROM bc_outbox_event "+
+				"WHERE status NOT IN ('SENT', 'DEAD')"), "; "))
 		}
 		w.hurry()
 	}

@@ -61,9 +61,10 @@ func TestAnswersThatPanicThemselvesEndTheirDeliveryAlone(t *testing.T) {
 	}
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		w := newWorld(t, db)
-		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 1, MaxAge: time.Millisecond}), func(_ context.Context, _ bun.Tx, m bus.Message[paid]) error {
-			return answers[m.AggregateID]()
-		})
+		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 1, MaxAge: time.Millisecond}),
+			func(_ context.Context, _ bun.Tx, m bus.Message[paid]) error {
+				return answers[m.AggregateID]()
+			})
 		w.counting("B", bus.ConsumerConfig{})
 		for name := range answers {
 			w.save(paid{ID: name})
@@ -71,7 +72,8 @@ func TestAnswersThatPanicThemselvesEndTheirDeliveryAlone(t *testing.T) {
 		w.save(paid{ID: "after"})
 		w.once()
 		require.Equal(t, len(answers)+1, w.effects())
-		require.Equal(t, len(answers)+1, w.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'A' AND status IN ('FAILED', 'DEAD', 'PENDING')"))
+		require.Equal(t, len(answers)+1, w.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'A' "+
+			"AND status IN ('FAILED', 'DEAD', 'PENDING')"))
 	})
 }
 
@@ -80,7 +82,9 @@ func TestErrorWrappedInItselfHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	on(t, []string{"sqlite"}, func(t *testing.T, db *bun.DB) {
 		w := newWorld(t, db)
-		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 1}), func(context.Context, bun.Tx, bus.Message[paid]) error { return &loopError{} })
+		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 1}), func(context.Context, bun.Tx, bus.Message[paid]) error {
+			return &loopError{}
+		})
 		w.counting("B", bus.ConsumerConfig{})
 		w.save(paid{ID: "1"}, paid{ID: "2"})
 		w.settle()
@@ -111,7 +115,9 @@ func TestPayloadWhoseDecodingPanicsIsDead(t *testing.T) {
 	t.Parallel()
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		w := newWorld(t, db)
-		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[explosive]) error { return write(ctx, tx, m, 1) })
+		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[explosive]) error {
+			return write(ctx, tx, m, 1)
+		})
 		w.bus.Upcast("order.explosive", 1, func(json.RawMessage) (json.RawMessage, error) { panic("the upcaster panics") })
 		for i := range 6 {
 			w.save(explosive{ID: id(i)})
@@ -128,8 +134,13 @@ func TestAlertThatPanicsStopsNobody(t *testing.T) {
 	t.Parallel()
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		var told atomic.Int64
-		w := newWorldOf(t, db, outbox.Config{}, bus.Config{OnDead: func(context.Context, bus.DeadLetter) { told.Add(1); panic("the alert panics") }})
-		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[paid]) error { return bus.Permanent(errors.New("no")) })
+		w := newWorldOf(t, db, outbox.Config{}, bus.Config{OnDead: func(context.Context, bus.DeadLetter) {
+			told.Add(1)
+			panic("the alert panics")
+		}})
+		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[paid]) error {
+			return bus.Permanent(errors.New("no"))
+		})
 		w.counting("B", bus.ConsumerConfig{})
 		for i := range 5 {
 			w.save(paid{ID: id(i)})
@@ -149,10 +160,11 @@ func TestConsumerWithMoreWorkersThanConnectionsDelaysNobody(t *testing.T) {
 		w := newWorld(t, db)
 		db.SetMaxOpenConns(8)
 		gate := make(chan struct{})
-		bus.On(w.bus.Consumer("Hangs", bus.ConsumerConfig{Concurrency: 100, Batch: 1, Timeout: 10 * time.Minute}), func(ctx context.Context, tx bun.Tx, m bus.Message[shipped]) error {
-			<-gate
-			return write(ctx, tx, m, 1)
-		})
+		bus.On(w.bus.Consumer("Hangs", bus.ConsumerConfig{Concurrency: 100, Batch: 1, Timeout: 10 * time.Minute}),
+			func(ctx context.Context, tx bun.Tx, m bus.Message[shipped]) error {
+				<-gate
+				return write(ctx, tx, m, 1)
+			})
 		w.counting("Other", bus.ConsumerConfig{})
 		stop := w.run(outbox.PublisherConfig{})
 		for i := range 100 {
@@ -229,7 +241,8 @@ func TestPublishersOfOneBusInOneProcess(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, shared.Run(ctx), "run after its end, with a context that is over")
 		require.Equal(t, 200, w.effects())
-		require.Zero(t, w.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id AND a.seq >= b.seq WHERE a.consumer = 'A' AND b.consumer = 'A'"))
+		require.Zero(t, w.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id AND a.seq >= b.seq "+
+			"WHERE a.consumer = 'A' AND b.consumer = 'A'"))
 	})
 }
 
@@ -253,7 +266,8 @@ func TestProcessesOfOneNameRepeatNoEffect(t *testing.T) {
 		first.eventually(func() bool { return first.statuses()[outbox.StatusSent] == 60 }, "all are SENT")
 		stop()
 		require.Equal(t, 60, first.effects())
-		require.Zero(t, first.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id AND a.seq >= b.seq"))
+		require.Zero(t, first.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id "+
+			"AND a.seq >= b.seq"))
 	})
 }
 
@@ -274,7 +288,8 @@ func TestHandWrittenIDsAreDelivered(t *testing.T) {
 		}
 		override := map[string]string{"pg": "OVERRIDING SYSTEM VALUE "}[dialect(db)]
 		for _, n := range ids {
-			w.exec("INSERT INTO bc_outbox_event (id, aggregate_type, aggregate_id, event_type, event_id, event_payload) "+override+"VALUES ("+n+", 'ORDER', 'hand', 'order.paid', ?, '{}')", "hand"+n)
+			w.exec("INSERT INTO bc_outbox_event (id, aggregate_type, aggregate_id, event_type, event_id, event_payload) "+override+"VALUES ("+n+
+				", 'ORDER', 'hand', 'order.paid', ?, '{}')", "hand"+n)
 		}
 		w.once()
 		require.Equal(t, 30+len(ids), w.effects())
@@ -293,19 +308,27 @@ func TestErrorsOfCastsDoNotQuoteValues(t *testing.T) {
 	const secret = "5ecret-of-a-customer"
 	statements := map[string][]string{
 		"mysql": {
-			"INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES ('', '', '', '" + secret + "')", "UPDATE effect SET seq = 1 WHERE id = CAST('" + secret + "' AS SIGNED) + 0 AND SLEEP(0) = '" + secret + "'",
-			"INSERT INTO typed (d) VALUES ('" + secret + "')", "INSERT INTO typed (e) VALUES ('" + secret + "')", "SELECT ST_GeomFromText('" + secret + "')",
+			"INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES ('', '', '', '" + secret + "')",
+			"UPDATE effect SET seq = 1 WHERE id = CAST('" + secret + "' AS SIGNED) + 0 AND SLEEP(0) = '" + secret + "'",
+			"INSERT INTO typed (d) VALUES ('" + secret + "')", "INSERT INTO typed (e) VALUES ('" + secret + "')",
+			"SELECT ST_GeomFromText('" + secret + "')",
 			"SELECT '" + secret + "' FROM", "INSERT INTO typed (id, d) VALUES ('" + secret + "', NULL), ('" + secret + "', NULL)",
 		},
 		"pg": {
-			"SELECT '" + secret + "'::int", "SELECT '" + secret + "'::timestamptz", "SELECT '" + secret + "'::uuid", "SELECT '" + secret + "'::jsonb", "SELECT ('{\"a\":\"" + secret + "\"}'::jsonb ->> 'a')::numeric",
-			"SELECT '" + secret + "' FROM", "INSERT INTO typed (id) VALUES ('" + secret + "'), ('" + secret + "')", "SELECT '" + secret + "'::inet", "SELECT to_date('" + secret + "', 'YYYY')",
+			"SELECT '" + secret + "'::int", "SELECT '" + secret + "'::timestamptz", "SELECT '" + secret + "'::uuid",
+			"SELECT '" + secret + "'::jsonb", "SELECT ('{\"a\":\"" + secret + "\"}'::jsonb ->> 'a')::numeric",
+			"SELECT '" + secret + "' FROM", "INSERT INTO typed (id) VALUES ('" + secret + "'), ('" + secret + "')",
+			"SELECT '" + secret + "'::inet", "SELECT to_date('" + secret + "', 'YYYY')",
 		},
-		"sqlite": {"SELECT json('" + secret + "')", "INSERT INTO typed (id) VALUES ('" + secret + "'), ('" + secret + "')", "SELECT '" + secret + "' FROM"},
+		"sqlite": {
+			"SELECT json('" + secret + "')", "INSERT INTO typed (id) VALUES ('" + secret + "'), ('" + secret + "')",
+			"SELECT '" + secret + "' FROM",
+		},
 	}
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		w := newWorld(t, db)
-		w.exec("CREATE TABLE typed (id VARCHAR(64) PRIMARY KEY, d TIMESTAMP NULL" + map[string]string{"mysql": ", e ENUM('a', 'b')"}[dialect(db)] + ")")
+		w.exec("CREATE TABLE typed (id VARCHAR(64) PRIMARY KEY, d TIMESTAMP NULL" +
+			map[string]string{"mysql": ", e ENUM('a', 'b')"}[dialect(db)] + ")")
 		queries := statements[dialect(db)]
 		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 1}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
 			_, err := tx.ExecContext(ctx, queries[m.Payload.Seq])
@@ -316,7 +339,8 @@ func TestErrorsOfCastsDoNotQuoteValues(t *testing.T) {
 			w.once()
 		}
 		for _, column := range []string{"l.error_message", "e.last_error", "a.error_message"} {
-			for i, text := range w.column("SELECT COALESCE(" + column + ", '') FROM bc_outbox_event e JOIN bc_event_consume_log l ON l.event_id = e.event_id LEFT JOIN bc_delivery_attempt a ON a.event_id = e.event_id ORDER BY e.id") {
+			for i, text := range w.column("SELECT COALESCE(" + column + ", '') FROM bc_outbox_event e JOIN bc_event_consume_log l " +
+				"ON l.event_id = e.event_id LEFT JOIN bc_delivery_attempt a ON a.event_id = e.event_id ORDER BY e.id") {
 				require.NotContains(t, text, secret, "%s %s", column, queries[min(i, len(queries)-1)])
 			}
 		}
@@ -336,13 +360,16 @@ func TestHandWrittenAggregatesThatDifferByABlank(t *testing.T) {
 			return write(ctx, tx, m, 1)
 		})
 		for i, aggregate := range []string{"7", "7 ", "7  ", "7\t", " 7", "７"} {
-			w.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('ORDER', ?, 'order.paid', ?, '{}')", aggregate, fmt.Sprint("event ", i))
+			w.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+				"VALUES ('ORDER', ?, 'order.paid', ?, '{}')", aggregate, fmt.Sprint("event ", i))
 		}
 		w.once()
 		w.once()
-		t.Log(testdb.Server(t, db), w.column("SELECT status FROM bc_outbox_event ORDER BY id"), w.column("SELECT COALESCE(last_error, '') FROM bc_outbox_event ORDER BY id"))
+		t.Log(testdb.Server(t, db), w.column("SELECT status FROM bc_outbox_event ORDER BY id"),
+			w.column("SELECT COALESCE(last_error, '') FROM bc_outbox_event ORDER BY id"))
 		require.Equal(t, 1, w.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'DEAD' AND error_message = 'no'"))
 		waiting := map[string]int{"mysql": 2}[dialect(db)]
-		require.Equal(t, waiting, w.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'"), "those that wait for another aggregate")
+		require.Equal(t, waiting, w.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'"),
+			"those that wait for another aggregate")
 	})
 }

@@ -88,7 +88,9 @@ func TestDecisionAboutADeliveryThatRunsIsOneOrTheOther(t *testing.T) {
 	on(t, servers, func(t *testing.T, db *bun.DB) {
 		for name, decide := range decisions {
 			for _, leased := range []bool{false, true} {
-				t.Run(name+map[bool]string{true: " what was retried", false: ""}[leased], func(t *testing.T) { decideWhileItRuns(t, db, decide, leased) })
+				t.Run(name+map[bool]string{true: " what was retried", false: ""}[leased], func(t *testing.T) {
+					decideWhileItRuns(t, db, decide, leased)
+				})
 			}
 		}
 	})
@@ -102,20 +104,21 @@ func decideWhileItRuns(t *testing.T, db *bun.DB, decide func(w *world, ctx conte
 	}
 	inside, gate := make(chan struct{}), make(chan struct{})
 	var runs atomic.Int64
-	bus.On(w.bus.Consumer("A", bus.ConsumerConfig{Replayable: true, MaxAttempts: 5}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
-		n := runs.Add(1)
-		if leased && n == 1 {
-			return errors.New("the first time")
-		}
-		if err := write(ctx, tx, m, int(n)); err != nil {
-			return err
-		}
-		if n == map[bool]int64{true: 2, false: 1}[leased] {
-			close(inside)
-			<-gate
-		}
-		return nil
-	})
+	bus.On(w.bus.Consumer("A", bus.ConsumerConfig{Replayable: true, MaxAttempts: 5}),
+		func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
+			n := runs.Add(1)
+			if leased && n == 1 {
+				return errors.New("the first time")
+			}
+			if err := write(ctx, tx, m, int(n)); err != nil {
+				return err
+			}
+			if n == map[bool]int64{true: 2, false: 1}[leased] {
+				close(inside)
+				<-gate
+			}
+			return nil
+		})
 	w.save(paid{ID: "1"})
 	if leased {
 		w.once()
@@ -249,8 +252,10 @@ func TestPauseAndResumeUnderWay(t *testing.T) {
 		require.Equal(t, 80, w.effects())
 		for i := range 5 {
 			for _, c := range []string{"A", "B"} {
-				require.Equal(t, []string{id(i), id(i), id(i), id(i), id(i), id(i), id(i), id(i)}, w.column("SELECT aggregate FROM effect WHERE consumer = ? AND aggregate = ? ORDER BY seq, id", c, id(i)))
-				require.Zero(t, w.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.consumer = b.consumer AND a.aggregate = b.aggregate AND a.id < b.id AND a.seq >= b.seq WHERE a.consumer = ?", c))
+				require.Equal(t, []string{id(i), id(i), id(i), id(i), id(i), id(i), id(i), id(i)},
+					w.column("SELECT aggregate FROM effect WHERE consumer = ? AND aggregate = ? ORDER BY seq, id", c, id(i)))
+				require.Zero(t, w.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.consumer = b.consumer AND a.aggregate = b.aggregate "+
+					"AND a.id < b.id AND a.seq >= b.seq WHERE a.consumer = ?", c))
 			}
 		}
 	})

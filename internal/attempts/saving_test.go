@@ -30,7 +30,9 @@ func TestEventsOfEveryIsolationLevelExist(t *testing.T) {
 			for _, commit := range []bool{true, false} {
 				tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 				require.NoError(t, err)
-				require.NoError(t, w.ob.Save(t.Context(), tx, paid{ID: fmt.Sprint(level, commit), Seq: i}, keyed{ID: "k", Key: fmt.Sprint(level, commit)}))
+				require.NoError(t, w.ob.Save(t.Context(), tx, paid{ID: fmt.Sprint(level, commit), Seq: i}, keyed{
+					ID: "k", Key: fmt.Sprint(level, commit),
+				}))
 				if commit {
 					require.NoError(t, tx.Commit())
 				} else {
@@ -208,7 +210,8 @@ func TestOddJSONArrivesOrIsRefused(t *testing.T) {
 	t.Parallel()
 	payloads := []string{
 		`{"a":1,"a":2}`, `{"n":123456789012345678901234567890.000000000000000000001}`, `{"n":1e308}`, `{"n":1e999999}`, `{"s":"a\u0000b"}`,
-		`{"s":"\ud800"}`, `{"s":"\\u0000"}`, `[]`, `null`, `7`, `"text"`, `{"b":1,"a":2}`, `{"s":"` + strings.Repeat(`\u00e9`, 100) + `"}`, `{"n":-0}`, `{"":""}`,
+		`{"s":"\ud800"}`, `{"s":"\\u0000"}`, `[]`, `null`, `7`, `"text"`, `{"b":1,"a":2}`, `{"s":"` + strings.Repeat(`\u00e9`, 100) + `"}`,
+		`{"n":-0}`, `{"":""}`,
 		`{"s":"'; DROP TABLE bc_outbox_event; -- \\"}`, `{"s":"?0 ?1 ? %s"}`,
 	}
 	on(t, all, func(t *testing.T, db *bun.DB) {

@@ -141,7 +141,9 @@ func TestSettingsThatSpoilTextAreRefused(t *testing.T) {
 		}
 		t.Run(s.server+" "+s.name+" "+s.value, func(t *testing.T) {
 			t.Parallel()
-			db := pool(t, testdb.DSN(t, s.server), func(c *mysql.Config) { c.Params = map[string]string{s.name: s.value} }, url.Values{s.name: {s.value}})
+			db := pool(t, testdb.DSN(t, s.server), func(c *mysql.Config) {
+				c.Params = map[string]string{s.name: s.value}
+			}, url.Values{s.name: {s.value}})
 			w := newWorld(t, db)
 			w.counting("A", bus.ConsumerConfig{})
 			_, err := w.publisher().RunOnce(t.Context())
@@ -160,9 +162,10 @@ func TestSettingsOfTheFileChangeNothing(t *testing.T) {
 		"rollback journal":      "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(DELETE)",
 		"exclusive":             "_txlock=exclusive&_pragma=busy_timeout(10000)",
 		"impatient":             "_txlock=immediate&_pragma=busy_timeout(1)&_pragma=journal_mode(WAL)",
-		"odd":                   "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=case_sensitive_like(1)&_pragma=recursive_triggers(1)&_pragma=reverse_unordered_selects(1)",
-		"one connection":        "_txlock=immediate&_pragma=busy_timeout(10000)",
-		"times as numbers":      "_txlock=immediate&_pragma=busy_timeout(10000)&_time_format=sqlite",
+		"odd": "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=case_sensitive_like(1)&_pragma=recursive_triggers(1)" +
+			"&_pragma=reverse_unordered_selects(1)",
+		"one connection":   "_txlock=immediate&_pragma=busy_timeout(10000)",
+		"times as numbers": "_txlock=immediate&_pragma=busy_timeout(10000)&_time_format=sqlite",
 	}
 	if len(testdb.Dialects()) < 4 && testdb.Dialects()[0] != "sqlite" {
 		t.Skip("other databases were asked for")

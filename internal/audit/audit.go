@@ -22,7 +22,8 @@ type Entry struct {
 
 // Write adds an entry, in the transaction of what was done.
 func Write(ctx context.Context, tx bun.IDB, d dialect.Dialect, e Entry) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO bc_audit_log (actor, action, target, reason, details, created_at) VALUES (?, ?, ?, ?, ?, "+d.Now+")",
+	_, err := tx.ExecContext(ctx, "INSERT INTO bc_audit_log (actor, action, target, reason, details, created_at) "+
+		"VALUES (?, ?, ?, ?, ?, "+d.Now+")",
 		text.Clean(e.Actor, 128), e.Action, text.Clean(e.Target, 255), text.Clean(e.Reason, text.MaxError), text.Clean(e.Details, text.MaxError))
 	if err != nil {
 		return fmt.Errorf("audit %s %s: %w", e.Action, e.Target, err)

@@ -75,9 +75,12 @@ func newShop(t *testing.T, dialect string, fault chaos.Fault) *shop {
 	dsn := testdb.DSN(t, dialect)
 	s := &shop{t: t, direct: testdb.OpenDSN(t, dsn)}
 	require.NoError(t, migrations.Up(t.Context(), s.direct))
-	id := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "postgres": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"}[testdb.Dialect(dialect)]
+	id := map[string]string{
+		"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "postgres": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+	}[testdb.Dialect(dialect)]
 	for _, table := range []string{
-		"effect (id " + id + ", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT NULL)",
+		"effect (id " + id + ", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT " +
+			"NULL)",
 		"business (event_id VARCHAR(64) PRIMARY KEY)",
 	} {
 		_, err := s.direct.ExecContext(t.Context(), "CREATE TABLE "+table)
@@ -100,7 +103,8 @@ func (s *shop) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Conte
 
 // AfterQuery counts how often an outcome is read back by consumer and event.
 func (s *shop) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
-	if strings.HasPrefix(ev.Query, "SELECT COUNT(CASE WHEN status = 'SUCCESS'") && strings.Contains(ev.Query, "consumer_name = ") && strings.Contains(ev.Query, "event_id IN (") {
+	if strings.HasPrefix(ev.Query, "SELECT COUNT(CASE WHEN status = 'SUCCESS'") && strings.Contains(ev.Query, "consumer_name = ") &&
+		strings.Contains(ev.Query, "event_id IN (") {
 		s.readBacks.Add(1)
 	}
 }
@@ -119,7 +123,8 @@ func (s *shop) run(fault chaos.Fault) {
 	b := bus.New(s.db, bus.Config{Logger: quiet})
 	for _, name := range []string{"Wallet", "Points"} {
 		bus.On(b.Consumer(name, bus.ConsumerConfig{Timeout: timeout}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
-			_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID, m.AggregateID, m.Payload.Seq)
+			_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID,
+				m.AggregateID, m.Payload.Seq)
 			return err
 		})
 	}
@@ -191,7 +196,9 @@ func (s *shop) survives(fault chaos.Fault) {
 			committed++
 		}
 	}
-	found, err := invariant.Check(s.t.Context(), s.direct, invariant.Config{Quiet: true, Effects: invariant.Effects{Table: "effect"}, History: s.history})
+	found, err := invariant.Check(s.t.Context(), s.direct, invariant.Config{
+		Quiet: true, Effects: invariant.Effects{Table: "effect"}, History: s.history,
+	})
 	require.NoError(s.t, err)
 	require.Empty(s.t, found)
 	require.Equal(s.t, s.count("SELECT COUNT(*) FROM business"), s.count("SELECT COUNT(*) FROM bc_outbox_event"))
@@ -208,7 +215,9 @@ func (s *shop) survives(fault chaos.Fault) {
 		require.Equal(s.t, len(s.unknown), committed, "it has happened")
 		require.Positive(s.t, s.readBacks.Load())
 		var attempts []string
-		require.NoError(s.t, s.direct.NewRaw("SELECT CONCAT(consumer_name, ' ', outcome, ' ', error_message) FROM bc_delivery_attempt").Scan(s.t.Context(), &attempts))
+		err := s.direct.NewRaw("SELECT CONCAT(consumer_name, ' ', outcome, ' ', error_message) FROM bc_delivery_attempt").
+			Scan(s.t.Context(), &attempts)
+		require.NoError(s.t, err)
 		require.Empty(s.t, attempts, "the network's trouble is no attempt")
 	case chaos.Delay:
 		require.Len(s.t, s.history.Committed, sold)
@@ -220,7 +229,9 @@ func (s *shop) survives(fault chaos.Fault) {
 // delivered waits until everything is.
 func (s *shop) delivered() {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool { return s.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT'") == 0 }, 2*time.Minute, 5*time.Millisecond, "everything is delivered")
+	require.Eventually(s.t, func() bool {
+		return s.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT'") == 0
+	}, 2*time.Minute, 5*time.Millisecond, "everything is delivered")
 }
 
 func (s *shop) count(query string, args ...any) (n int) {

@@ -30,13 +30,15 @@ func TestPacketsAreFramed(t *testing.T) {
 		commits []int
 	}{
 		"MySQL": {mysql{}, [][]byte{
-			my(1, "login"), my(0, "\x03BEGIN"), my(0, "\x03INSERT INTO t VALUES ('COMMIT')"), my(0, "\x03COMMIT"), my(0, "\x03 commit ;"), my(0, "\x16COMMIT"),
+			my(1, "login"), my(0, "\x03BEGIN"), my(0, "\x03INSERT INTO t VALUES ('COMMIT')"), my(0, "\x03COMMIT"), my(0, "\x03 commit ;"),
+			my(0, "\x16COMMIT"),
 			my(1, "\x03COMMIT"), my(0, ""), my(0, "\x03"+strings.Repeat("x", 70_000)),
 		}, []int{3, 4}},
 		"PostgreSQL": {newPostgres(), [][]byte{
 			startup, pg("Q", "begin\x00"), pg("Q", "select 'commit'\x00"), pg("Q", "commit\x00"), pg("Q", "COMMIT;\x00"), pg("S", ""),
 			pg("P", "s1\x00commit\x00\x00\x00"), pg("B", "p1\x00s1\x00\x00\x00\x00\x00\x00\x00"), pg("E", "p1\x00\x00\x00\x00\x00"),
-			pg("P", "\x00select 1\x00\x00\x00"), pg("B", "\x00\x00\x00\x00\x00\x00\x00\x00"), pg("E", "\x00\x00\x00\x00\x00"), pg("Q", strings.Repeat("x", 70_000)+"\x00"),
+			pg("P", "\x00select 1\x00\x00\x00"), pg("B", "\x00\x00\x00\x00\x00\x00\x00\x00"), pg("E", "\x00\x00\x00\x00\x00"),
+			pg("Q", strings.Repeat("x", 70_000)+"\x00"),
 		}, []int{3, 4, 8}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -102,7 +102,9 @@ func meet(t *testing.T, dialect, action, point string) bool {
 	ended := make(chan error, 1)
 	go func() { ended <- p.cmd.Wait() }()
 	if action == "freeze" {
-		require.Eventually(t, func() bool { return len(ended) > 0 || stopped(p.cmd.Process.Pid) }, time.Minute, 5*time.Millisecond, "it comes to the point: %s", p.complaint())
+		require.Eventually(t, func() bool {
+			return len(ended) > 0 || stopped(p.cmd.Process.Pid)
+		}, time.Minute, 5*time.Millisecond, "it comes to the point: %s", p.complaint())
 		if len(ended) == 0 {
 			if !strings.HasPrefix(point, "migrations/") { // whoever migrates is waited for
 				judge(t, p)
@@ -192,7 +194,8 @@ func judge(t *testing.T, p *process) {
 		require.NoError(t, p.db.NewRaw(query).Scan(ctx, &n))
 		return n
 	}
-	require.Len(t, business, count("SELECT (SELECT COUNT(*) FROM bc_outbox_event) + (SELECT COUNT(*) FROM bc_outbox_event_archive)"), "no event without its business row")
+	require.Len(t, business, count("SELECT (SELECT COUNT(*) FROM bc_outbox_event) + (SELECT COUNT(*) FROM bc_outbox_event_archive)"),
+		"no event without its business row")
 	require.Equal(t, 2, count("SELECT SUM(releases) FROM reservation"), "every lock is released once")
 }
 

@@ -68,7 +68,9 @@ func newInstance(db *bun.DB) (i *instance, err error) {
 		return nil, err
 	}
 	b := bus.New(db, bus.Config{Logger: quiet})
-	bus.On(b.Consumer("Wallet", bus.ConsumerConfig{Batch: 2}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error { return i.note(ctx, tx, m) })
+	bus.On(b.Consumer("Wallet", bus.ConsumerConfig{Batch: 2}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
+		return i.note(ctx, tx, m)
+	})
 	bus.On(b.Consumer("Points", bus.ConsumerConfig{Batch: 2}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
 		if m.Payload.Seq == failed && m.Attempt == 1 {
 			return errors.New("not at the first attempt")
@@ -87,7 +89,8 @@ func newInstance(db *bun.DB) (i *instance, err error) {
 
 func (i *instance) jobs(quiet *slog.Logger) (err error) {
 	if i.reaper, err = reaper.New(i.db, i.ob, reaper.Config{Logger: quiet}, reaper.Task{
-		Name: "crash.freeze", Owner: &reaper.Owner{Guard: lockReservation}, Consumer: "Wallet", TTL: time.Hour, Find: findLocks, Release: releaseLock,
+		Name: "crash.freeze", Owner: &reaper.Owner{Guard: lockReservation}, Consumer: "Wallet", TTL: time.Hour, Find: findLocks,
+		Release: releaseLock,
 	}); err != nil {
 		return err
 	}
@@ -130,13 +133,15 @@ func (i *instance) note(ctx context.Context, tx bun.Tx, m bus.Message[paid]) err
 	if i.handled != nil {
 		i.handled()
 	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID, m.AggregateID, m.Payload.Seq)
+	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID,
+		m.AggregateID, m.Payload.Seq)
 	return err
 }
 
 // mail calls a service that knows idempotency keys.
 func (i *instance) mail(ctx context.Context, m bus.Message[paid]) error {
-	_, err := i.db.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) SELECT 'Mail', ?, ?, ? FROM (SELECT 1 AS one) AS o WHERE NOT EXISTS (SELECT 1 FROM effect e WHERE e.consumer = 'Mail' AND e.event_id = ?)",
+	_, err := i.db.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) SELECT 'Mail', ?, ?, ? "+
+		"FROM (SELECT 1 AS one) AS o WHERE NOT EXISTS (SELECT 1 FROM effect e WHERE e.consumer = 'Mail' AND e.event_id = ?)",
 		m.ID, m.AggregateID, m.Payload.Seq, m.ID)
 	return err
 }
@@ -160,7 +165,8 @@ func lockReservation(ctx context.Context, tx bun.Tx, a reaper.Aggregate) (bool, 
 
 // releaseLock gives the money back, which must not happen twice.
 func releaseLock(ctx context.Context, tx bun.Tx, l reaper.Lock) (bool, error) {
-	res, err := tx.ExecContext(ctx, "UPDATE reservation SET state = 'RELEASED', releases = releases + 1 WHERE id = ? AND state = 'FROZEN'", l.ID)
+	res, err := tx.ExecContext(ctx, "UPDATE reservation SET state = 'RELEASED', releases = releases + 1 WHERE id = ? "+
+		"AND state = 'FROZEN'", l.ID)
 	if err != nil {
 		return false, err
 	}
@@ -175,9 +181,12 @@ func (i *instance) findPaid(ctx context.Context, db bun.IDB, q consistency.Query
 
 // tables makes what the modules of the host would have.
 func tables(ctx context.Context, db *bun.DB) error {
-	id := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "pg": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"}[db.Dialect().Name().String()]
+	id := map[string]string{
+		"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "pg": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+	}[db.Dialect().Name().String()]
 	for _, q := range []string{
-		"CREATE TABLE effect (id " + id + ", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT NULL)",
+		"CREATE TABLE effect (id " + id + ", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, " +
+			"seq INT NOT NULL)",
 		"CREATE TABLE business (seq VARCHAR(8) NOT NULL PRIMARY KEY, event_id VARCHAR(64) NOT NULL)",
 		"CREATE TABLE reservation (id VARCHAR(8) NOT NULL PRIMARY KEY, state VARCHAR(16) NOT NULL, releases INT NOT NULL)",
 		"INSERT INTO reservation VALUES ('1', 'FROZEN', 0), ('2', 'FROZEN', 0)",
@@ -281,7 +290,8 @@ func (i *instance) operate(ctx context.Context) error {
 		if r.Status != consumelog.Dead {
 			continue
 		}
-		if err := i.ob.Skip(ctx, outbox.Operation{Actor: "ann", Reason: "it was refused"}, r.EventID, r.Consumer); err != nil && !errors.Is(err, outbox.ErrNotFound) {
+		if err := i.ob.Skip(ctx, outbox.Operation{Actor: "ann", Reason: "it was refused"}, r.EventID, r.Consumer); err != nil &&
+			!errors.Is(err, outbox.ErrNotFound) {
 			return err
 		}
 	}

@@ -102,8 +102,10 @@ func loopUntilQuiet(t *testing.T, dialect string, waiting bool) {
 	}
 	if waiting {
 		for _, q := range []string{
-			"INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, next_retry_at) " +
-				"SELECT c.name, e.event_id, e.event_type, 'PENDING', e.id, e.aggregate_type, e.aggregate_id, 0, e.created_at FROM bc_outbox_event e CROSS JOIN (SELECT 'Killed' AS name UNION SELECT 'Beside') AS c",
+			"INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, attempts, " +
+				"next_retry_at) " +
+				"SELECT c.name, e.event_id, e.event_type, 'PENDING', e.id, e.aggregate_type, e.aggregate_id, 0, e.created_at " +
+				"FROM bc_outbox_event e CROSS JOIN (SELECT 'Killed' AS name UNION SELECT 'Beside') AS c",
 			"UPDATE bc_outbox_event SET status = 'FAILED'",
 		} {
 			_, err := db.ExecContext(ctx, q)
@@ -117,10 +119,12 @@ func loopUntilQuiet(t *testing.T, dialect string, waiting bool) {
 	kills := liveAndDie(ctx, t, dsn, func() bool {
 		return count("SELECT COUNT(*) FROM bc_outbox_event WHERE status NOT IN ('SENT', 'DEAD')") == 0
 	})
-	require.Equal(t, 1, count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'DEAD' AND consumer_name = 'Killed' AND aggregate_id = '"+killer+"'"))
+	require.Equal(t, 1, count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'DEAD' AND consumer_name = 'Killed' "+
+		"AND aggregate_id = '"+killer+"'"))
 	require.Equal(t, 2*loopOrders-1, count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'SUCCESS'"))
 	require.LessOrEqual(t, kills, loopTries+1, "by the event or by the delivery in a batch, and by each of its attempts")
-	require.Equal(t, loopTries, count("SELECT COUNT(*) FROM bc_delivery_attempt WHERE outcome = 'PROCESSING' AND consumer_name = 'Killed' AND event_id = (SELECT event_id FROM bc_outbox_event WHERE aggregate_id = '"+killer+"')"))
+	require.Equal(t, loopTries, count("SELECT COUNT(*) FROM bc_delivery_attempt WHERE outcome = 'PROCESSING' AND consumer_name = 'Killed' "+
+		"AND event_id = (SELECT event_id FROM bc_outbox_event WHERE aggregate_id = '"+killer+"')"))
 	found, err := invariant.Check(ctx, db, invariant.Config{})
 	require.NoError(t, err)
 	require.Empty(t, found)

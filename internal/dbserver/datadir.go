@@ -59,7 +59,9 @@ func fill(dir *dataDir, kind, daemon, variant string, owner *syscall.Credential,
 			return err
 		}
 		if owner != nil {
-			if err := errors.Join(os.Chmod(dir.root, 0o711), os.Chown(dir.data, int(owner.Uid), int(owner.Gid))); err != nil { //nolint:gosec // the server's user must get in
+			//nolint:gosec // the server's user must get in
+			err := errors.Join(os.Chmod(dir.root, 0o711), os.Chown(dir.data, int(owner.Uid), int(owner.Gid)))
+			if err != nil {
 				return err
 			}
 		}

@@ -41,7 +41,9 @@ const (
 
 // Start starts a database server: "mysql" (MariaDB, or MySQL where only that is installed), "mysql9" (MySQL 9 or later) or "postgres".
 func Start(dialect string, settings Settings, opts ...Option) (*Server, error) {
-	start := map[string]func(Settings, options) (*Server, error){"mysql": startMySQL, "mysql9": startMySQL9, "postgres": startPostgres}[dialect]
+	start := map[string]func(Settings, options) (*Server, error){
+		"mysql": startMySQL, "mysql9": startMySQL9, "postgres": startPostgres,
+	}[dialect]
 	if start == nil {
 		return nil, fmt.Errorf("dbserver: there is no server for %q", dialect)
 	}

@@ -22,10 +22,14 @@ var mysqlSettings = map[Settings][]string{ //nolint:gochecknoglobals // a consta
 }
 
 // logFile is the size of the redo log, which must be known when the data directory is made.
-var logFile = map[Settings]string{Durable: "32M", Large: "1G", Careless: "32M", Unflushed: "32M"} //nolint:gochecknoglobals // a constant table
+var logFile = map[Settings]string{ //nolint:gochecknoglobals // a constant table
+	Durable: "32M", Large: "1G", Careless: "32M", Unflushed: "32M",
+}
 
 // redoCapacity is the same for MySQL 9, which divides it into 32 files.
-var redoCapacity = map[Settings]string{Durable: "64M", Large: "128M", Careless: "64M", Unflushed: "64M"} //nolint:gochecknoglobals // a constant table
+var redoCapacity = map[Settings]string{ //nolint:gochecknoglobals // a constant table
+	Durable: "64M", Large: "128M", Careless: "64M", Unflushed: "64M",
+}
 
 // mysqlKind is how one product of the MySQL family is found, initialised and started.
 type mysqlKind struct {

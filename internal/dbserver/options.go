@@ -111,7 +111,8 @@ func (s *Server) SetClock(ahead time.Duration) error { return setClock(s.dir, ah
 
 func setClock(dir *dataDir, ahead time.Duration) error {
 	path := filepath.Join(dir.root, clockName)
-	if err := os.WriteFile(path+".new", fmt.Appendf(nil, "%+.0fs", ahead.Seconds()), 0o644); err != nil { //nolint:gosec // the server's user reads it
+	text := fmt.Appendf(nil, "%+.0fs", ahead.Seconds())
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil { //nolint:gosec // the server's user reads it
 		return err
 	}
 	return os.Rename(path+".new", path)

@@ -43,7 +43,8 @@ func StartPooler(database *url.URL) (*Server, error) {
 		}
 		config := filepath.Join(dir.root, "pgbouncer.ini")
 		text := fmt.Sprintf(poolerConfig, database.Hostname(), database.Port(), database.User.Username(), port)
-		if err := errors.Join(os.WriteFile(config, []byte(text), 0o644), os.Chmod(dir.root, 0o711)); err != nil { //nolint:gosec // its user reads it
+		err = errors.Join(os.WriteFile(config, []byte(text), 0o644), os.Chmod(dir.root, 0o711)) //nolint:gosec // its user reads it
+		if err != nil {
 			dir.remove()
 			return nil, err
 		}

@@ -35,7 +35,8 @@ func startPostgres(settings Settings, o options) (*Server, error) {
 			return nil, err
 		}
 		args := []string{"-D", dir.data, "-p", port}
-		for _, setting := range append(postgresSettings[settings], "listen_addresses=127.0.0.1", "unix_socket_directories="+dir.data, "max_connections="+strconv.Itoa(o.connections)) {
+		for _, setting := range append(postgresSettings[settings], "listen_addresses=127.0.0.1", "unix_socket_directories="+dir.data,
+			"max_connections="+strconv.Itoa(o.connections)) {
 			args = append(args, "-c", setting)
 		}
 		if o.tls != nil {

@@ -74,14 +74,15 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		number:     "(%s + 0)",
 	},
 	dialect.PG: {
-		Name:          "postgres",
-		Now:           "statement_timestamp()",
-		After:         "statement_timestamp() + ? * INTERVAL '1 microsecond'",
-		At:            "'epoch'::timestamptz + ? * INTERVAL '1 microsecond'",
-		Never:         "'9999-12-31 00:00:00+00'::timestamptz",
-		SkipLocked:    " FOR UPDATE SKIP LOCKED",
-		ForUpdate:     " FOR UPDATE",
-		ByIndex:       "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)",
+		Name:       "postgres",
+		Now:        "statement_timestamp()",
+		After:      "statement_timestamp() + ? * INTERVAL '1 microsecond'",
+		At:         "'epoch'::timestamptz + ? * INTERVAL '1 microsecond'",
+		Never:      "'9999-12-31 00:00:00+00'::timestamptz",
+		SkipLocked: " FOR UPDATE SKIP LOCKED",
+		ForUpdate:  " FOR UPDATE",
+		ByIndex: "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
+			"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)",
 		PlainPlans:    "SET LOCAL jit = off",
 		SelectsFreely: true,
 		KeepsPlans:    true,
@@ -98,7 +99,8 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		// SkipLocked and ForUpdate are empty: a transaction that writes has the whole database to itself.
 		SelectsFreely: true,
 		micros:        "(CAST(strftime('%%s', %[1]s) AS INTEGER) * 1000000 + CAST(substr(%[1]s || '000000', 21, 6) AS INTEGER))",
-		number:        "CAST(substr(%[1]s, 9, 2) || substr(%[1]s, 12, 2) || substr(%[1]s, 15, 2) || substr(%[1]s, 18, 2) || substr(%[1]s, 21, 6) AS INTEGER)",
+		number: "CAST(substr(%[1]s, 9, 2) || substr(%[1]s, 12, 2) || substr(%[1]s, 15, 2) || substr(%[1]s, 18, 2) || " +
+			"substr(%[1]s, 21, 6) AS INTEGER)",
 	},
 }
 
@@ -242,7 +244,8 @@ func (d Dialect) ByEventID(table string) string {
 // for half of the table, and reads it all.
 func (d Dialect) Each(table, column, and string) string {
 	if d.Name == "postgres" {
-		return "unnest(ARRAY[?]) AS wanted(value) CROSS JOIN LATERAL (SELECT * FROM " + table + " WHERE " + column + " = wanted.value" + and + " OFFSET 0) AS l"
+		return "unnest(ARRAY[?]) AS wanted(value) CROSS JOIN LATERAL (SELECT * FROM " + table + " WHERE " + column + " = wanted.value" +
+			and + " OFFSET 0) AS l"
 	}
 	return table + " AS l WHERE l." + column + " IN (?)" + and
 }

@@ -45,7 +45,8 @@ func TestTimesAreTheSameInEverySession(t *testing.T) {
 	}
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		d := of(t, db)
-		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (id, aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES (1, 'A', '1', 'a.b', '1', '{}')")
+		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (id, aggregate_type, aggregate_id, event_type, event_id, "+
+			"event_payload) VALUES (1, 'A', '1', 'a.b', '1', '{}')")
 		require.NoError(t, err)
 		for _, zone := range zones[d.Name] {
 			conn, err := db.Conn(t.Context())
@@ -55,11 +56,14 @@ func TestTimesAreTheSameInEverySession(t *testing.T) {
 			now := number(t, conn, "SELECT "+d.Micros(d.Now))
 			require.WithinDuration(t, time.Now(), time.UnixMicro(now), time.Minute, zone)
 			for _, at := range instants {
-				_, err = conn.ExecContext(t.Context(), "UPDATE bc_outbox_event SET sent_at = "+d.At+", next_retry_at = "+d.After, at.UnixMicro(), dialect.Micro(-90*time.Minute))
+				_, err = conn.ExecContext(t.Context(), "UPDATE bc_outbox_event SET sent_at = "+d.At+", next_retry_at = "+d.After, at.UnixMicro(),
+					dialect.Micro(-90*time.Minute))
 				require.NoError(t, err)
 				require.Equal(t, at, time.UnixMicro(number(t, conn, "SELECT "+d.Micros("sent_at")+" FROM bc_outbox_event")).UTC(), zone)
-				require.Equal(t, at, time.UnixMicro(number(t, db, "SELECT "+d.Micros("sent_at")+" FROM bc_outbox_event")).UTC(), "read in another session than %s", zone)
-				require.WithinDuration(t, time.Now().Add(-90*time.Minute), time.UnixMicro(number(t, db, "SELECT "+d.Micros("next_retry_at")+" FROM bc_outbox_event")), time.Minute)
+				require.Equal(t, at, time.UnixMicro(number(t, db, "SELECT "+d.Micros("sent_at")+" FROM bc_outbox_event")).UTC(),
+					"read in another session than %s", zone)
+				require.WithinDuration(t, time.Now().Add(-90*time.Minute),
+					time.UnixMicro(number(t, db, "SELECT "+d.Micros("next_retry_at")+" FROM bc_outbox_event")), time.Minute)
 			}
 			require.NoError(t, conn.Raw(func(any) error { return nil }))
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // keep its time zone out of the pool
@@ -74,7 +78,8 @@ func TestBulkWritesTouchWhatThePairsName(t *testing.T) {
 		d := of(t, db)
 		var pairs []dialect.Pair
 		for i := range 700 {
-			_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (id, aggregate_type, aggregate_id, event_type, event_id, event_payload, lock_version) VALUES (?, 'A', '1', 'a.b', ?, '{}', ?)", i+1, fmt.Sprint(i), i%2)
+			_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (id, aggregate_type, aggregate_id, event_type, event_id, "+
+				"event_payload, lock_version) VALUES (?, 'A', '1', 'a.b', ?, '{}', ?)", i+1, fmt.Sprint(i), i%2)
 			require.NoError(t, err)
 			if i < 600 {
 				pairs = append(pairs, dialect.Pair{ID: int64(i + 1), Version: 1})
@@ -97,7 +102,8 @@ func TestBulkWritesTouchWhatThePairsName(t *testing.T) {
 func TestErrorsOfEveryDatabaseHaveTheirClass(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		insert := "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('A', '1', 'a.b', 'same', '{}')"
+		insert := "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) " +
+			"VALUES ('A', '1', 'a.b', 'same', '{}')"
 		_, err := db.ExecContext(t.Context(), insert)
 		require.NoError(t, err)
 		_, err = db.ExecContext(t.Context(), insert)

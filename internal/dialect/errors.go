@@ -110,7 +110,10 @@ func classOfConnection(err error) Class {
 		return Conn
 	}
 	text := err.Error()
-	for _, s := range []string{"invalid connection", "busy buffer", "commit unexpectedly resulted in rollback", "conn closed", "failed to connect", "unexpected EOF", "bad connection"} {
+	for _, s := range []string{
+		"invalid connection", "busy buffer", "commit unexpectedly resulted in rollback", "conn closed",
+		"failed to connect", "unexpected EOF", "bad connection",
+	} {
 		if strings.Contains(text, s) {
 			return Conn
 		}

@@ -73,7 +73,8 @@ func (d Dialect) openDeliveries(table, l, e, kind, cond string) string {
 	hint := ""
 	switch d.Name {
 	case "mysql":
-		return table + " AS " + l + " FORCE INDEX (idx_open_aggregate) WHERE " + l + ".open_aggregate = CONCAT('" + kind + "/', " + aggregateText(e) + ")"
+		return table + " AS " + l + " FORCE INDEX (idx_open_aggregate) WHERE " + l + ".open_aggregate = CONCAT('" + kind + "/', " +
+			aggregateText(e) + ")"
 	case "sqlite":
 		hint = " INDEXED BY " + table + "_idx_" + kind
 	}
@@ -105,7 +106,8 @@ func (d Dialect) sameAggregate(a, b string) string {
 		const name = "(COALESCE(%[1]s.tenant_id, 0)::text || '/' || %[1]s.aggregate_type || '/' || %[1]s.aggregate_id)"
 		return fmt.Sprintf(name+" = ", a) + fmt.Sprintf(name, b)
 	}
-	return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND " + a + ".aggregate_type = " + b + ".aggregate_type AND " + a + ".aggregate_id = " + b + ".aggregate_id"
+	return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND " + a + ".aggregate_type = " + b +
+		".aggregate_type AND " + a + ".aggregate_id = " + b + ".aggregate_id"
 }
 
 // aggregateText are the parts of an aggregate's name in MySQL's computed columns.

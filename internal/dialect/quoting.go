@@ -26,14 +26,16 @@ func (d Dialect) CheckQuoting(ctx context.Context, db Rower) error {
 			return fmt.Errorf("look at standard_conforming_strings: %w", err)
 		}
 		if value == "off" {
-			return fmt.Errorf("%w: standard_conforming_strings is off, so a backslash in a text ends it and what follows would run as SQL: set it to on for this user and database", ErrQuoting)
+			return fmt.Errorf("%w: standard_conforming_strings is off, so a backslash in a text ends it and what follows would run as SQL: "+
+				"set it to on for this user and database", ErrQuoting)
 		}
 	case "mysql":
 		if err := db.QueryRowContext(ctx, "SELECT @@SESSION.sql_mode").Scan(&value); err != nil {
 			return fmt.Errorf("look at sql_mode: %w", err)
 		}
 		if strings.Contains(value, "NO_BACKSLASH_ESCAPES") {
-			return fmt.Errorf("%w: sql_mode has NO_BACKSLASH_ESCAPES, so each backslash of a text would be stored twice: take it out of sql_mode", ErrQuoting)
+			return fmt.Errorf("%w: sql_mode has NO_BACKSLASH_ESCAPES, so each backslash of a text would be stored twice: "+
+				"take it out of sql_mode", ErrQuoting)
 		}
 	}
 	return nil

@@ -114,7 +114,8 @@ func (p *parser) row() Row {
 		TenantID: p.number(5, "tenant_id"), StoreID: p.number(6, "store_id"),
 		SchemaVersion: int(p.number(7, "schema_version")), MaxAttempts: int(p.number(8, "max_retry_count")),
 		Payload: bytes.Clone(p.raw[9]), CreatedAt: time.UnixMicro(p.number(11, "created_at")).UTC(),
-		Status: p.word(12), RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"), DueAt: p.number(15, "next_retry_at"), Extra: p.number(columns, "extra"),
+		Status: p.word(12), RetryCount: int(p.number(13, "retry_count")), LockVersion: p.number(14, "lock_version"),
+		DueAt: p.number(15, "next_retry_at"), Extra: p.number(columns, "extra"),
 	}
 	if p.sized {
 		r.Size = int(r.Extra)

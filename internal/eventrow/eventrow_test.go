@@ -20,7 +20,8 @@ func parse(values ...string) Row {
 
 func TestMetadataWrittenByHandIsReadAsText(t *testing.T) {
 	t.Parallel()
-	r := parse("7", "id", "a.b", "A", "1", "1", "2", "1", "10", `{"n":1}`, `{"userId": 789, "tags": ["a"], "x": null, "s": "text"}`, "0", "NEW", "0", "3")
+	r := parse("7", "id", "a.b", "A", "1", "1", "2", "1", "10", `{"n":1}`, `{"userId": 789, "tags": ["a"], "x": null, "s": "text"}`, "0",
+		"NEW", "0", "3")
 	require.Empty(t, r.Malformed)
 	require.Equal(t, map[string]string{"userId": "789", "tags": `["a"]`, "x": "", "s": "text"}, r.Metadata)
 	require.Equal(t, int64(7), r.OutboxID)

@@ -29,7 +29,8 @@ func Within(most int) (fits func(bytes int) bool) {
 
 // ReadWithin reads rows from (a table, as e, with its conditions), up to the first of which the payload and metadata have
 // too many bytes. It tells whether there were more.
-func ReadWithin(ctx context.Context, db Querier, d dialect.Dialect, fits func(bytes int) bool, from string, args ...any) (rows []Row, more bool, err error) {
+func ReadWithin(ctx context.Context, db Querier, d dialect.Dialect, fits func(bytes int) bool, from string, args ...any,
+) (rows []Row, more bool, err error) {
 	size := d.Bytes("e.event_payload") + " + " + d.Bytes("e.event_metadata")
 	short := func(column string) string {
 		return fmt.Sprintf("CASE WHEN %s <= %d THEN %s END", size, inline, d.Text(column))
@@ -62,7 +63,8 @@ func fill(ctx context.Context, db Querier, d dialect.Dialect, rows []Row, late [
 	for i := range rows {
 		at[rows[i].OutboxID] = &rows[i]
 	}
-	found, err := db.QueryContext(ctx, "SELECT e.id, "+d.Text("e.event_payload")+", "+d.Text("e.event_metadata")+" FROM "+d.Keyed("bc_outbox_event")+" WHERE "+dialect.IDs(late))
+	found, err := db.QueryContext(ctx, "SELECT e.id, "+d.Text("e.event_payload")+", "+d.Text("e.event_metadata")+
+		" FROM "+d.Keyed("bc_outbox_event")+" WHERE "+dialect.IDs(late))
 	if err != nil {
 		return err
 	}

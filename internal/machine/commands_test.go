@@ -196,7 +196,8 @@ func (m *machine) die(rt *rapid.T) {
 	lease := "locked_by = 'dead', lock_version = lock_version + 1, next_retry_at = " + m.ago(-time.Hour)
 	if rapid.Bool().Draw(rt, "with a delivery") {
 		started := rapid.IntRange(0, 2).Draw(rt, "leased, started, or counted too")
-		m.exec(fmt.Sprintf("UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + %d, started = %d, %s WHERE status = 'FAILED'", started/2, started, lease))
+		m.exec(fmt.Sprintf("UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + %d, started = %d, %s "+
+			"WHERE status = 'FAILED'", started/2, started, lease))
 		return
 	}
 	m.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', " + lease + " WHERE status = 'NEW'")
@@ -210,7 +211,8 @@ func (m *machine) leasesExpire() {
 // operate lets an operator intervene in some delivery.
 func (m *machine) operate(rt *rapid.T, action string) {
 	var all []struct{ ConsumerName, EventID string }
-	m.must(m.db.NewRaw("SELECT consumer_name, event_id FROM bc_event_consume_log WHERE status IN ('DEAD', 'FAILED', 'PENDING') ORDER BY id").Scan(context.Background(), &all))
+	m.must(m.db.NewRaw("SELECT consumer_name, event_id FROM bc_event_consume_log WHERE status IN ('DEAD', 'FAILED', 'PENDING') "+
+		"ORDER BY id").Scan(context.Background(), &all))
 	if len(all) == 0 {
 		return
 	}
@@ -238,12 +240,14 @@ func (m *machine) replay(rt *rapid.T) {
 	const consumer = "Unordered"
 	var done []string
 	m.must(m.db.NewRaw("SELECT l.event_id FROM bc_event_consume_log l JOIN bc_outbox_event e ON e.event_id = l.event_id "+
-		"WHERE l.consumer_name = ? AND l.status = 'SUCCESS' AND e.status IN ('SENT', 'FAILED', 'DEAD') ORDER BY l.id", consumer).Scan(context.Background(), &done))
+		"WHERE l.consumer_name = ? AND l.status = 'SUCCESS' AND e.status IN ('SENT', 'FAILED', 'DEAD') ORDER BY l.id",
+		consumer).Scan(context.Background(), &done))
 	if len(done) == 0 {
 		return
 	}
 	id, name := rapid.SampledFrom(done).Draw(rt, "delivery"), consumelog.ReplayName(consumer)
-	if m.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = ? AND event_id = ? AND status NOT IN ('SUCCESS', 'SKIPPED')", name, id) > 0 {
+	if m.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = ? AND event_id = ? "+
+		"AND status NOT IN ('SUCCESS', 'SKIPPED')", name, id) > 0 {
 		return // one is under way
 	}
 	m.exec("DELETE FROM effect WHERE consumer = ? AND event_id = ?", name, id)
@@ -265,7 +269,8 @@ func (m *machine) retireGhost() {
 		m.must(ob.Retire(ctx, op, ghost))
 	}
 	var waiting []string
-	m.must(m.db.NewRaw("SELECT event_id FROM bc_event_consume_log WHERE consumer_name = ? AND status IN ('PENDING', 'DEAD')", ghost).Scan(ctx, &waiting))
+	m.must(m.db.NewRaw("SELECT event_id FROM bc_event_consume_log WHERE consumer_name = ? AND status IN ('PENDING', 'DEAD')", ghost).Scan(ctx,
+		&waiting))
 	for _, id := range waiting {
 		m.must(ob.Skip(ctx, op, id, ghost))
 	}
@@ -299,7 +304,9 @@ func (m *machine) retain() {
 			delete(m.skipped, name+"/"+id)
 		}
 		m.exec("DELETE FROM effect WHERE event_id = ?", id)
-		m.exec("DELETE FROM seat WHERE CONCAT('seat of ', aggregate) = id AND NOT EXISTS (SELECT 1 FROM bc_outbox_event e WHERE e.aggregate_id = seat.aggregate)") // its event may come again
+		// its event may come again
+		m.exec("DELETE FROM seat WHERE CONCAT('seat of ', aggregate) = id AND NOT EXISTS (SELECT 1 FROM bc_outbox_event e " +
+			"WHERE e.aggregate_id = seat.aggregate)")
 		delete(m.saved, id)
 	}
 }
@@ -319,7 +326,8 @@ func (m *machine) drain() {
 		m.must(m.instances[0].ob.Resume(context.Background(), op, name))
 	}
 	m.backfill()
-	for round := 0; m.count("SELECT (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT') + (SELECT COUNT(*) FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED'))") > 0; round++ {
+	for round := 0; m.count("SELECT (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT') + (SELECT COUNT(*) "+
+		"FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED'))") > 0; round++ {
 		if round == 50 {
 			m.rt.Fatalf("not everything came to its end")
 		}

@@ -101,9 +101,12 @@ func TestEverySequenceOfCommandsKeepsEveryPromise(t *testing.T) {
 
 func makeTables(t *testing.T, db *bun.DB) {
 	t.Helper()
-	id := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT"}[db.Dialect().Name().String()]
+	id := map[string]string{
+		"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
+	}[db.Dialect().Name().String()]
 	for _, query := range []string{
-		"CREATE TABLE effect (id " + id + ", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, seq INT NOT NULL)",
+		"CREATE TABLE effect (id " + id + ", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) NOT NULL, " +
+			"seq INT NOT NULL)",
 		"CREATE TABLE seat (id VARCHAR(64) PRIMARY KEY, tenant BIGINT NOT NULL, aggregate VARCHAR(128) NOT NULL, status VARCHAR(16) NOT NULL)",
 		"CREATE TABLE fact (k VARCHAR(64) PRIMARY KEY, seq INT NOT NULL)",
 	} {
@@ -115,7 +118,10 @@ func makeTables(t *testing.T, db *bun.DB) {
 // start makes the deployment on empty tables.
 func start(rt *rapid.T, pools []*bun.DB) *machine {
 	m := &machine{rt: rt, db: pools[0], answers: make(map[string]string), saved: make(map[string]bool), skipped: make(map[string]bool)}
-	for _, table := range []string{"bc_outbox_event", "bc_event_consume_log", "bc_delivery_attempt", "bc_audit_log", "bc_consumer", "bc_consumer_type", "effect", "seat", "fact"} {
+	for _, table := range []string{
+		"bc_outbox_event", "bc_event_consume_log", "bc_delivery_attempt", "bc_audit_log", "bc_consumer",
+		"bc_consumer_type", "effect", "seat", "fact",
+	} {
 		m.exec("DELETE FROM " + table)
 	}
 	for i, db := range pools {
@@ -135,7 +141,10 @@ func start(rt *rapid.T, pools []*bun.DB) *machine {
 
 // register registers the consumers of a release.
 func (m *machine) register(b *bus.Bus, isNewer bool) {
-	for key, cfg := range map[string]bus.ConsumerConfig{"Ordered": {}, "Passing": {OnDead: bus.Continue, Batch: 2, Queue: 2}, "Unordered": {Unordered: true, Replayable: true}} {
+	for key, cfg := range map[string]bus.ConsumerConfig{
+		"Ordered": {}, "Passing": {OnDead: bus.Continue, Batch: 2, Queue: 2},
+		"Unordered": {Unordered: true, Replayable: true},
+	} {
 		name := key
 		if isNewer && key == "Ordered" {
 			name, cfg.Key = renamed, key
@@ -144,7 +153,9 @@ func (m *machine) register(b *bus.Bus, isNewer bool) {
 		bus.On(c, m.handle)
 		if isNewer {
 			bus.On(c, func(ctx context.Context, tx bun.Tx, msg bus.Message[more]) error {
-				return m.handle(ctx, tx, bus.Message[done]{Envelope: msg.Envelope, Payload: msg.Payload.done, Consumer: msg.Consumer, Replay: msg.Replay})
+				return m.handle(ctx, tx, bus.Message[done]{
+					Envelope: msg.Envelope, Payload: msg.Payload.done, Consumer: msg.Consumer, Replay: msg.Replay,
+				})
 			})
 		}
 	}
@@ -159,7 +170,8 @@ func (m *machine) handle(ctx context.Context, tx bun.Tx, msg bus.Message[done]) 
 	if msg.Replay {
 		by = consumelog.ReplayName(by)
 	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", by, msg.ID, fmt.Sprintf("%d/%s", msg.TenantID, msg.AggregateID), msg.Payload.Seq)
+	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", by, msg.ID,
+		fmt.Sprintf("%d/%s", msg.TenantID, msg.AggregateID), msg.Payload.Seq)
 	if err != nil {
 		return err
 	}
@@ -197,7 +209,8 @@ func (m *machine) setUpJobs() {
 				ID, Aggregate string
 				Tenant        int64
 			}
-			err = db.NewRaw("SELECT id, tenant, aggregate FROM seat WHERE status = 'FROZEN' AND id > ? ORDER BY id LIMIT ?", q.After, q.Limit).Scan(ctx, &rows)
+			err = db.NewRaw("SELECT id, tenant, aggregate FROM seat WHERE status = 'FROZEN' AND id > ? ORDER BY id LIMIT ?", q.After,
+				q.Limit).Scan(ctx, &rows)
 			for _, r := range rows {
 				found = append(found, reaper.Lock{ID: r.ID, TenantID: r.Tenant, AggregateType: "THING", AggregateID: r.Aggregate, Age: time.Minute})
 			}
@@ -261,7 +274,11 @@ func (m *machine) count(query string, args ...any) (n int) {
 
 // check asks for every invariant that holds now.
 func (m *machine) check(atEnd bool) {
-	cfg := invariant.Config{Quiet: atEnd, Effects: invariant.Effects{Table: "effect", Unordered: []string{"Unordered", "Passing", consumelog.ReplayName("Unordered")}}}
+	cfg := invariant.Config{
+		Quiet: atEnd, Effects: invariant.Effects{
+			Table: "effect", Unordered: []string{"Unordered", "Passing", consumelog.ReplayName("Unordered")},
+		},
+	}
 	for id := range m.saved {
 		cfg.History.Committed = append(cfg.History.Committed, id)
 	}
@@ -271,15 +288,18 @@ func (m *machine) check(atEnd bool) {
 	if !atEnd {
 		return
 	}
-	require.Zero(m.rt, m.count("SELECT COUNT(*) FROM bc_delivery_attempt WHERE error_message LIKE '%has released%'"), "the reaper has left alone what waits")
+	require.Zero(m.rt, m.count("SELECT COUNT(*) FROM bc_delivery_attempt WHERE error_message LIKE '%has released%'"),
+		"the reaper has left alone what waits")
 	for id := range m.saved {
 		for _, name := range consumers {
 			want := 1
 			if m.skipped[name+"/"+id] {
 				want = 0
 			}
-			require.Equal(m.rt, want, m.count("SELECT COUNT(*) FROM effect WHERE consumer = ? AND event_id = ?", name, id), "effects of %s at %s", id, name)
+			require.Equal(m.rt, want, m.count("SELECT COUNT(*) FROM effect WHERE consumer = ? AND event_id = ?", name, id),
+				"effects of %s at %s", id, name)
 		}
 	}
-	require.Equal(m.rt, m.count("SELECT COUNT(*) FROM fact"), m.count("SELECT COUNT(*) FROM fact WHERE seq > 0"), "every fact has had its event")
+	require.Equal(m.rt, m.count("SELECT COUNT(*) FROM fact"), m.count("SELECT COUNT(*) FROM fact WHERE seq > 0"),
+		"every fact has had its event")
 }

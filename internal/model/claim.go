@@ -38,7 +38,8 @@ func (w *world) claimable(s *state, i, e, first int) bool {
 	}
 	for p := range first {
 		earlier := s.events[p].status
-		if w.sibling(p, e) && (earlier == evNew || (earlier == evLeased && !s.isLeasedBy(i, p)) || (earlier == evParked && !w.rules.ParkedLetsPass)) {
+		if w.sibling(p, e) && (earlier == evNew || (earlier == evLeased && !s.isLeasedBy(i, p)) ||
+			(earlier == evParked && !w.rules.ParkedLetsPass)) {
 			return false
 		}
 	}

@@ -35,7 +35,8 @@ func (w *world) isBehind(q Question, s *state, i, n, e int) bool {
 		}
 	case Nearest:
 		for p := e - 1; p >= 0; p-- {
-			if w.sibling(p, e) && w.asksFor(s, i, n, p) && s.events[p].status != evUnborn && s.events[p].status != evDelayed && s.events[p].status != evGone {
+			if w.sibling(p, e) && w.asksFor(s, i, n, p) && s.events[p].status != evUnborn && s.events[p].status != evDelayed &&
+				s.events[p].status != evGone {
 				return w.isInWay(s, i, n, p, e)
 			}
 		}

@@ -60,7 +60,8 @@ type Cursor struct{ ends map[string]bool }
 // behind the key that it was given.
 func (c *Cursor) Next(after, last string) error {
 	if c.ends[last] || last == "" {
-		return fmt.Errorf("find: the page after %s ends with %s, where a page has ended before: it must have what follows Query.After in the order of keys",
+		return fmt.Errorf("find: the page after %s ends with %s, where a page has ended before: it must have what follows Query.After in the "+
+			"order of keys",
 			text.Quote(after), text.Quote(last))
 	}
 	if c.ends == nil {

@@ -68,7 +68,8 @@ func numbers(t *testing.T, rows *sql.Rows, err error) (out []int64) {
 // kept is what the server has prepared for the only connection.
 func kept(t *testing.T, db *bun.DB) (n int) {
 	t.Helper()
-	require.NoError(t, db.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE '%thing%$1%'").Scan(&n))
+	require.NoError(t, db.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM pg_prepared_statements "+
+		"WHERE statement LIKE '%thing%$1%'").Scan(&n))
 	return n
 }
 
@@ -84,7 +85,8 @@ func TestStatements(t *testing.T) {
 				rows, err := s.On(db).QueryContext(t.Context(), byIDs, []int64{1, 2, 3}, "b?")
 				require.Equal(t, []int64{2, 3}, numbers(t, rows, err))
 				require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
-					res, err := s.On(tx).ExecContext(ctx, "UPDATE thing SET name = ? WHERE name IN (?)", fmt.Sprint("a", i+1), []string{fmt.Sprint("a", i), "z"})
+					res, err := s.On(tx).ExecContext(ctx, "UPDATE thing SET name = ? WHERE name IN (?)", fmt.Sprint("a", i+1),
+						[]string{fmt.Sprint("a", i), "z"})
 					require.NoError(t, err)
 					n, err := res.RowsAffected()
 					require.NoError(t, err)
@@ -124,7 +126,8 @@ func TestShortListsArePlannedOnce(t *testing.T) {
 			}
 			require.Contains(t, hook.all[len(hook.all)-1], "WHERE id IN ("+strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", ", "), "[]")+")")
 			var anew int
-			require.NoError(t, db.DB.QueryRowContext(t.Context(), "SELECT MAX(custom_plans) FROM pg_prepared_statements WHERE statement LIKE '%thing%$1%'").Scan(&anew))
+			require.NoError(t, db.DB.QueryRowContext(t.Context(), "SELECT MAX(custom_plans) FROM pg_prepared_statements "+
+				"WHERE statement LIKE '%thing%$1%'").Scan(&anew))
 			require.Equal(t, 5, anew, "of twenty times")
 		})
 	}

@@ -40,5 +40,6 @@ func Write(path, name, text string) error {
 	if !ok || !ok2 || !ok3 {
 		return fmt.Errorf("%s has no marks <!-- %s: … --> and <!-- /%s -->", path, name, name)
 	}
-	return os.WriteFile(path, []byte(before+"<!-- "+name+":"+mark+"-->\n\n"+text+"\n<!-- /"+name+" -->"+after), 0o644) //nolint:gosec // a document
+	text = before + "<!-- " + name + ":" + mark + "-->\n\n" + text + "\n<!-- /" + name + " -->" + after
+	return os.WriteFile(path, []byte(text), 0o644) //nolint:gosec // a document
 }

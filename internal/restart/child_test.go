@@ -178,14 +178,16 @@ func (i *instance) note(ctx context.Context, tx bun.Tx, consumer, id string, ste
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id)) // never fails
-	if _, err := tx.ExecContext(ctx, "UPDATE account SET moves = moves + 1 WHERE consumer = ? AND id = ?", consumer, h.Sum32()%accounts); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE account SET moves = moves + 1 WHERE consumer = ? AND id = ?", consumer,
+		h.Sum32()%accounts); err != nil {
 		return err
 	}
 	before, err := i.before(ctx, tx, consumer, id, step)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO effect (consumer, id, step, missing, node, pid, noted_at) VALUES (?, ?, ?, ?, ?, ?, "+i.d.Now+")",
+	_, err = tx.ExecContext(ctx, "INSERT INTO effect (consumer, id, step, missing, node, pid, noted_at) VALUES (?, ?, ?, ?, ?, ?, "+i.d.Now+
+		")",
 		consumer, id, step, step-before, i.name, os.Getpid())
 	return err
 }

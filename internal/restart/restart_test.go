@@ -96,8 +96,11 @@ func newDeployment(t *testing.T, dialect string) *deployment {
 	require.NoError(t, migrations.Up(t.Context(), d.db))
 	d.exec("CREATE TABLE turn (id VARCHAR(64) PRIMARY KEY, step INT NOT NULL)")
 	d.exec("CREATE TABLE account (consumer VARCHAR(32), id INT, moves INT NOT NULL, PRIMARY KEY (consumer, id))")
-	d.exec("CREATE TABLE effect (consumer VARCHAR(32), id VARCHAR(64), step INT, missing INT NOT NULL, node VARCHAR(32) NOT NULL, pid INT NOT NULL, noted_at " +
-		map[string]string{"mysql": "DATETIME(6)", "postgres": "TIMESTAMPTZ"}[testdb.Dialect(dialect)] + " NOT NULL, PRIMARY KEY (consumer, id, step))")
+	d.exec("CREATE TABLE effect (consumer VARCHAR(32), id VARCHAR(64), step INT, missing INT NOT NULL, node VARCHAR(32) NOT NULL, pid INT " +
+		"NOT NULL, noted_at " +
+		map[string]string{
+			"mysql": "DATETIME(6)", "postgres": "TIMESTAMPTZ",
+		}[testdb.Dialect(dialect)] + " NOT NULL, PRIMARY KEY (consumer, id, step))")
 	var rows []string
 	for _, c := range consumers() {
 		for n := range accounts {
@@ -232,18 +235,24 @@ func (d *deployment) judge() {
 }
 
 const (
-	openRows = "SELECT (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT') + (SELECT COUNT(*) FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED'))"
-	openList = "SELECT CONCAT(consumer_name, ' ', event_id, ' ', status, ' ', attempts, ' ', COALESCE(error_message, '')) FROM bc_event_consume_log " +
+	openRows = "SELECT (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT') + (SELECT COUNT(*) FROM bc_event_consume_log " +
+		"WHERE status NOT IN ('SUCCESS', 'SKIPPED'))"
+	openList = "SELECT CONCAT(consumer_name, ' ', event_id, ' ', status, ' ', attempts, ' ', COALESCE(error_message, '')) " +
+		"FROM bc_event_consume_log " +
 		"WHERE status NOT IN ('SUCCESS', 'SKIPPED') ORDER BY id LIMIT 10"
 )
 
 // story is what the tables say about an aggregate.
 func (d *deployment) story(id string) []string {
-	lines := d.strings("SELECT CONCAT('event ', id, ' ', event_id, ' ', event_type, ' ', status, ' version ', lock_version, ' retries ', retry_count, ' created ', created_at, ' updated ', updated_at, "+
+	lines := d.strings("SELECT CONCAT('event ', id, ' ', event_id, ' ', event_type, ' ', status, ' version ', lock_version, ' retries ', "+
+		"retry_count, ' created ', created_at, ' updated ', updated_at, "+
 		"' ', COALESCE(event_metadata, '')) FROM bc_outbox_event WHERE aggregate_id = ? ORDER BY id", id)
-	lines = append(lines, d.strings("SELECT CONCAT('delivery ', l.event_type, ' to ', l.consumer_name, ' ', l.status, ' attempts ', l.attempts, ' version ', l.lock_version, ' created ', l.created_at, "+
-		"' consumed ', l.consumed_at) FROM bc_event_consume_log l JOIN bc_outbox_event e ON e.event_id = l.event_id WHERE e.aggregate_id = ? ORDER BY l.id", id)...)
-	return append(lines, d.strings("SELECT CONCAT('effect ', consumer, ' ', step, ' missing ', missing, ' by ', node, ' ', pid, ' at ', noted_at) FROM effect WHERE id = ? ORDER BY consumer, step", id)...)
+	lines = append(lines, d.strings("SELECT CONCAT('delivery ', l.event_type, ' to ', l.consumer_name, ' ', l.status, ' attempts ', "+
+		"l.attempts, ' version ', l.lock_version, ' created ', l.created_at, "+
+		"' consumed ', l.consumed_at) FROM bc_event_consume_log l JOIN bc_outbox_event e ON e.event_id = l.event_id WHERE e.aggregate_id = ? "+
+		"ORDER BY l.id", id)...)
+	return append(lines, d.strings("SELECT CONCAT('effect ', consumer, ' ', step, ' missing ', missing, ' by ', node, ' ', pid, ' at ', "+
+		"noted_at) FROM effect WHERE id = ? ORDER BY consumer, step", id)...)
 }
 
 func (d *deployment) number(query string, args ...any) (n int64) {

@@ -45,7 +45,8 @@ func (r *Runner) gauge(ctx context.Context) (stop func()) {
 // lastSuccess is how long ago a job last succeeded; negative if it never has.
 func (r *Runner) lastSuccess(ctx context.Context, code string) (time.Duration, error) {
 	age := int64(-1)
-	err := r.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT "+r.d.Micros(r.d.Now)+" - "+r.d.Micros("finished_at")+" FROM bc_job_run WHERE job_code = ? AND status = 'SUCCESS' ORDER BY id DESC LIMIT 1), -1)", code).Scan(&age)
+	err := r.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT "+r.d.Micros(r.d.Now)+" - "+r.d.Micros("finished_at")+
+		" FROM bc_job_run WHERE job_code = ? AND status = 'SUCCESS' ORDER BY id DESC LIMIT 1), -1)", code).Scan(&age)
 	if err != nil {
 		return 0, fmt.Errorf("schedule: %s: read the last success: %w", code, err)
 	}

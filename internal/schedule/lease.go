@@ -74,7 +74,8 @@ func guarded(ctx context.Context, j Job) (counts Counts, err error) {
 // has taken this turn since it was read.
 func (r *Runner) acquire(ctx context.Context, j Job, due time.Time, outOfTurn bool) (version int64, err error) {
 	var last int64
-	err = r.db.QueryRowContext(ctx, "SELECT lock_version, COALESCE("+r.d.Micros("last_due_at")+", 0) FROM bc_job_lease WHERE job_code = ?", j.Code).Scan(&version, &last)
+	err = r.db.QueryRowContext(ctx, "SELECT lock_version, COALESCE("+r.d.Micros("last_due_at")+
+		", 0) FROM bc_job_lease WHERE job_code = ?", j.Code).Scan(&version, &last)
 	if err != nil {
 		return 0, fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
@@ -85,7 +86,8 @@ func (r *Runner) acquire(ctx context.Context, j Job, due time.Time, outOfTurn bo
 	if !outOfTurn {
 		set = ", last_due_at = " + r.d.Now
 	}
-	res, err := r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_by = ?, locked_until = "+r.d.After+", lock_version = lock_version + 1, last_started_at = "+r.d.Now+", last_status = 'RUNNING'"+set+
+	res, err := r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_by = ?, locked_until = "+r.d.After+", lock_version = "+
+		"lock_version + 1, last_started_at = "+r.d.Now+", last_status = 'RUNNING'"+set+
 		" WHERE job_code = ? AND lock_version = ? AND (locked_by IS NULL OR locked_until IS NULL OR locked_until < "+r.d.Now+")",
 		r.cfg.Instance, dialect.Micro(r.cfg.Lease), j.Code, version)
 	if err != nil {
@@ -107,7 +109,8 @@ func (r *Runner) renew(ctx context.Context, code string, version int64, cancel c
 			return
 		case <-tick.C:
 		}
-		res, err := r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_until = "+r.d.After+" WHERE job_code = ? AND lock_version = ? AND locked_by = ?",
+		res, err := r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_until = "+r.d.After+" WHERE job_code = ? AND lock_version = ? "+
+			"AND locked_by = ?",
 			dialect.Micro(r.cfg.Lease), code, version, r.cfg.Instance)
 		if err != nil {
 			continue // the next beat tries again
@@ -127,12 +130,14 @@ func (r *Runner) release(ctx context.Context, j Job, version int64, rep Report) 
 	if err != nil {
 		return fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
-	_, err = r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_by = NULL, locked_until = NULL, lock_version = lock_version + 1, last_finished_at = "+r.d.Now+", last_status = ? WHERE job_code = ? AND lock_version = ? AND locked_by = ?",
+	_, err = r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_by = NULL, locked_until = NULL, lock_version = lock_version + 1, "+
+		"last_finished_at = "+r.d.Now+", last_status = ? WHERE job_code = ? AND lock_version = ? AND locked_by = ?",
 		status(rep), j.Code, version, r.cfg.Instance)
 	if err != nil {
 		return fmt.Errorf("schedule: %s: release the lease: %w", j.Code, err)
 	}
-	_, err = r.db.ExecContext(ctx, "INSERT INTO bc_job_run (job_code, instance, status, started_at, finished_at, duration_us, counts, error_message) VALUES (?, ?, ?, "+r.d.After+", "+r.d.Now+", ?, ?, ?)",
+	_, err = r.db.ExecContext(ctx, "INSERT INTO bc_job_run (job_code, instance, status, started_at, finished_at, duration_us, counts, "+
+		"error_message) VALUES (?, ?, ?, "+r.d.After+", "+r.d.Now+", ?, ?, ?)",
 		j.Code, r.cfg.Instance, status(rep), -rep.Duration.Microseconds(), rep.Duration.Microseconds(), string(counts), orNull(rep.Error))
 	if err != nil {
 		return fmt.Errorf("schedule: %s: write the history: %w", j.Code, err)
@@ -150,7 +155,8 @@ func status(rep Report) string {
 // trim keeps the newest runs of a job.
 func (r *Runner) trim(ctx context.Context, code string) error {
 	var oldest int64
-	err := r.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT id FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT 1 OFFSET ?), 0)", code, keepRuns).Scan(&oldest)
+	err := r.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT id FROM bc_job_run WHERE job_code = ? ORDER BY id DESC "+
+		"LIMIT 1 OFFSET ?), 0)", code, keepRuns).Scan(&oldest)
 	if err != nil || oldest == 0 {
 		return err
 	}

@@ -124,7 +124,8 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 			}
 			if !said && time.Since(away) > awaySay {
 				said = true
-				r.cfg.Logger.WarnContext(ctx, "the database does not answer as it should; the job keeps waiting for its turn", "job", j.Code, telemetry.Err, err)
+				r.cfg.Logger.WarnContext(ctx, "the database does not answer as it should; the job keeps waiting for its turn", "job", j.Code,
+					telemetry.Err, err)
 			}
 			wait = 5 * time.Second
 		case err == nil:
@@ -158,7 +159,8 @@ func (r *Runner) turn(ctx context.Context, j Job) (due *time.Time, wait time.Dur
 		return nil, 0, err
 	}
 	var now, last int64
-	err = r.db.QueryRowContext(ctx, "SELECT "+r.d.Micros(r.d.Now)+", COALESCE("+r.d.Micros("last_due_at")+", 0) FROM bc_job_lease WHERE job_code = ?", j.Code).Scan(&now, &last)
+	err = r.db.QueryRowContext(ctx, "SELECT "+r.d.Micros(r.d.Now)+", COALESCE("+r.d.Micros("last_due_at")+
+		", 0) FROM bc_job_lease WHERE job_code = ?", j.Code).Scan(&now, &last)
 	if err != nil {
 		return nil, 0, fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}

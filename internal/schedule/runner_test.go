@@ -19,7 +19,9 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func runner(t *testing.T, db *bun.DB, cfg schedule.Config, cron string, run func(ctx context.Context) (schedule.Counts, error)) *schedule.Runner {
+func runner(t *testing.T, db *bun.DB, cfg schedule.Config, cron string,
+	run func(ctx context.Context) (schedule.Counts, error),
+) *schedule.Runner {
 	t.Helper()
 	spec, err := schedule.Parse(cron)
 	require.NoError(t, err)
@@ -67,7 +69,10 @@ func TestEachTurnRunsOnceInTheWholeDeployment(t *testing.T) {
 		require.Eventually(t, func() bool { return runs.Load() >= 3 }, time.Minute, 5*time.Millisecond)
 		require.Zero(t, overlaps.Load())
 		var perSecond []int // no second has two runs
-		group := map[string]string{"mysql": "DATE_FORMAT(started_at, '%s')", "pg": "date_trunc('second', started_at)", "sqlite": "substr(started_at, 1, 19)"}[db.Dialect().Name().String()]
+		group := map[string]string{
+			"mysql": "DATE_FORMAT(started_at, '%s')", "pg": "date_trunc('second', started_at)",
+			"sqlite": "substr(started_at, 1, 19)",
+		}[db.Dialect().Name().String()]
 		require.NoError(t, db.NewRaw("SELECT COUNT(*) FROM bc_job_run GROUP BY "+group).Scan(t.Context(), &perSecond))
 		for _, n := range perSecond {
 			require.Equal(t, 1, n)
@@ -84,7 +89,10 @@ func TestMissedTurnsAreCaughtUpOnce(t *testing.T) {
 			runs.Add(1)
 			return nil, nil
 		})
-		long := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 9 HOUR", "pg": "now() - interval '9 hours'", "sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-9 hours') || '000')"}[db.Dialect().Name().String()]
+		long := map[string]string{
+			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 9 HOUR", "pg": "now() - interval '9 hours'",
+			"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-9 hours') || '000')",
+		}[db.Dialect().Name().String()]
 		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_job_lease (job_code, last_due_at) VALUES ('job', "+long+")")
 		require.NoError(t, err)
 		start(t, r)
@@ -121,7 +129,8 @@ func TestRunNowIsRefusedWhileTheJobRunsElsewhere(t *testing.T) {
 		got := <-done
 		require.EqualError(t, got.err, "one was stuck")
 		require.Equal(t, schedule.Counts{"released": 3}, got.report.Counts)
-		require.Equal(t, 1, count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND instance = 'a' AND error_message = 'one was stuck' AND counts LIKE '%\"released\":3%' AND duration_us > 0"))
+		require.Equal(t, 1, count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND instance = 'a' "+
+			"AND error_message = 'one was stuck' AND counts LIKE '%\"released\":3%' AND duration_us > 0"))
 		_, err = b.RunNow(t.Context(), "job")
 		require.NoError(t, err)
 		_, err = b.RunNow(t.Context(), "other")
@@ -135,13 +144,15 @@ func TestLeaseOfADeadInstanceExpires(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		ended := make(chan error, 1)
 		entered := make(chan struct{})
-		frozen := runner(t, db, schedule.Config{Instance: "frozen", Lease: 300 * time.Millisecond}, "0 0 0 1 1 ?", func(ctx context.Context) (schedule.Counts, error) {
-			close(entered)
-			<-ctx.Done()
-			ended <- context.Cause(ctx)
-			return nil, ctx.Err()
-		})
-		other := runner(t, db, schedule.Config{Instance: "other"}, "0 0 0 1 1 ?", func(context.Context) (schedule.Counts, error) { return nil, nil })
+		frozen := runner(t, db, schedule.Config{Instance: "frozen", Lease: 300 * time.Millisecond}, "0 0 0 1 1 ?",
+			func(ctx context.Context) (schedule.Counts, error) {
+				close(entered)
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return nil, ctx.Err()
+			})
+		other := runner(t, db, schedule.Config{Instance: "other"}, "0 0 0 1 1 ?",
+			func(context.Context) (schedule.Counts, error) { return nil, nil })
 		done := make(chan error, 1)
 		go func() {
 			_, err := frozen.RunNow(context.Background(), "job")
@@ -149,7 +160,10 @@ func TestLeaseOfADeadInstanceExpires(t *testing.T) {
 		}()
 		<-entered
 		// As if it had been frozen for longer than its lease: somebody else takes over.
-		past := map[string]string{"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", "pg": "now() - interval '1 second'", "sqlite": "'2020-01-01 00:00:00.000000'"}[db.Dialect().Name().String()]
+		past := map[string]string{
+			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND", "pg": "now() - interval '1 second'",
+			"sqlite": "'2020-01-01 00:00:00.000000'",
+		}[db.Dialect().Name().String()]
 		require.Eventually(t, func() bool {
 			_, err := db.ExecContext(t.Context(), "UPDATE bc_job_lease SET locked_until = "+past)
 			require.NoError(t, err)
@@ -175,7 +189,8 @@ func TestHistoryIsTrimmed(t *testing.T) {
 	t.Parallel()
 	db := testdb.Open(t, "sqlite")
 	r := runner(t, db, schedule.Config{}, "0 0 0 1 1 ?", func(context.Context) (schedule.Counts, error) { return nil, nil })
-	_, err := db.ExecContext(t.Context(), "INSERT INTO bc_job_run (job_code, instance, status) VALUES "+strings.TrimSuffix(strings.Repeat("('job', 'x', 'SUCCESS'),", 300), ","))
+	_, err := db.ExecContext(t.Context(),
+		"INSERT INTO bc_job_run (job_code, instance, status) VALUES "+strings.TrimSuffix(strings.Repeat("('job', 'x', 'SUCCESS'),", 300), ","))
 	require.NoError(t, err)
 	_, err = r.RunNow(t.Context(), "job")
 	require.NoError(t, err)

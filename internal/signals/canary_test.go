@@ -74,7 +74,9 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 		meters, tracers := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 		alerts := &lines{}
 		f := newFixture(t, db, outbox.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers},
-			bus.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers, OnDead: func(_ context.Context, d bus.DeadLetter) { fmt.Fprintln(alerts, d.Error) }})
+			bus.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers, OnDead: func(_ context.Context, d bus.DeadLetter) {
+				fmt.Fprintln(alerts, d.Error)
+			}})
 		f.exec("CREATE TABLE holder (name VARCHAR(200) PRIMARY KEY, n INT)")
 		bus.On(f.bus.Consumer("Bank", bus.ConsumerConfig{}), unwell)
 
@@ -87,7 +89,9 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 			"number": `{"number": ` + canaryNumber + `}`,
 			"syntax": `{"holder": "` + canary + `"`,
 		} {
-			_, _ = db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('ORDER', ?, 'card.charged', ?, ?)", id, id, payload) // PostgreSQL refuses the last
+			// PostgreSQL refuses the last
+			_, _ = db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+				"VALUES ('ORDER', ?, 'card.charged', ?, ?)", id, id, payload)
 		}
 		f.once()
 		f.hurry()
@@ -96,8 +100,10 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 		require.Error(t, refused)
 
 		for sink, text := range map[string]string{
-			"log": log.text(), "spans": fmt.Sprintf("%+v", spans.GetSpans()), "metrics": metricText(t, reader), "alerts": alerts.text(), "error": refused.Error(),
-			"columns": f.texts("SELECT COALESCE(last_error, '') FROM bc_outbox_event") + f.texts("SELECT COALESCE(error_message, '') FROM bc_event_consume_log") + f.texts("SELECT COALESCE(error_message, '') FROM bc_delivery_attempt"),
+			"log": log.text(), "spans": fmt.Sprintf("%+v", spans.GetSpans()), "metrics": metricText(t, reader), "alerts": alerts.text(),
+			"error": refused.Error(),
+			"columns": f.texts("SELECT COALESCE(last_error, '') FROM bc_outbox_event") + f.texts("SELECT COALESCE(error_message, '') "+
+				"FROM bc_event_consume_log") + f.texts("SELECT COALESCE(error_message, '') FROM bc_delivery_attempt"),
 		} {
 			require.NotEmpty(t, text, sink)
 			for _, secret := range []string{canary, canaryNumber} {
@@ -105,7 +111,8 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 				require.Negative(t, at, "%s: …%s", sink, text[max(at-200, 0):min(max(at, 0)+40, len(text))])
 			}
 		}
-		require.Contains(t, f.texts("SELECT COALESCE(error_message, '') FROM bc_event_consume_log"), "the bank said no", "what is no secret stays")
+		require.Contains(t, f.texts("SELECT COALESCE(error_message, '') FROM bc_event_consume_log"), "the bank said no",
+			"what is no secret stays")
 	})
 }
 

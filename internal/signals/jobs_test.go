@@ -52,7 +52,9 @@ func TestReaperCountsReleasedLocks(t *testing.T) {
 			},
 			Release: func(context.Context, bun.Tx, reaper.Lock) (bool, error) { return true, nil },
 		}
-		job, err := reaper.New(db, f.ob, reaper.Config{Logger: silent, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}, seat)
+		job, err := reaper.New(db, f.ob, reaper.Config{
+			Logger: silent, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+		}, seat)
 		require.NoError(t, err)
 		_, err = job.RunOnce(t.Context())
 		require.NoError(t, err)
@@ -80,7 +82,9 @@ func TestConsistencyCountsMissingAndRepairedEvents(t *testing.T) {
 				return true, f.ob.Save(ctx, tx, keyedPaid{orderPaid{OrderID: id}})
 			},
 		}
-		job, err := consistency.New(db, consistency.Config{Logger: silent, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}, check)
+		job, err := consistency.New(db, consistency.Config{
+			Logger: silent, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+		}, check)
 		require.NoError(t, err)
 		_, err = job.RunOnce(t.Context())
 		require.NoError(t, err)

@@ -62,11 +62,12 @@ func TestDeadRaisesAnAlertAndMetricsTellTheRest(t *testing.T) {
 		provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 		logger := slog.New(slog.NewTextHandler(log, nil))
 		var alerts atomic.Int64
-		f := newFixture(t, db, outbox.Config{Logger: logger, MeterProvider: provider}, bus.Config{Logger: logger, MeterProvider: provider, OnDead: func(_ context.Context, d bus.DeadLetter) {
-			if d.Consumer == "Bad" && d.Error == "no hope" && d.Attempts == 1 {
-				alerts.Add(1)
-			}
-		}})
+		f := newFixture(t, db, outbox.Config{Logger: logger, MeterProvider: provider},
+			bus.Config{Logger: logger, MeterProvider: provider, OnDead: func(_ context.Context, d bus.DeadLetter) {
+				if d.Consumer == "Bad" && d.Error == "no hope" && d.Attempts == 1 {
+					alerts.Add(1)
+				}
+			}})
 		bus.On(f.bus.Consumer("Good", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return nil })
 		bus.On(f.bus.Consumer("Bad", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
 			switch m.AggregateID {

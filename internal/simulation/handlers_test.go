@@ -143,7 +143,8 @@ func (w *worker) handle(ctx context.Context, tx bun.Tx, m bus.Message[happened])
 	case "slow":
 		wait(ctx, busyTimeout-time.Second) // with the write lock of the database
 	}
-	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID, w.lineOf(m), m.Payload.Seq)
+	_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES (?, ?, ?, ?)", m.Consumer, m.ID,
+		w.lineOf(m), m.Payload.Seq)
 	if err == nil && m.Consumer == "Ordered" {
 		err = w.settle(ctx, tx, m)
 	}

@@ -55,7 +55,9 @@ func idleStatements(t *testing.T, consumers int) (perSecond float64) {
 		b := bus.New(db, bus.Config{Logger: l.logger})
 		l.register(b, &instance{}, false)
 		for i := range consumers {
-			bus.On(b.Consumer(fmt.Sprint("More", i), bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[happened]) error { return nil })
+			bus.On(b.Consumer(fmt.Sprint("More", i), bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[happened]) error {
+				return nil
+			})
 		}
 		pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
 		require.NoError(t, err)

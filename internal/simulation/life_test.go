@@ -23,9 +23,12 @@ import (
 var ownTables = []string{
 	"CREATE TABLE business (event_id TEXT NOT NULL, aggregate TEXT NOT NULL)",
 	"CREATE INDEX business_aggregate ON business (aggregate)",
-	"CREATE TABLE effect (id INTEGER PRIMARY KEY AUTOINCREMENT, consumer TEXT NOT NULL, event_id TEXT NOT NULL, aggregate TEXT NOT NULL, seq INTEGER NOT NULL)",
-	"CREATE TABLE seat (id TEXT PRIMARY KEY, tenant INTEGER NOT NULL, aggregate TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'FROZEN', held_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')))",
-	"CREATE VIEW kept_effect AS SELECT * FROM effect x WHERE EXISTS (SELECT 1 FROM bc_outbox_event e WHERE e.event_id = x.event_id) OR EXISTS (SELECT 1 FROM bc_event_consume_log l WHERE l.event_id = x.event_id)",
+	"CREATE TABLE effect (id INTEGER PRIMARY KEY AUTOINCREMENT, consumer TEXT NOT NULL, event_id TEXT NOT NULL, aggregate TEXT NOT NULL, " +
+		"seq INTEGER NOT NULL)",
+	"CREATE TABLE seat (id TEXT PRIMARY KEY, tenant INTEGER NOT NULL, aggregate TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'FROZEN', " +
+		"held_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')))",
+	"CREATE VIEW kept_effect AS SELECT * FROM effect x WHERE EXISTS (SELECT 1 FROM bc_outbox_event e WHERE e.event_id = x.event_id) " +
+		"OR EXISTS (SELECT 1 FROM bc_event_consume_log l WHERE l.event_id = x.event_id)",
 }
 
 // life is one run of a plan.
@@ -62,8 +65,9 @@ type life struct {
 // newLife makes one that has not begun.
 func newLife(s *store, p plan) *life {
 	return &life{
-		plan: p, store: s, failures: maps.Clone(p.failures), told: make(map[string]string), skipped: make(map[string]bool), outside: make(map[string]int),
-		due: make(map[int]time.Time), hands: make(map[string]hand), replays: make(map[string]bool),
+		plan: p, store: s, failures: maps.Clone(p.failures), told: make(map[string]string), skipped: make(map[string]bool),
+		outside: make(map[string]int),
+		due:     make(map[int]time.Time), hands: make(map[string]hand), replays: make(map[string]bool),
 	}
 }
 
@@ -98,7 +102,10 @@ func (l *life) connect(name string, calm bool) *line {
 	if calm {
 		patience = time.Hour
 	}
-	ln := &line{name: name, patience: patience, store: l.store, writer: l.writer, note: l.note, rates: l.plan.rates, calm: calm, rand: rand.New(rand.NewPCG(l.plan.seed, uint64(len(l.lines)+1)))}
+	ln := &line{
+		name: name, patience: patience, store: l.store, writer: l.writer, note: l.note, rates: l.plan.rates, calm: calm,
+		rand: rand.New(rand.NewPCG(l.plan.seed, uint64(len(l.lines)+1))),
+	}
 	l.lines = append(l.lines, ln)
 	return ln
 }
@@ -113,7 +120,9 @@ func (l *life) start(place int, name string) {
 	l.must(err)
 	b := bus.New(in.db, bus.Config{Logger: l.logger})
 	l.register(b, in, place > 0)
-	pub, err := outbox.NewPublisher(in.ob, b, outbox.PublisherConfig{Lease: l.plan.lease, DrainTimeout: 5 * time.Second, Poll: 2 * time.Second})
+	pub, err := outbox.NewPublisher(in.ob, b, outbox.PublisherConfig{
+		Lease: l.plan.lease, DrainTimeout: 5 * time.Second, Poll: 2 * time.Second,
+	})
 	l.must(err)
 	runners := append(l.jobs(in), pub)
 	l.mu.Lock()
@@ -158,7 +167,8 @@ func (l *life) seats() reaper.Task {
 		Name: "seat", TTL: time.Second, Consumer: "Ordered",
 		Owner: &reaper.Owner{Guard: func(context.Context, bun.Tx, reaper.Aggregate) (bool, error) { return true, nil }}, // SQLite has one writer
 		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) (found []reaper.Lock, err error) {
-			rows, err := db.QueryContext(ctx, "SELECT id, tenant, aggregate FROM seat WHERE status = 'FROZEN' AND held_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') AND id > ? ORDER BY id LIMIT ?", q.After, q.Limit)
+			rows, err := db.QueryContext(ctx, "SELECT id, tenant, aggregate FROM seat WHERE status = 'FROZEN' "+
+				"AND held_at < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 seconds') AND id > ? ORDER BY id LIMIT ?", q.After, q.Limit)
 			if err != nil {
 				return nil, err
 			}

@@ -76,8 +76,14 @@ func draw(seed uint64) plan {
 		}
 		return 1 + r.IntN(most)
 	}
-	p := plan{seed: seed, instances: 2 + r.IntN(2), deletes: one(3), lease: 2*time.Second + time.Duration(r.IntN(4))*time.Second, skips: one(3), reaper: one(3), retention: one(20)}
-	p.rates = rates{lost: some(30), mute: some(30), busy: some(40), slow: some(40), delay: p.lease / 2 * time.Duration(1+r.IntN(6)), unknown: some(150), broken: some(100)}
+	p := plan{
+		seed: seed, instances: 2 + r.IntN(2), deletes: one(3), lease: 2*time.Second + time.Duration(r.IntN(4))*time.Second,
+		skips: one(3), reaper: one(3), retention: one(20),
+	}
+	p.rates = rates{
+		lost: some(30), mute: some(30), busy: some(40), slow: some(40), delay: p.lease / 2 * time.Duration(1+r.IntN(6)),
+		unknown: some(150), broken: some(100),
+	}
 	peaceful := one(5)
 	if peaceful {
 		p.rates = rates{}
@@ -105,7 +111,10 @@ func draw(seed uint64) plan {
 			break
 		}
 		kinds := []string{"cut", "freeze", "crash"}
-		tr := trouble{at: time.Duration(r.Int64N(int64(busyTime))), instance: r.IntN(p.instances), kind: kinds[r.IntN(len(kinds))], lasts: time.Duration(1+r.IntN(8)) * time.Second}
+		tr := trouble{
+			at: time.Duration(r.Int64N(int64(busyTime))), instance: r.IntN(p.instances), kind: kinds[r.IntN(len(kinds))],
+			lasts: time.Duration(1+r.IntN(8)) * time.Second,
+		}
 		if !slices.ContainsFunc(p.troubles, func(other trouble) bool { return other.instance == tr.instance }) {
 			p.troubles = append(p.troubles, tr)
 		}

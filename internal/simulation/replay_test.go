@@ -19,7 +19,8 @@ func (l *life) replay(db *bun.DB, ob *outbox.Outbox, most int) {
 		return
 	}
 	var ids []string
-	l.must(db.NewRaw("SELECT event_id FROM bc_event_consume_log WHERE consumer_name = 'Unordered' AND status = 'SUCCESS' ORDER BY id").Scan(l.ctx, &ids))
+	l.must(db.NewRaw("SELECT event_id FROM bc_event_consume_log WHERE consumer_name = 'Unordered' AND status = 'SUCCESS' ORDER BY id").
+		Scan(l.ctx, &ids))
 	for _, id := range ids {
 		if _, done := l.replays[id]; done || most == 0 {
 			continue

@@ -94,7 +94,10 @@ var lastStore atomic.Int64
 func newStore(t *testing.T) *store {
 	t.Helper()
 	withClock()
-	s := &store{number: lastStore.Add(1), dsn: "file:" + filepath.Join(t.TempDir(), "store.db") + "?_pragma=busy_timeout(0)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"}
+	s := &store{
+		number: lastStore.Add(1), dsn: "file:" + filepath.Join(t.TempDir(), "store.db") +
+			"?_pragma=busy_timeout(0)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)",
+	}
 	stores.Store(s.number, s)
 	t.Cleanup(func() { stores.Delete(s.number) })
 	pool, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "template.db"))
@@ -104,8 +107,10 @@ func newStore(t *testing.T) *store {
 	s.driver = pool.Driver() // the one with the clock
 	require.NoError(t, migrations.Up(t.Context(), template))
 	var ddl []string
-	require.NoError(t, template.NewRaw("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY rowid").Scan(t.Context(), &ddl))
-	require.NoError(t, template.NewRaw("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").Scan(t.Context(), &s.tables))
+	require.NoError(t, template.NewRaw("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' "+
+		"ORDER BY rowid").Scan(t.Context(), &ddl))
+	require.NoError(t, template.NewRaw("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").Scan(t.Context(),
+		&s.tables))
 	for _, query := range append(ddl, ownTables...) {
 		s.must(t, query)
 	}

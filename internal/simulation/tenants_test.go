@@ -47,5 +47,6 @@ func (l *life) lineOf(m bus.Message[happened]) string {
 func (l *life) isLeft(db *bun.DB, tenant int64) bool {
 	return l.plan.tenants && tenant == patient && (!l.isCalm() ||
 		l.count(db, "SELECT (SELECT COUNT(*) FROM bc_outbox_event e WHERE e.status <> 'SENT' AND COALESCE(e.tenant_id, 0) <> ?0) + "+
-			"(SELECT COUNT(*) FROM bc_event_consume_log l WHERE l.status NOT IN ('SUCCESS', 'SKIPPED') AND COALESCE(l.tenant_id, 0) <> ?0)", patient) > 0)
+			"(SELECT COUNT(*) FROM bc_event_consume_log l WHERE l.status NOT IN ('SUCCESS', 'SKIPPED') AND COALESCE(l.tenant_id, 0) <> ?0)",
+			patient) > 0)
 }

@@ -22,7 +22,8 @@ const stuckAfter = 5 * time.Minute
 func live(t *testing.T, s *store, seed uint64) {
 	s.clear(t)
 	stuck := time.AfterFunc(stuckAfter, func() {
-		panic(fmt.Sprintf("seed %d: the simulated time stands still: a goroutine waits for a mutex, whose holder waits for the simulated time", seed))
+		panic(fmt.Sprintf("seed %d: the simulated time stands still: a goroutine waits for a mutex, whose holder waits for the simulated "+
+			"time", seed))
 	})
 	defer stuck.Stop()
 	l := newLife(s, draw(seed))
@@ -179,7 +180,10 @@ func (l *life) saveOne(in *instance, tx bun.Tx, key, n int, aggregate string) (i
 	if err == nil && key == 0 {
 		err = tx.QueryRowContext(l.ctx, "SELECT event_id FROM bc_outbox_event ORDER BY id DESC LIMIT 1").Scan(&id)
 	}
-	for _, query := range []string{"INSERT INTO business (event_id, aggregate) VALUES (?0, ?1)", "INSERT INTO seat (id, tenant, aggregate) VALUES (?2, ?3, ?4) ON CONFLICT DO NOTHING"} {
+	for _, query := range []string{
+		"INSERT INTO business (event_id, aggregate) VALUES (?0, ?1)",
+		"INSERT INTO seat (id, tenant, aggregate) VALUES (?2, ?3, ?4) ON CONFLICT DO NOTHING",
+	} {
 		if err == nil {
 			_, err = tx.ExecContext(l.ctx, query, id, line, e.Seat, tenant, aggregate)
 		}
@@ -224,7 +228,8 @@ func (l *life) suffer(tr trouble) {
 
 // done reports whether nothing is under way any more.
 func (l *life) done(db *bun.DB) bool {
-	return l.count(db, "SELECT (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT') + (SELECT COUNT(*) FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED'))") == 0
+	return l.count(db, "SELECT (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT') + (SELECT COUNT(*) FROM bc_event_consume_log "+
+		"WHERE status NOT IN ('SUCCESS', 'SKIPPED'))") == 0
 }
 
 // must notes a failure and goes on: in a bubble everybody has to be brought home.
@@ -254,8 +259,10 @@ func (l *life) operate(db *bun.DB, ob *outbox.Outbox) {
 		l.replay(db, ob, 1)
 	}
 	var dead []deadDelivery
-	l.must(db.NewRaw("SELECT l.consumer_name, l.event_id, COALESCE(l.error_message, '') AS error_message, COALESCE(l.tenant_id, 0) AS tenant_id, "+
-		"COALESCE(e.event_payload ->> '$.n', e.event_payload ->> '$.number', -1) AS n FROM bc_event_consume_log l LEFT JOIN bc_outbox_event e ON e.event_id = l.event_id WHERE l.status = 'DEAD'").Scan(l.ctx, &dead))
+	l.must(db.NewRaw("SELECT l.consumer_name, l.event_id, COALESCE(l.error_message, '') AS error_message, COALESCE(l.tenant_id, 0) AS "+
+		"tenant_id, "+
+		"COALESCE(e.event_payload ->> '$.n', e.event_payload ->> '$.number', -1) AS n FROM bc_event_consume_log l "+
+		"LEFT JOIN bc_outbox_event e ON e.event_id = l.event_id WHERE l.status = 'DEAD'").Scan(l.ctx, &dead))
 	op := outbox.Operation{Actor: "operator", Reason: "planned"}
 	for i, d := range dead {
 		l.judgeDead(d)
@@ -279,14 +286,20 @@ func (l *life) operate(db *bun.DB, ob *outbox.Outbox) {
 // storeOutside puts what happened outside where the others' effects are.
 func (l *life) storeOutside(db *bun.DB) {
 	for _, m := range l.sent {
-		_, err := db.ExecContext(l.ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES ('Outside', ?, ?, ?)", m.ID, l.lineOf(m), m.Payload.Seq)
+		_, err := db.ExecContext(l.ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES ('Outside', ?, ?, ?)", m.ID,
+			l.lineOf(m), m.Payload.Seq)
 		l.must(err)
 	}
 }
 
 // check looks at every promise.
 func (l *life) check(db *bun.DB) {
-	cfg := invariant.Config{Quiet: true, Pauses: !l.plan.leapsBack(), Effects: invariant.Effects{Table: "kept_effect", Unordered: append([]string{"Unordered", "Unordered" + replayed}, l.unordered...)}}
+	cfg := invariant.Config{
+		Quiet: true, Pauses: !l.plan.leapsBack(), Effects: invariant.Effects{
+			Table:     "kept_effect",
+			Unordered: append([]string{"Unordered", "Unordered" + replayed}, l.unordered...),
+		},
+	}
 	cfg.History.Unknown = make(map[string]bool)
 	for id, told := range l.told {
 		exists := l.count(db, "SELECT COUNT(*) FROM business WHERE event_id = ?", id) > 0
@@ -314,7 +327,8 @@ func (l *life) check(db *bun.DB) {
 	}
 	l.checkReplays(db)
 	// A handler that has lost its connection, after five tries in a row, while the database answers has failed: that counts.
-	if n := l.count(db, "SELECT COUNT(*) FROM bc_delivery_attempt WHERE outcome IN ('FAILED', 'DEAD') AND consumer_name <> 'Outside' AND error_message LIKE ? "+
+	if n := l.count(db, "SELECT COUNT(*) FROM bc_delivery_attempt WHERE outcome IN ('FAILED', 'DEAD') AND consumer_name <> 'Outside' "+
+		"AND error_message LIKE ? "+
 		"AND error_message NOT LIKE '%could not be trusted any more%'", "%"+errLost.Error()+"%"); n > 0 {
 		l.t.Errorf("seed %d: %d times the database's trouble was counted as an attempt", l.plan.seed, n)
 	}

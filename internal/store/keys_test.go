@@ -42,7 +42,8 @@ func claim(t *testing.T, db *bun.DB, end error, ids ...string) map[string]bool {
 
 func save(t *testing.T, db *bun.DB, id string) {
 	t.Helper()
-	_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) VALUES ('A', '1', 'a.b', ?, '{}')", id)
+	_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, "+
+		"event_payload) VALUES ('A', '1', 'a.b', ?, '{}')", id)
 	require.NoError(t, err)
 }
 
@@ -61,7 +62,8 @@ func TestClaimTellsWhatToSave(t *testing.T) {
 			want[c] = true // the INSERT of the event leaves the one alone that is there
 		}
 		require.Equal(t, want, found(claim(t, db, nil, c, b, a)))
-		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('A', ?, 'a.b', 'SUCCESS')", b)
+		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) "+
+			"VALUES ('A', ?, 'a.b', 'SUCCESS')", b)
 		require.NoError(t, err)
 		require.Empty(t, found(claim(t, db, nil, a, b)), "b has been delivered")
 		_, err = db.ExecContext(t.Context(), "UPDATE bc_event_consume_log SET status = 'FAILED'")

@@ -34,7 +34,8 @@ func exec(t *testing.T, db *bun.DB, query string, args ...any) {
 // wait adds a delivery that has been due for, or is due after, a while.
 func wait(t *testing.T, db *bun.DB, d dialect.Dialect, consumer, status string, after time.Duration) {
 	t.Helper()
-	exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, created_at, next_retry_at) VALUES (?, ?, 'a.b', ?, "+d.After+", "+d.After+")",
+	exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, created_at, next_retry_at) "+
+		"VALUES (?, ?, 'a.b', ?, "+d.After+", "+d.After+")",
 		consumer, fmt.Sprint(consumer, status, after), status, dialect.Micro(-2*time.Hour), dialect.Micro(after))
 }
 
@@ -86,7 +87,8 @@ func TestWhatWaitsForConsumers(t *testing.T) {
 	})
 }
 
-var history = regexp.MustCompile(`type=(ALL|index) .*rows=\d{5,}|Using filesort.*rows=\d{5,}|rows=\d{5,}.*Using filesort|Seq Scan on bc_(outbox|event)|detail=SCAN (bc_(outbox|event)|e\b|l\b)|USE TEMP B-TREE`)
+var history = regexp.MustCompile(`type=(ALL|index) .*rows=\d{5,}|Using filesort.*rows=\d{5,}|rows=\d{5,}.*Using filesort|` +
+	`Seq Scan on bc_(outbox|event)|detail=SCAN (bc_(outbox|event)|e\b|l\b)|USE TEMP B-TREE`)
 
 // What waits for thousands of consumers is found without reading what they have had, nor what is due later.
 func TestQueuesAreFoundByTheirIndex(t *testing.T) {
@@ -96,8 +98,10 @@ func TestQueuesAreFoundByTheirIndex(t *testing.T) {
 		const consumers, later = 2000, 15_000
 		text := map[string]string{"mysql": "CONCAT('%s', i)", "postgres": "'%s' || i", "sqlite": "'%s' || i"}[d.Name]
 		testplan.Fill(t, db, testplan.Enough(db, 100_000), "1", "C1")
-		exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases) SELECT "+fmt.Sprintf(text, "C")+", '[]', '[]' FROM ("+testplan.Series(db, consumers)+") AS n")
-		exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, next_retry_at) SELECT 'C1', "+fmt.Sprintf(text, "later")+", 'a.b', 'PENDING', "+d.After+
+		exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases) SELECT "+fmt.Sprintf(text, "C")+", '[]', '[]' FROM ("+
+			testplan.Series(db, consumers)+") AS n")
+		exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, next_retry_at) SELECT 'C1', "+
+			fmt.Sprintf(text, "later")+", 'a.b', 'PENDING', "+d.After+
 			" FROM ("+testplan.Series(db, later)+") AS n", dialect.Micro(time.Hour))
 		sent := testplan.Record(db, "bc_event_consume_log")
 		look := func() {
@@ -119,7 +123,9 @@ func TestQueuesAreFoundByTheirIndex(t *testing.T) {
 			sent.Require(t, db, history, 4)
 		}
 		look() // before the database knows how much waits
-		_, err := db.DB.ExecContext(t.Context(), map[string]string{"mysql": "ANALYZE TABLE bc_event_consume_log", "postgres": "ANALYZE", "sqlite": "ANALYZE"}[d.Name])
+		_, err := db.DB.ExecContext(t.Context(), map[string]string{
+			"mysql": "ANALYZE TABLE bc_event_consume_log", "postgres": "ANALYZE", "sqlite": "ANALYZE",
+		}[d.Name])
 		require.NoError(t, err)
 		look()
 		if d.Name == "mysql" {
@@ -170,14 +176,23 @@ func TestQueuesThatAreNotEmpty(t *testing.T) {
 		wait(t, db, d, "B", "PENDING", 0)
 		wait(t, db, d, "B", "ODD", 0)
 		wait(t, db, d, "Done", "SUCCESS", 0)
-		want := []store.Queue{{"A", "DEAD"}, {"A@replay", "DEAD"}, {"B", "DEAD"}, {"B", "ODD"}, {"B", "PENDING"}, {"b", "DEAD"}, {"Ünregistered", "DEAD"}}
+		want := []store.Queue{
+			{"A", "DEAD"},
+			{"A@replay", "DEAD"},
+			{"B", "DEAD"},
+			{"B", "ODD"},
+			{"B", "PENDING"},
+			{"b", "DEAD"},
+			{"Ünregistered", "DEAD"},
+		}
 		found, err = store.Queued(t.Context(), db, d)
 		require.NoError(t, err)
 		require.Equal(t, want, found)
 		require.Equal(t, []store.Queue{{"B", "ODD"}, {"B", "PENDING"}}, store.In(found, "PENDING", "ODD"))
 
 		asked, counts := 0, make(map[store.Queue]int)
-		for query, args := range store.Union("SELECT consumer_name, status, COUNT(*) FROM (SELECT consumer_name, status FROM "+store.OfQueue(d)+" LIMIT 10) AS t GROUP BY consumer_name, status", want, 3,
+		for query, args := range store.Union("SELECT consumer_name, status, COUNT(*) FROM (SELECT consumer_name, status FROM "+store.OfQueue(d)+
+			" LIMIT 10) AS t GROUP BY consumer_name, status", want, 3,
 			func(q store.Queue) []any { return []any{q.Consumer, q.Status} }) {
 			asked++
 			rows, err := db.QueryContext(t.Context(), query, args...)

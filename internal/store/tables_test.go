@@ -24,7 +24,8 @@ func TestEveryColumnIsOnTheList(t *testing.T) {
 			if d.Name == "mysql" {
 				names += c.mysql
 			}
-			require.Equal(t, slices.Sorted(slices.Values(columnsOf(t, db, c.table))), slices.Sorted(slices.Values(strings.Split(names, ", "))), c.table)
+			require.Equal(t, slices.Sorted(slices.Values(columnsOf(t, db, c.table))), slices.Sorted(slices.Values(strings.Split(names, ", "))),
+				c.table)
 		}
 	})
 }

@@ -4,7 +4,8 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
 			"tenants share an aggregate", "internal/dialect/indexes.go",
-			`return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND "`, `return "COALESCE(" + a + ".tenant_id, 0) > -1 AND "`,
+			`return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND "`,
+			`return "COALESCE(" + a + ".tenant_id, 0) > -1 AND "`,
 			engineAndLives, "Tenant|SimulatedLives", nil,
 		},
 		{
@@ -34,7 +35,8 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"order by the time at which events are due", "outbox/claimable.go",
-			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked", "func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked",
+			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked",
+			"func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked",
 			engine, "Order|Lives", nil,
 		},
 		{
@@ -79,7 +81,9 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what was claimed with a failed delivery runs outside", "bus/external.go",
-			"a != store.MayRun || !d.direct() {\n\t\treturn a, nil", "!d.direct() {\n\t\treturn store.MayRun, nil\n\t} else if a != store.MayRun {\n\t\treturn a, nil",
+			"a != store.MayRun || !d.direct() {\n\t\treturn a, nil",
+			"!d.direct() {\n\t\treturn store.MayRun, nil\n" +
+				"\t} else if a != store.MayRun {\n\t\treturn a, nil",
 			engine, "ExternalDeliveryWaits", nil,
 		},
 	}

@@ -73,7 +73,12 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			"a start wakes whatever sleeps", "internal/store/waiting.go",
 			"if n, err = l.order.wakeOpen(ctx, l.db, g, chunk); err != nil {", "if err = l.order.wakeUp(ctx, l.db, idsOf(chunk)); err != nil {",
 			engine, "LeftAsleep",
-			[]edit{{"internal/store/waiting.go", "// WakeForgotten makes", "func idsOf(ds []Leased) (ids []int64) {\n\tfor _, d := range ds {\n\t\tids = append(ids, d.ID)\n\t}\n\treturn ids\n}\n\n// WakeForgotten makes"}, {"internal/store/waiting.go", "var n int", "n := len(chunk)"}},
+			[]edit{
+				{
+					"internal/store/waiting.go", "// WakeForgotten makes", "func idsOf(ds []Leased) (ids []int64) {\n\tfor _, d := range ds {\n" +
+						"\t\tids = append(ids, d.ID)\n\t}\n\treturn ids\n}\n\n// WakeForgotten makes",
+				}, {"internal/store/waiting.go", "var n int", "n := len(chunk)"},
+			},
 		},
 		{
 			"a lease names the process, not its run", "internal/instance/instance.go",

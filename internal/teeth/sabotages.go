@@ -23,7 +23,8 @@ const (
 )
 
 func sabotages() []sabotage {
-	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofMany(), ofUnknownCommits(), ofRecovery(), ofVersions(), ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts())
+	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofMany(), ofUnknownCommits(), ofRecovery(), ofVersions(),
+		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
@@ -101,7 +102,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"no last look before COMMIT", "bus/deliver.go",
-			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):", "case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }) && false:",
+			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):",
+			"case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }) && false:",
 			engine, "FrozenInstance|LostLease", nil,
 		},
 		{
@@ -115,7 +117,10 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LostLease",
 			[]edit{
 				{"outbox/flight.go", "pairs[i] = f.pair()", "pairs[i] = dialect.Pair{ID: f.row.OutboxID}"},
-				{"internal/dialect/dialect.go", `const Under = "e.id IN (?) AND e.lock_version = ?"`, `const Under = "e.id IN (?) AND (1 = 1 OR e.lock_version = ?)"`},
+				{
+					"internal/dialect/dialect.go", `const Under = "e.id IN (?) AND e.lock_version = ?"`,
+					`const Under = "e.id IN (?) AND (1 = 1 OR e.lock_version = ?)"`,
+				},
 			},
 		},
 		{
@@ -125,7 +130,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what waited is taken to wait still", "outbox/settle.go",
-			"maps.Copy(states, more)", "for id, of := range more { for name := range of { of[name] = store.Pending }; maps.Copy(states, map[string]map[string]store.Status{id: of}) }",
+			"maps.Copy(states, more)",
+			"for id, of := range more { for name := range of { of[name] = store.Pending }; maps.Copy(states, " +
+				"map[string]map[string]store.Status{id: of}) }",
 			engine, "SettledAs", nil,
 		},
 		{
@@ -265,8 +272,10 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"the marker is written after the handler", "bus/deliver.go",
-			"\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\treturn aside, asInfra(fence, err)\n\t}\n\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n",
-			"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n\tif err == nil {\n\t\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\t\treturn aside, asInfra(fence, err)\n\t\t}\n\t}\n",
+			"\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\treturn aside, asInfra(fence, err)\n\t}\n" +
+				"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n",
+			"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n\tif err == nil {\n" +
+				"\t\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\t\treturn aside, asInfra(fence, err)\n\t\t}\n\t}\n",
 			engine, "TwinsNeverRunAtOnce", nil,
 		},
 	}
@@ -291,7 +300,8 @@ func ofOperations() []sabotage {
 		},
 		{
 			"an intervention leaves no trace", "ops/jobs.go",
-			"return audit.Write(ctx, tx, o.d, audit.Entry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details})", "_ = audit.Entry{Details: details}\n\t\t\treturn nil",
+			"return audit.Write(ctx, tx, o.d, audit.Entry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: " +
+				"details})", "_ = audit.Entry{Details: details}\n\t\t\treturn nil",
 			"./ops", "Payload|Pause|Bulk", nil,
 		},
 		{

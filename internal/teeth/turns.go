@@ -40,7 +40,9 @@ func ofTurns() []sabotage {
 		},
 		{
 			"deliveries that must wait hide those behind them", "bus/refill.go",
-			"return ln.noteMore(claimed.Found, room, len(left) > 0)", "return ln.noteMore(claimed.Found, room, len(left) > 0) && len(claimed.Deliveries) > 0",
+			"return ln.noteMore(claimed.Found, room, len(left) > 0)",
+			"return ln.noteMore(claimed.Found, room, len(left) > 0) && " +
+				"len(claimed.Deliveries) > 0",
 			engine, "RunOnceGetsPastDeliveries", nil,
 		},
 		{

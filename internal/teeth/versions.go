@@ -20,7 +20,8 @@ func ofVersions() []sabotage {
 		},
 		{
 			"old instances claim what they have left again and again", "internal/store/putback.go",
-			"due, args = l.d.Never, []any{string(how.as), startedIf(how.suspect), owner}", "due, args = l.d.Now, []any{string(how.as), startedIf(how.suspect), owner}",
+			"due, args = l.d.Never, []any{string(how.as), startedIf(how.suspect), owner}",
+			"due, args = l.d.Now, []any{string(how.as), startedIf(how.suspect), owner}",
 			engine, "Version|OldInstanceLeaves|OperatorDecides",
 			[]edit{{"internal/store/spill.go", "due, args = s.d.Never,", "due, args = s.d.Now,"}},
 		},

@@ -30,12 +30,15 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an event that JSON makes {} of is saved", "outbox/save.go",
-			"if err := text.CheckFields(reflect.TypeOf(c.Event)); err != nil {", "if err := text.CheckFields(reflect.TypeOf(c.Event)); err != nil && payload == nil {",
+			"if err := text.CheckFields(reflect.TypeOf(c.Event)); err != nil {",
+			"if err := text.CheckFields(reflect.TypeOf(c.Event)); err != " +
+				"nil && payload == nil {",
 			engine, "OnlyUnexported", nil,
 		},
 		{
 			"a field of an event that JSON makes {} of is saved", "internal/text/fields.go",
-			"f.Type, strings.TrimPrefix(path+\".\"+f.Name, \".\"), seen); err != nil {", "f.Type, strings.TrimPrefix(path+\".\"+f.Name, \".\"), seen); err != nil && path != \"\" {",
+			"f.Type, strings.TrimPrefix(path+\".\"+f.Name, \".\"), seen); err != nil {",
+			"f.Type, strings.TrimPrefix(path+\".\"+f.Name, \".\"), seen); err != nil && path != \"\" {",
 			"./internal/text " + engine, "OnlyUnexported|CheckFields", nil,
 		},
 		{
@@ -60,7 +63,9 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a step of a type that nobody handles is taken", "bus/wiring.go",
-			"slices.Concat(b.mistakes, b.withoutHandlers(), b.idleUpcasters())", "slices.Concat(b.mistakes, b.withoutHandlers(), b.idleUpcasters()[:0])",
+			"slices.Concat(b.mistakes, b.withoutHandlers(), b.idleUpcasters())",
+			"slices.Concat(b.mistakes, b.withoutHandlers(), " +
+				"b.idleUpcasters()[:0])",
 			pure, "WiringMistakes", nil,
 		},
 		{

@@ -152,10 +152,13 @@ func (b *builder) counter(name, help string) metric.Int64Counter {
 }
 
 // buckets reach from half a millisecond to ten minutes, in seconds.
-var buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600} //nolint:gochecknoglobals // a constant table
+var buckets = []float64{ //nolint:gochecknoglobals // a constant table
+	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600,
+}
 
 func (b *builder) histogram(name, help string) metric.Float64Histogram {
-	h, err := b.meter.Float64Histogram(name, metric.WithDescription(help), metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(buckets...))
+	h, err := b.meter.Float64Histogram(name, metric.WithDescription(help), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(buckets...))
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("telemetry: histogram %s: %w", name, err)
 	}

@@ -131,7 +131,8 @@ func unavailable(t testing.TB, what string, err error) {
 	t.Helper()
 	install := map[string]string{
 		"mysql": "apt-get install mariadb-server", "mysql9": "scripts/newer-databases mysql",
-		"postgres": "apt-get install postgresql", "pgbouncer": "apt-get install pgbouncer", "history": "git fetch --unshallow", "libfaketime": "apt-get install libfaketime",
+		"postgres": "apt-get install postgresql", "pgbouncer": "apt-get install pgbouncer", "history": "git fetch --unshallow",
+		"libfaketime": "apt-get install libfaketime",
 	}[what]
 	lend := ""
 	if _, ok := servers[what]; ok {

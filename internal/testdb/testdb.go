@@ -54,7 +54,8 @@ const (
 	poolSize     = 12
 	filePoolSize = 6
 	// With NORMAL a killed process loses no commit, only a power cut does; with FULL writers of a busy disk wait too long for each other.
-	sqliteSettings = "?_txlock=immediate&_pragma=busy_timeout(30000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)"
+	sqliteSettings = "?_txlock=immediate&_pragma=busy_timeout(30000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)" +
+		"&_pragma=foreign_keys(1)"
 )
 
 // Dialects lists the names of all databases bluecone runs on, as [Open] and [DSN] take them.

@@ -50,7 +50,10 @@ func TestDSNsOfLentServers(t *testing.T) {
 	u, err := adminURL("postgres", "postgres://me:secret@127.0.0.1:5432")
 	require.NoError(t, err)
 	require.Equal(t, "/postgres", u.Path)
-	for _, dsn := range []string{"me:secret@tcp(127.0.0.1)/x", "mysql://", "postgres://me:secret@127.0.0.1/", "mysql://me:secret@127.0.0.1:port/"} {
+	for _, dsn := range []string{
+		"me:secret@tcp(127.0.0.1)/x", "mysql://", "postgres://me:secret@127.0.0.1/",
+		"mysql://me:secret@127.0.0.1:port/",
+	} {
 		_, err := adminURL("mysql", dsn)
 		require.ErrorContains(t, err, "BLUECONE_TEST_MYSQL_DSN must read")
 		require.NotContains(t, err.Error(), "secret")

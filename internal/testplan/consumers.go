@@ -13,7 +13,10 @@ import (
 // Consumers registers the consumers 1 to n, each of which takes order.paid and has had the event done.
 func Consumers(t testing.TB, db *bun.DB, n int) {
 	t.Helper()
-	name := map[string]string{"mysql": "CONCAT('C', 10000 + i)", "pg": "'C' || (10000 + i)", "sqlite": "'C' || (10000 + i)"}[db.Dialect().Name().String()]
+	name := map[string]string{
+		"mysql": "CONCAT('C', 10000 + i)", "pg": "'C' || (10000 + i)",
+		"sqlite": "'C' || (10000 + i)",
+	}[db.Dialect().Name().String()]
 	from := " FROM (" + Series(db, n) + ") AS n"
 	for _, q := range []string{
 		"INSERT INTO bc_consumer (name, event_types, aliases) SELECT " + name + ", '[]', '[]'" + from,

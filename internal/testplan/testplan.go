@@ -98,11 +98,15 @@ func Fill(t testing.TB, db *bun.DB, n int, id, consumer string) {
 	name := db.Dialect().Name().String()
 	series := Series(db, n)
 	event := map[string]string{"mysql": "CONCAT('h-', i)", "pg": "'h-' || i", "sqlite": "'h-' || i"}[name]
-	now := map[string]string{"mysql": "UTC_TIMESTAMP(6)", "pg": "statement_timestamp()", "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"}[name]
+	now := map[string]string{
+		"mysql": "UTC_TIMESTAMP(6)", "pg": "statement_timestamp()",
+		"sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'",
+	}[name]
 	for _, q := range []string{
 		"INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, lock_version, sent_at) " +
 			"SELECT 'ORDER', '" + id + "', 'order.paid', " + event + ", '{}', 'SENT', 2, " + now + " FROM (" + series + ") AS n",
-		"INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT '" + consumer + "', " + event + ", 'order.paid', 1 FROM (" + series + ") AS n",
+		"INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) SELECT '" + consumer + "', " + event +
+			", 'order.paid', 1 FROM (" + series + ") AS n",
 		map[string]string{"mysql": "ANALYZE TABLE bc_outbox_event, bc_event_consume_log", "pg": "ANALYZE", "sqlite": "ANALYZE"}[name],
 	} {
 		_, err := db.ExecContext(t.Context(), q)
@@ -141,7 +145,8 @@ func RequirePrepared(t testing.TB, db *bun.DB, bad *regexp.Regexp, least int) {
 		defer conn.Close() // at the end: each time another one
 		_, err = conn.ExecContext(t.Context(), "SET plan_cache_mode = force_generic_plan")
 		require.NoError(t, err)
-		rows, err := conn.QueryContext(t.Context(), "SELECT name, statement, array_length(parameter_types, 1) FROM pg_prepared_statements WHERE statement LIKE '%bc\\_%$1%'")
+		rows, err := conn.QueryContext(t.Context(), "SELECT name, statement, array_length(parameter_types, 1) FROM pg_prepared_statements "+
+			"WHERE statement LIKE '%bc\\_%$1%'")
 		require.NoError(t, err)
 		defer rows.Close()
 		run := make(map[string]string)

@@ -71,7 +71,8 @@ func onlyHidden(outer, t reflect.Type, path string, hidden []string) error {
 	if path == "" {
 		return fmt.Errorf("%v has only unexported fields (%s), so its payload would be {}: %s", t, strings.Join(hidden, ", "), export)
 	}
-	return fmt.Errorf("%v: the field %s is of type %v, which has only unexported fields (%s), so it would be saved as {}: %s, give the type a method MarshalJSON, or leave the field out with `json:\"-\"`",
+	return fmt.Errorf("%v: the field %s is of type %v, which has only unexported fields (%s), so it would be saved as {}: %s, give the "+
+		"type a method MarshalJSON, or leave the field out with `json:\"-\"`",
 		outer, path, t, strings.Join(hidden, ", "), export)
 }
 

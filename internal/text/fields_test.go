@@ -55,7 +55,23 @@ func (*texted) MarshalText() ([]byte, error) { return nil, nil }
 func TestCheckFields(t *testing.T) {
 	t.Parallel()
 	_, _, _, _, _ = hidden{1, 2}, mixed{1, 2}, padded{}, encoded{1}, texted{1}
-	for _, ok := range []any{mixed{}, silent{}, padded{}, embeds{}, refers{}, excluded{}, encoded{}, texted{}, left{}, itself{}, []itself{}, time.Time{}, 7, map[string]int{}, &mixed{}} {
+	for _, ok := range []any{
+		mixed{},
+		silent{},
+		padded{},
+		embeds{},
+		refers{},
+		excluded{},
+		encoded{},
+		texted{},
+		left{},
+		itself{},
+		[]itself{},
+		time.Time{},
+		7,
+		map[string]int{},
+		&mixed{},
+	} {
 		require.NoError(t, text.CheckFields(reflect.TypeOf(ok)), "%T", ok)
 	}
 	for _, bad := range []any{hidden{}, &hidden{}} {
@@ -63,8 +79,10 @@ func TestCheckFields(t *testing.T) {
 			"text_test.hidden has only unexported fields (a, b), so its payload would be {}: export what is to be saved, such as A int `json:\"a\"`")
 	}
 	for _, bad := range []any{within{}, &within{}} {
-		require.EqualError(t, text.CheckFields(reflect.TypeOf(bad)), fmt.Sprintf("%T: the field A is of type text_test.hidden, which has only unexported fields (a, b), so it would be saved as {}: "+
-			"export what is to be saved, such as A int `json:\"a\"`, give the type a method MarshalJSON, or leave the field out with `json:\"-\"`", bad))
+		require.EqualError(t, text.CheckFields(reflect.TypeOf(bad)), fmt.Sprintf("%T: the field A is of type text_test.hidden, which has "+
+			"only unexported fields (a, b), so it would be saved as {}: "+
+			"export what is to be saved, such as A int `json:\"a\"`, give the type a method MarshalJSON, or leave the field out with "+
+			"`json:\"-\"`", bad))
 	}
 	require.ErrorContains(t, text.CheckFields(reflect.TypeFor[far]()), "text_test.far: the field A.A is of type text_test.hidden")
 }

@@ -16,7 +16,10 @@ func TestAShellTakesAnyValueForOneWord(t *testing.T) {
 	for _, s := range []string{"0193d5e2-7a3c", "WalletConsumer@replay", "order:7/paid", "user@example.org"} {
 		require.Equal(t, s, text.Shell(s))
 	}
-	values := []string{"$(touch x)", "`touch x`", "a;touch x", "a\ntouch x", "'", "'; touch x; '", "a\\", "~", "!!", "*", "=ls", "--dsn=mysql://evil/x", "-x", "a b", "$HOME", "a\u202eb"}
+	values := []string{
+		"$(touch x)", "`touch x`", "a;touch x", "a\ntouch x", "'", "'; touch x; '", "a\\", "~", "!!", "*", "=ls",
+		"--dsn=mysql://evil/x", "-x", "a b", "$HOME", "a\u202eb",
+	}
 	for _, v := range hostile.Values() {
 		values = append(values, v.Text)
 	}
@@ -24,7 +27,8 @@ func TestAShellTakesAnyValueForOneWord(t *testing.T) {
 		quoted := text.Shell(v)
 		require.NotContains(t, quoted, "\n")
 		require.NotContains(t, quoted, "\x1b")
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+quoted+" | wc -l; set -- "+quoted+"; echo $#; case \"$1\" in -*) echo option;; esac; ls -A")
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+quoted+" | wc -l; set -- "+quoted+"; echo $#; case \"$1\" in "+
+			"-*) echo option;; esac; ls -A")
 		cmd.Dir = t.TempDir()
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%q: %s", v, out)

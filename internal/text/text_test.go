@@ -49,9 +49,11 @@ func TestNames(t *testing.T) {
 		require.NoError(t, check("field", s), s)
 	}
 	bad := map[string]func(string, string) error{
-		"": text.EventType, "Order.paid": text.EventType, ".paid": text.EventType, "order..paid": text.EventType, "order paid": text.EventType, "order.": text.EventType, "1st": text.EventType,
-		"Wallet Consumer": text.ConsumerName, "Wallet ": text.ConsumerName, "钱包": text.ConsumerName, "_x": text.ConsumerName, strings.Repeat("x", 129): text.ConsumerName,
-		"ORDER\n": text.AggregateType, strings.Repeat("A", 65): text.AggregateType,
+		"": text.EventType, "Order.paid": text.EventType, ".paid": text.EventType, "order..paid": text.EventType,
+		"order paid": text.EventType, "order.": text.EventType, "1st": text.EventType,
+		"Wallet Consumer": text.ConsumerName, "Wallet ": text.ConsumerName, "钱包": text.ConsumerName, "_x": text.ConsumerName,
+		strings.Repeat("x", 129): text.ConsumerName,
+		"ORDER\n":                text.AggregateType, strings.Repeat("A", 65): text.AggregateType,
 	}
 	for s, check := range bad {
 		require.ErrorContains(t, check("field", s), "field", "%q", s)
@@ -61,16 +63,37 @@ func TestNames(t *testing.T) {
 // What a database quotes back of a value is left out of an error's text; names stay.
 func TestErrorsDoNotQuoteValues(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string]string{
-		"Error 1062 (23000): Duplicate entry 'O'Hara' for key 'uk_name'":                         "Error 1062 (23000): Duplicate entry '…' for key 'uk_name'",
-		"Error 1292 (22007): Incorrect datetime value: 'secret' for column `d`.`t`.`c` at row 1": "Error 1292 (22007): Incorrect datetime value: '…' for column `d`.`t`.`c` at row 1",
-		"Error 1292 (22007): Truncated incorrect DECIMAL value: 'secret'":                        "Error 1292 (22007): Truncated incorrect DECIMAL value: '…'",
-		`ERROR: invalid input syntax for type integer: "secret" (SQLSTATE 22P02)`:                `ERROR: invalid input syntax for type integer: "…" (SQLSTATE 22P02)`,
-		`ERROR: value "99999999999" is out of range for type integer (SQLSTATE 22003)`:           `ERROR: value "…" is out of range for type integer (SQLSTATE 22003)`,
-		"json: cannot unmarshal number 4929 into Go struct field card.number of type int8":       "json: cannot unmarshal number … into Go struct field card.number of type int8",
-		"the order 'x' is not paid": "the order 'x' is not paid",
+	for _, c := range []struct{ said, want string }{
+		{
+			"Error 1062 (23000): Duplicate entry 'O'Hara' for key 'uk_name'",
+			"Error 1062 (23000): Duplicate entry '…' for key 'uk_name'",
+		},
+		{
+			"Error 1292 (22007): Incorrect datetime value: 'secret' for column `d`.`t`.`c` at row 1",
+			"Error 1292 (22007): Incorrect datetime value: '…' for column `d`.`t`.`c` at row 1",
+		},
+		{
+			"Error 1292 (22007): Truncated incorrect DECIMAL value: 'secret'",
+			"Error 1292 (22007): Truncated incorrect DECIMAL value: '…'",
+		},
+		{
+			`ERROR: invalid input syntax for type integer: "secret" (SQLSTATE 22P02)`,
+			`ERROR: invalid input syntax for type integer: "…" (SQLSTATE 22P02)`,
+		},
+		{
+			`ERROR: value "99999999999" is out of range for type integer (SQLSTATE 22003)`,
+			`ERROR: value "…" is out of range for type integer (SQLSTATE 22003)`,
+		},
+		{
+			"json: cannot unmarshal number 4929 into Go struct field card.number of type int8",
+			"json: cannot unmarshal number … into Go struct field card.number of type int8",
+		},
+		{
+			"the order 'x' is not paid",
+			"the order 'x' is not paid",
+		},
 	} {
-		require.Equal(t, want, text.Error(errors.New(said)))
+		require.Equal(t, c.want, text.Error(errors.New(c.said)))
 	}
 }
 
@@ -87,7 +110,8 @@ func FuzzNames(f *testing.F) {
 		} {
 			err := check(name, s)
 			if err != nil {
-				if said := err.Error(); !strings.HasPrefix(said, name) || len(said) > 500 || !utf8.ValidString(said) || strings.ContainsAny(said, "\n\x00\x1b") {
+				if said := err.Error(); !strings.HasPrefix(said, name) || len(said) > 500 || !utf8.ValidString(said) || strings.ContainsAny(said,
+					"\n\x00\x1b") {
 					t.Errorf("%s %q: %q", name, s, said)
 				}
 				continue

@@ -13,7 +13,8 @@ import (
 func (u *upgrade) killOld(p *process) {
 	u.t.Helper()
 	p.kill()
-	rows, err := u.db.QueryContext(context.Background(), "SELECT event_id, consumer_name FROM bc_event_consume_log WHERE status = 'PROCESSING' AND locked_by LIKE ?", p.name+"%")
+	rows, err := u.db.QueryContext(context.Background(), "SELECT event_id, consumer_name FROM bc_event_consume_log "+
+		"WHERE status = 'PROCESSING' AND locked_by LIKE ?", p.name+"%")
 	require.NoError(u.t, err)
 	defer rows.Close()
 	for rows.Next() {

@@ -46,7 +46,9 @@ func TestMeasureMigrations(t *testing.T) { //nolint:paralleltest // it measures
 			w.during(name, "all of them by `migrations.Up`", func() { require.NoError(t, migrations.Up(t.Context(), w.db)) })
 			w.stop()
 			w = writeTo(t, old(t, open("renamed"), rows, `["A"]`))
-			w.during(name, "all of them by `migrations.Up`, and the log is a renamed consumer's", func() { require.NoError(t, migrations.Up(t.Context(), w.db)) })
+			w.during(name, "all of them by `migrations.Up`, and the log is a renamed consumer's", func() {
+				require.NoError(t, migrations.Up(t.Context(), w.db))
+			})
 			w.stop()
 		})
 	}
@@ -85,7 +87,8 @@ func old(t *testing.T, db *bun.DB, rows int, aliases string) *bun.DB {
 	}
 	lite := testdb.Server(t, db) == "sqlite" // there a file cannot be applied twice
 	if lite {
-		exec("CREATE TABLE bc_schema_version (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)")
+		exec("CREATE TABLE bc_schema_version (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at " +
+			"TEXT NOT NULL)")
 	}
 	testdb.EachMigration(t, db, func(file string, apply func()) {
 		if file >= "0006" {
@@ -97,7 +100,8 @@ func old(t *testing.T, db *bun.DB, rows int, aliases string) *bun.DB {
 			text, err := os.ReadFile(filepath.Join("..", "..", "migrations", "sqlite", file))
 			require.NoError(t, err)
 			_, _ = sum.Write(text) // never fails
-			exec("INSERT INTO bc_schema_version VALUES (?, ?, ?, '2026-01-01 00:00:00.000000')", file[:4], file[5:len(file)-4], strconv.FormatUint(sum.Sum64(), 16))
+			exec("INSERT INTO bc_schema_version VALUES (?, ?, ?, '2026-01-01 00:00:00.000000')", file[:4], file[5:len(file)-4],
+				strconv.FormatUint(sum.Sum64(), 16))
 		}
 	})
 	testplan.Fill(t, db, rows, "1", "A")
@@ -125,7 +129,8 @@ func writeTo(t *testing.T, db *bun.DB) *writers {
 	w := &writers{t: t, db: db, end: cancel, took: make(map[string][]span)}
 	t.Cleanup(w.stop)
 	for kind, query := range map[string]string{
-		"event":    "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) VALUES ('ORDER', '2', 'order.paid', ?, '{}', 'SENT')",
+		"event": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status) " +
+			"VALUES ('ORDER', '2', 'order.paid', ?, '{}', 'SENT')",
 		"delivery": "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, attempts) VALUES ('C', ?, 'order.paid', 1)",
 	} {
 		w.all.Go(func() {
@@ -166,5 +171,6 @@ func (w *writers) during(database, what string, fn func()) {
 			}
 		}
 	}
-	w.t.Logf("| %s | %s | %v | %v | %v |", database, what, ended.Sub(began).Round(time.Millisecond), longest["event"].Round(time.Millisecond), longest["delivery"].Round(time.Millisecond))
+	w.t.Logf("| %s | %s | %v | %v | %v |", database, what, ended.Sub(began).Round(time.Millisecond),
+		longest["event"].Round(time.Millisecond), longest["delivery"].Round(time.Millisecond))
 }

@@ -79,7 +79,8 @@ func main() {
 	if err := os.WriteFile(filepath.Join(main, "main.go"), []byte(source), 0o600); err != nil {
 		return err
 	}
-	build := exec.CommandContext(context.Background(), "go", "build", "-tags", "oldrelease", "-o", filepath.Join(dir, "old"), "./internal/upgrade/old")
+	build := exec.CommandContext(context.Background(), "go", "build", "-tags", "oldrelease", "-o", filepath.Join(dir, "old"),
+		"./internal/upgrade/old")
 	build.Dir, build.Env = tree, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the release before: %w: %s", err, out)

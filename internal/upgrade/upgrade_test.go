@@ -62,8 +62,12 @@ func newUpgrade(t *testing.T, name, old string) *upgrade {
 	var err error
 	u.d, err = dialect.Of(u.db)
 	require.NoError(t, err)
-	id := map[string]string{"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "postgres": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT"}
-	u.exec("CREATE TABLE effect (id " + id[u.d.Name] + ", consumer VARCHAR(64) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(64) NOT NULL, seq INT NOT NULL, node VARCHAR(32) NOT NULL)")
+	id := map[string]string{
+		"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "postgres": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+		"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
+	}
+	u.exec("CREATE TABLE effect (id " + id[u.d.Name] + ", consumer VARCHAR(64) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate " +
+		"VARCHAR(64) NOT NULL, seq INT NOT NULL, node VARCHAR(32) NOT NULL)")
 	return u
 }
 
@@ -99,7 +103,8 @@ func (u *upgrade) skipping(p *process, consumer, query string) {
 	u.t.Helper()
 	for over := time.Now().Add(patience); u.count(query) == 0; <-time.After(100 * time.Millisecond) {
 		require.True(u.t, time.Now().Before(over), "it never comes: %s\n%s", query, strings.Join(u.state(), "\n"))
-		for _, id := range u.texts("SELECT event_id FROM bc_event_consume_log WHERE consumer_name = ? AND status = 'PENDING' ORDER BY id", consumer) {
+		for _, id := range u.texts("SELECT event_id FROM bc_event_consume_log WHERE consumer_name = ? AND status = 'PENDING' ORDER BY id",
+			consumer) {
 			p.do("skip %s %s", id, consumer)
 		}
 	}
@@ -116,7 +121,8 @@ func (u *upgrade) until(query string, args ...any) {
 // delivered waits until the consumer's delivery of the events of an aggregate has the status.
 func (u *upgrade) delivered(aggregate, consumer, status string) {
 	u.t.Helper()
-	u.until("SELECT COUNT(*) FROM bc_event_consume_log WHERE aggregate_id = ? AND consumer_name = ? AND status = ?", aggregate, consumer, status)
+	u.until("SELECT COUNT(*) FROM bc_event_consume_log WHERE aggregate_id = ? AND consumer_name = ? AND status = ?", aggregate, consumer,
+		status)
 }
 
 func (u *upgrade) eventID(aggregate string) string {
@@ -135,9 +141,11 @@ func (u *upgrade) state() []string {
 		}
 		return strings.Join(columns, " || ' ' || ")
 	}
-	out := u.texts("SELECT s FROM (SELECT id, " + join("aggregate_id", "event_type", "status", "COALESCE(locked_by, '-')", "COALESCE(last_error, '-')") +
+	out := u.texts("SELECT s FROM (SELECT id, " + join("aggregate_id", "event_type", "status", "COALESCE(locked_by, '-')",
+		"COALESCE(last_error, '-')") +
 		" AS s FROM bc_outbox_event WHERE status <> 'SENT') AS e ORDER BY id")
-	return append(out, u.texts("SELECT s FROM (SELECT id, "+join("aggregate_id", "consumer_name", "status", "COALESCE(locked_by, '-')", "COALESCE(error_message, '-')")+
+	return append(out, u.texts("SELECT s FROM (SELECT id, "+join("aggregate_id", "consumer_name", "status", "COALESCE(locked_by, "+
+		"'-')", "COALESCE(error_message, '-')")+
 		" AS s FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED')) AS l ORDER BY id")...)
 }
 
@@ -240,7 +248,8 @@ func (u *upgrade) everyOutcome(p *process) {
 	u.delivered("mended", "Points", "DEAD")
 	p.do("retry %s Points", u.eventID("mended"))
 	p.do("pause Mail")
-	for seq := 1; u.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE aggregate_id = 'paused' AND consumer_name = 'Mail' AND status = 'PENDING'") == 0; seq++ {
+	for seq := 1; u.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE aggregate_id = 'paused' AND consumer_name = 'Mail' "+
+		"AND status = 'PENDING'") == 0; seq++ {
 		u.saved(p, everybody, "save paused %d", seq) // until the instance knows of the pause
 	}
 	u.saved(p, "Orphans", "orphan orphan 1")
@@ -252,8 +261,12 @@ func (u *upgrade) everyOutcome(p *process) {
 func (u *upgrade) everyState() {
 	u.t.Helper()
 	require.Subset(u.t, u.texts("SELECT DISTINCT status FROM bc_outbox_event"), []string{"NEW", "SCHEDULED", "DISPATCHING", "SENT", "FAILED"})
-	require.Subset(u.t, u.texts("SELECT DISTINCT status FROM bc_event_consume_log"), []string{"SUCCESS", "PENDING", "FAILED", "PROCESSING", "DEAD", "SKIPPED"})
-	for _, table := range []string{"bc_delivery_attempt", "bc_audit_log", "bc_instance", "bc_outbox_event_archive", "bc_event_consume_log_archive", "bc_consumer_type", "bc_job_run"} {
+	require.Subset(u.t, u.texts("SELECT DISTINCT status FROM bc_event_consume_log"),
+		[]string{"SUCCESS", "PENDING", "FAILED", "PROCESSING", "DEAD", "SKIPPED"})
+	for _, table := range []string{
+		"bc_delivery_attempt", "bc_audit_log", "bc_instance", "bc_outbox_event_archive",
+		"bc_event_consume_log_archive", "bc_consumer_type", "bc_job_run",
+	} {
 		require.NotZero(u.t, u.count("SELECT COUNT(*) FROM "+table), table)
 	}
 	require.Equal(u.t, []string{"Audit@replay", "Mail"}, u.texts("SELECT name FROM bc_consumer WHERE paused_until IS NOT NULL ORDER BY name"))
@@ -363,8 +376,10 @@ func (u *upgrade) judge() {
 		got[c]++
 	}
 	require.Equal(u.t, u.want, got, "effects by consumer")
-	require.Zero(u.t, u.count("SELECT COUNT(*) FROM (SELECT consumer, event_id FROM effect GROUP BY consumer, event_id HAVING COUNT(*) > 1) AS x"), "an effect happened twice")
-	require.Empty(u.t, u.texts("SELECT DISTINCT a.consumer FROM effect a JOIN effect b ON b.consumer = a.consumer AND b.aggregate = a.aggregate AND b.id > a.id AND b.seq < a.seq "+
+	require.Zero(u.t, u.count("SELECT COUNT(*) FROM (SELECT consumer, event_id FROM effect GROUP BY consumer, event_id "+
+		"HAVING COUNT(*) > 1) AS x"), "an effect happened twice")
+	require.Empty(u.t, u.texts("SELECT DISTINCT a.consumer FROM effect a JOIN effect b ON b.consumer = a.consumer "+
+		"AND b.aggregate = a.aggregate AND b.id > a.id AND b.seq < a.seq "+
 		"WHERE a.consumer NOT LIKE 'Audit%'"), "the order of an aggregate was broken")
 	found, err := invariant.Check(u.t.Context(), u.db, invariant.Config{})
 	require.NoError(u.t, err)

@@ -116,7 +116,9 @@ func TestTablesAlignWideCharacters(t *testing.T) {
 	require.NoError(t, printTable(&b, view{columns: []string{"name", "n"}, rows: [][]any{{"订单服务", 1}, {"ab", 2}}}))
 	require.Equal(t, "NAME      N\n订单服务  1\nab        2\n", b.String())
 	b.Reset()
-	require.NoError(t, printTable(&b, view{columns: []string{"name", "createdAt", "n"}, rows: [][]any{{"a", time.Time{}, 1}, {"b", time.Time{}, 2}}}))
+	require.NoError(t, printTable(&b, view{
+		columns: []string{"name", "createdAt", "n"}, rows: [][]any{{"a", time.Time{}, 1}, {"b", time.Time{}, 2}},
+	}))
 	require.Equal(t, "NAME  N\na     1\nb     2\n", b.String(), "columns that are empty are left out")
 }
 

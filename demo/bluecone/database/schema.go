@@ -18,7 +18,8 @@ var tables = []string{ //nolint:gochecknoglobals // a constant
 	`demo_meta (name KEY(64) PRIMARY KEY, value KEY(255) NOT NULL)`,
 	`demo_idempotency (idem_key KEY(191) PRIMARY KEY, request KEY(64) NOT NULL, response LONG NOT NULL, created_at TIME)`,
 	`demo_user (id KEY(64) PRIMARY KEY, created_at TIME)`,
-	`demo_order (id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, status KEY(32) NOT NULL, total_cents BIGINT NOT NULL, wallet_cents BIGINT NOT NULL,
+	`demo_order (id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, status KEY(32) NOT NULL,
+		total_cents BIGINT NOT NULL, wallet_cents BIGINT NOT NULL,
 		points BIGINT NOT NULL, coupon_id KEY(64) NOT NULL, coupon_cents BIGINT NOT NULL, payable_cents BIGINT NOT NULL, earned BIGINT NOT NULL,
 		refund_id KEY(64) NOT NULL, created_at TIME, paid_at WHEN, refunded_at WHEN)`,
 	`demo_refund (refund_id KEY(64) PRIMARY KEY, order_id KEY(64) NOT NULL, created_at TIME)`,
@@ -26,12 +27,17 @@ var tables = []string{ //nolint:gochecknoglobals // a constant
 	`demo_coupon (id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, cents BIGINT NOT NULL, status KEY(32) NOT NULL)`,
 	`demo_coupon_lock (order_id KEY(64) PRIMARY KEY, coupon_id KEY(64) NOT NULL, status KEY(32) NOT NULL, locked_at TIME)`,
 	`demo_coupon_operation (idem_key KEY(191) PRIMARY KEY, coupon_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL, created_at TIME)`,
-	`demo_wallet (user_id KEY(64) PRIMARY KEY, available BIGINT NOT NULL, frozen BIGINT NOT NULL, spent BIGINT NOT NULL, granted BIGINT NOT NULL)`,
-	`demo_wallet_freeze (order_id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, cents BIGINT NOT NULL, status KEY(32) NOT NULL, frozen_at TIME)`,
-	`demo_wallet_ledger (idem_key KEY(191) PRIMARY KEY, user_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL, d_available BIGINT NOT NULL, d_frozen BIGINT NOT NULL, d_spent BIGINT NOT NULL, created_at TIME)`,
+	`demo_wallet (user_id KEY(64) PRIMARY KEY,
+		available BIGINT NOT NULL, frozen BIGINT NOT NULL, spent BIGINT NOT NULL, granted BIGINT NOT NULL)`,
+	`demo_wallet_freeze (order_id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL,
+		cents BIGINT NOT NULL, status KEY(32) NOT NULL, frozen_at TIME)`,
+	`demo_wallet_ledger (idem_key KEY(191) PRIMARY KEY, user_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL,
+		d_available BIGINT NOT NULL, d_frozen BIGINT NOT NULL, d_spent BIGINT NOT NULL, created_at TIME)`,
 	`demo_points (user_id KEY(64) PRIMARY KEY, available BIGINT NOT NULL, frozen BIGINT NOT NULL)`,
-	`demo_points_freeze (order_id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL, points BIGINT NOT NULL, status KEY(32) NOT NULL, frozen_at TIME)`,
-	`demo_points_ledger (idem_key KEY(191) PRIMARY KEY, user_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL, d_available BIGINT NOT NULL, d_frozen BIGINT NOT NULL, created_at TIME)`,
+	`demo_points_freeze (order_id KEY(64) PRIMARY KEY, user_id KEY(64) NOT NULL,
+		points BIGINT NOT NULL, status KEY(32) NOT NULL, frozen_at TIME)`,
+	`demo_points_ledger (idem_key KEY(191) PRIMARY KEY, user_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL,
+		d_available BIGINT NOT NULL, d_frozen BIGINT NOT NULL, created_at TIME)`,
 }
 
 var indexes = map[string]string{ //nolint:gochecknoglobals // a constant
@@ -83,7 +89,8 @@ func create(ctx context.Context, db *bun.DB, d Dialect) error {
 	}
 	for name, on := range indexes {
 		if d.Name == "mysql" {
-			if n, err := count(ctx, db, "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name = ?", name); err != nil || n > 0 {
+			if n, err := count(ctx, db, "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name = ?",
+				name); err != nil || n > 0 {
 				if err != nil {
 					return err
 				}
@@ -118,7 +125,8 @@ func spell(d Dialect, table string) string {
 // carry the demo's mark.
 func refuseForeign(ctx context.Context, db *bun.DB, d Dialect) error {
 	exists := func(table string) (bool, error) {
-		query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = ? AND table_schema = " + map[string]string{"mysql": "DATABASE()", "postgres": "current_schema()"}[d.Name]
+		query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = ? AND table_schema = " +
+			map[string]string{"mysql": "DATABASE()", "postgres": "current_schema()"}[d.Name]
 		if d.Name == "sqlite" {
 			query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
 		}

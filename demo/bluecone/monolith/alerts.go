@@ -25,7 +25,8 @@ func newAlerter(a *App, o Options) (*alert.Alerter, error) {
 		jobs[code] = cron
 	}
 	cfg := alert.Config{
-		Routes: routes, Service: "bluecone-demo", Environment: s.Environment, Cron: s.Cron, Runbook: s.Runbook, Instance: a.Outbox.Instance(), Logger: o.Logger,
+		Routes: routes, Service: "bluecone-demo", Environment: s.Environment, Cron: s.Cron, Runbook: s.Runbook,
+		Instance: a.Outbox.Instance(), Logger: o.Logger,
 		Jobs: jobs,
 	}
 	if s.Console != "" {

@@ -23,7 +23,8 @@ func publishable() []bus.Event {
 // operations wires what operators can see and do.
 func (a *App) operations(o Options) (err error) {
 	a.Ops, err = ops.New(a.DB, a.Outbox, ops.Config{
-		Jobs: []ops.Job{a.Publisher, a.Reaper, a.Consistency, a.Retention}, Publishable: publishable(), Checks: a.Consistency, Personal: []string{"userId"},
+		Jobs: []ops.Job{a.Publisher, a.Reaper, a.Consistency, a.Retention}, Publishable: publishable(), Checks: a.Consistency,
+		Personal: []string{"userId"},
 		Sections: []ops.Section{a.orderFacts, a.walletFacts(o), a.pointsFacts(o), a.couponFacts(o)}, Logger: o.Logger,
 	})
 	return err
@@ -90,12 +91,17 @@ func (a *App) walletFacts(opts Options) ops.Section {
 		if err != nil {
 			return nil, err
 		}
-		f := &ops.Facts{Title: in(ctx, "Wallet", "钱包"), Rows: []ops.Fact{{Name: in(ctx, "freeze", "冻结"), Value: w.Status}, {Name: in(ctx, "spent for the order", "本单支出"), Value: money(w.Net)}}}
+		f := &ops.Facts{Title: in(ctx, "Wallet", "钱包"), Rows: []ops.Fact{
+			{Name: in(ctx, "freeze", "冻结"), Value: w.Status},
+			{Name: in(ctx, "spent for the order", "本单支出"), Value: money(w.Net)},
+		}}
 		for _, m := range w.Moves {
-			f.Moments = append(f.Moments, moment(m.At, in(ctx, "wallet: %s (available %+d, frozen %+d, spent %+d cents)", "钱包：%s（可用 %+d，冻结 %+d，支出 %+d 分）"), m.Key, m.Available, m.Frozen, m.Spent))
+			text := in(ctx, "wallet: %s (available %+d, frozen %+d, spent %+d cents)", "钱包：%s（可用 %+d，冻结 %+d，支出 %+d 分）")
+			f.Moments = append(f.Moments, moment(m.At, text, m.Key, m.Available, m.Frozen, m.Spent))
 		}
 		if w.Status == "FROZEN" {
-			f.Locks = []ops.Lock{{Name: fmt.Sprintf(in(ctx, "%s of user %s", "%s（用户 %s）"), money(w.Cents), w.UserID), Since: w.Since, TTL: opts.Settings.LockTimeout, Consumer: wallet.Consumer}}
+			name := fmt.Sprintf(in(ctx, "%s of user %s", "%s（用户 %s）"), money(w.Cents), w.UserID)
+			f.Locks = []ops.Lock{{Name: name, Since: w.Since, TTL: opts.Settings.LockTimeout, Consumer: wallet.Consumer}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled {
@@ -116,12 +122,17 @@ func (a *App) pointsFacts(opts Options) ops.Section {
 		if err != nil {
 			return nil, err
 		}
-		f := &ops.Facts{Title: in(ctx, "Points", "积分"), Rows: []ops.Fact{{Name: in(ctx, "freeze", "冻结"), Value: p.Status}, {Name: in(ctx, "gained by the order", "本单净得"), Value: strconv.FormatInt(p.Net, 10)}}}
+		f := &ops.Facts{Title: in(ctx, "Points", "积分"), Rows: []ops.Fact{
+			{Name: in(ctx, "freeze", "冻结"), Value: p.Status},
+			{Name: in(ctx, "gained by the order", "本单净得"), Value: strconv.FormatInt(p.Net, 10)},
+		}}
 		for _, m := range p.Moves {
-			f.Moments = append(f.Moments, moment(m.At, in(ctx, "points: %s (available %+d, frozen %+d)", "积分：%s（可用 %+d，冻结 %+d）"), m.Key, m.Available, m.Frozen))
+			text := in(ctx, "points: %s (available %+d, frozen %+d)", "积分：%s（可用 %+d，冻结 %+d）")
+			f.Moments = append(f.Moments, moment(m.At, text, m.Key, m.Available, m.Frozen))
 		}
 		if p.Status == "FROZEN" {
-			f.Locks = []ops.Lock{{Name: fmt.Sprintf(in(ctx, "%d points of user %s", "%d 积分（用户 %s）"), p.Points, p.UserID), Since: p.Since, TTL: opts.Settings.LockTimeout, Consumer: points.Consumer}}
+			name := fmt.Sprintf(in(ctx, "%d points of user %s", "%d 积分（用户 %s）"), p.Points, p.UserID)
+			f.Locks = []ops.Lock{{Name: name, Since: p.Since, TTL: opts.Settings.LockTimeout, Consumer: points.Consumer}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled {
@@ -142,12 +153,16 @@ func (a *App) couponFacts(opts Options) ops.Section {
 		if err != nil {
 			return nil, err
 		}
-		f := &ops.Facts{Title: in(ctx, "Coupon", "优惠券"), Rows: []ops.Fact{{Name: in(ctx, "coupon", "优惠券"), Value: o.CouponID}, {Name: in(ctx, "lock", "锁定"), Value: u.Status}}}
+		f := &ops.Facts{Title: in(ctx, "Coupon", "优惠券"), Rows: []ops.Fact{
+			{Name: in(ctx, "coupon", "优惠券"), Value: o.CouponID},
+			{Name: in(ctx, "lock", "锁定"), Value: u.Status},
+		}}
 		for _, m := range u.Moves {
 			f.Moments = append(f.Moments, moment(m.At, in(ctx, "coupon: %s", "优惠券：%s"), m.Key))
 		}
 		if u.Status == "LOCKED" {
-			f.Locks = []ops.Lock{{Name: in(ctx, "coupon ", "优惠券 ") + u.CouponID, Since: u.Since, TTL: opts.Settings.LockTimeout, Consumer: coupon.Consumer}}
+			name := in(ctx, "coupon ", "优惠券 ") + u.CouponID
+			f.Locks = []ops.Lock{{Name: name, Since: u.Since, TTL: opts.Settings.LockTimeout, Consumer: coupon.Consumer}}
 		}
 		settled, err := a.settled(ctx, o)
 		if settled && o.Status == order.StPaid && u.Status != "COMMITTED" {

@@ -25,7 +25,9 @@ func TestStoryOfAnOrder(t *testing.T) {
 		require.NoError(t, err)
 		u, err := app.Orders.CreateUser(ctx, "", order.NewUser{WalletCents: 1000, Points: 100, CouponCents: []int64{50}})
 		require.NoError(t, err)
-		o, err := app.Orders.Create(ctx, "", order.NewOrder{UserID: u.UserID, TotalCents: 1000, WalletCents: 500, Points: 100, CouponID: u.CouponIDs[0]})
+		o, err := app.Orders.Create(ctx, "", order.NewOrder{
+			UserID: u.UserID, TotalCents: 1000, WalletCents: 500, Points: 100, CouponID: u.CouponIDs[0],
+		})
 		require.NoError(t, err)
 		_, err = app.Publisher.RunOnce(ctx)
 		require.NoError(t, err)
@@ -34,7 +36,8 @@ func TestStoryOfAnOrder(t *testing.T) {
 		s, err := app.Ops.Trace(ctx, o.OrderID)
 		require.NoError(t, err)
 		require.Equal(t, ops.RuleMissingEvent, s.Findings[0].Rule)
-		require.Equal(t, "The event that the check order.paid demands of "+o.OrderID+" was never saved, so no consumer knows of it.", s.Findings[0].Says)
+		require.Equal(t, "The event that the check order.paid demands of "+o.OrderID+" was never saved, so no consumer knows of it.",
+			s.Findings[0].Says)
 		require.Contains(t, rules(s), ops.RuleAmount, "the wallet has spent nothing")
 		require.Len(t, s.Sections, 4)
 		_, ran, err := app.Ops.RunJob(ctx, ops.Operation{Actor: "anna", Reason: "INC-1"}, consistency.JobCode)

@@ -33,7 +33,8 @@ func (a *App) RunJob(ctx context.Context, code string) (any, error) {
 	case alert.JobCode:
 		return inTurn(ctx, a.Alerter.RunOnce)
 	}
-	return nil, fmt.Errorf("%w: %q; the jobs are outbox_publisher, %s, %s, %s and %s", ErrNoJob, code, reaper.JobCode, consistency.JobCode, outbox.RetentionJob, alert.JobCode)
+	return nil, fmt.Errorf("%w: %q; the jobs are outbox_publisher, %s, %s, %s and %s", ErrNoJob, code, reaper.JobCode,
+		consistency.JobCode, outbox.RetentionJob, alert.JobCode)
 }
 
 // Reap releases expired locks now.

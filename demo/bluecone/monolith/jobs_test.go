@@ -32,12 +32,15 @@ func (h *tries) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 func TestRunJobWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	db, asked := testdb.Open(t, "sqlite"), &tries{}
-	app, err := monolith.New(t.Context(), monolith.Options{DB: db.WithQueryHook(asked), Settings: settings.Default(), Logger: slog.New(slog.DiscardHandler)})
+	app, err := monolith.New(t.Context(), monolith.Options{
+		DB: db.WithQueryHook(asked), Settings: settings.Default(), Logger: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	_, err = app.RunJob(t.Context(), reaper.JobCode)
 	require.NoError(t, err)
 	hold := func(by any) {
-		_, err := db.ExecContext(t.Context(), "UPDATE bc_job_lease SET locked_by = ?, locked_until = '2999-01-01 00:00:00.000000' WHERE job_code = ?", by, reaper.JobCode)
+		_, err := db.ExecContext(t.Context(), "UPDATE bc_job_lease SET locked_by = ?, locked_until = '2999-01-01 00:00:00.000000' "+
+			"WHERE job_code = ?", by, reaper.JobCode)
 		require.NoError(t, err)
 	}
 	hold("another")

@@ -77,7 +77,9 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a := &App{DB: o.DB, Faults: &faults.Set{}}
 	var err error
-	if a.Outbox, err = outbox.New(o.DB, outbox.Config{MaxRetryCount: o.Settings.MaxRetryCount, Instance: o.Node, Logger: o.Logger}); err != nil {
+	if a.Outbox, err = outbox.New(o.DB, outbox.Config{
+		MaxRetryCount: o.Settings.MaxRetryCount, Instance: o.Node, Logger: o.Logger,
+	}); err != nil {
 		return nil, err
 	}
 	if err := a.modules(); err != nil {
@@ -129,12 +131,16 @@ func (a *App) modules() (err error) {
 }
 
 func (a *App) jobs(o Options, b *bus.Bus) (err error) {
-	a.Publisher, err = outbox.NewPublisher(a.Outbox, b, outbox.PublisherConfig{BatchSize: o.Settings.BatchSize, Cron: o.Settings.PublisherCron, Lease: lease, Poll: poll})
+	a.Publisher, err = outbox.NewPublisher(a.Outbox, b, outbox.PublisherConfig{
+		BatchSize: o.Settings.BatchSize, Cron: o.Settings.PublisherCron, Lease: lease, Poll: poll,
+	})
 	if err != nil {
 		return err
 	}
 	orders := a.Orders.LockOwner()
-	a.Reaper, err = reaper.New(a.DB, a.Outbox, reaper.Config{Cron: o.Settings.ReaperCron, LockTimeout: o.Settings.LockTimeout, Instance: a.Outbox.Instance(), Logger: o.Logger},
+	a.Reaper, err = reaper.New(a.DB, a.Outbox, reaper.Config{
+		Cron: o.Settings.ReaperCron, LockTimeout: o.Settings.LockTimeout, Instance: a.Outbox.Instance(), Logger: o.Logger,
+	},
 		a.Wallet.FreezeTask(orders), a.Points.FreezeTask(orders), a.Coupons.LockTask(orders))
 	if err != nil {
 		return err

@@ -65,9 +65,10 @@ func (s *Settings) setters() map[string]func(text string) error {
 		"bluecone.alert.console":                      word(&s.Alert.Console),
 		"bluecone.alert.runbook":                      word(&s.Alert.Runbook),
 		"bluecone.alert.webhook.url":                  word(&s.Alert.Webhook.URL),
-		"bluecone.alert.webhook.format":               choice(&s.Alert.Webhook.Format, alert.JSON, alert.DingTalk, alert.WeCom, alert.Feishu, alert.Slack),
-		"bluecone.alert.webhook.secret":               word(&s.Alert.Webhook.Secret),
-		"bluecone.alert.webhook.least":                choice(&s.Alert.Least, alert.Warn, alert.Critical),
+		"bluecone.alert.webhook.format": choice(&s.Alert.Webhook.Format, alert.JSON, alert.DingTalk, alert.WeCom, alert.Feishu,
+			alert.Slack),
+		"bluecone.alert.webhook.secret": word(&s.Alert.Webhook.Secret),
+		"bluecone.alert.webhook.least":  choice(&s.Alert.Least, alert.Warn, alert.Critical),
 	}
 }
 

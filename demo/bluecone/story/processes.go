@@ -74,7 +74,9 @@ func crashRestart(ctx context.Context, w *world) error {
 	w.users[u.UserID] = w.now
 	w.order = append(w.order, u.UserID)
 	var o order.Order
-	if err := post(ctx, child.base+"/orders", order.NewOrder{UserID: u.UserID, TotalCents: 5000, WalletCents: 1000, Points: 200, CouponID: u.CouponIDs[0]}, &o); err != nil {
+	if err := post(ctx, child.base+"/orders", order.NewOrder{
+		UserID: u.UserID, TotalCents: 5000, WalletCents: 1000, Points: 200, CouponID: u.CouponIDs[0],
+	}, &o); err != nil {
 		return errors.Join(err, child.kill())
 	}
 	if err := post(ctx, child.base+"/orders/"+o.OrderID+"/pay", map[string]string{"payNo": "pay-" + o.OrderID}, nil); err != nil {
@@ -109,7 +111,8 @@ func crashRestart(ctx context.Context, w *world) error {
 
 // events tells the states of an order's events, in order.
 func (w *world) events(ctx context.Context, orderID string) (string, error) {
-	rows, err := w.db.QueryContext(ctx, "SELECT status FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = ? ORDER BY id", orderID)
+	rows, err := w.db.QueryContext(ctx, "SELECT status FROM bc_outbox_event WHERE aggregate_type = 'ORDER' AND aggregate_id = ? "+
+		"ORDER BY id", orderID)
 	if err != nil {
 		return "", err
 	}
@@ -189,7 +192,8 @@ func (w *world) settle(ctx context.Context, app *monolith.App, wanted []map[stri
 			}
 		}
 	}
-	w.check(fmt.Sprintf("%d of %d users have what their orders say", all, all), fmt.Sprintf("%d of %d users have what their orders say", right, all))
+	w.check(fmt.Sprintf("%d of %d users have what their orders say", all, all),
+		fmt.Sprintf("%d of %d users have what their orders say", right, all))
 	s, err := app.Stats(ctx)
 	if err != nil {
 		return err
@@ -204,8 +208,9 @@ func (w *world) settle(ctx context.Context, app *monolith.App, wanted []map[stri
 // expectOrdered looks for an order of which a consumer saw the events out of order.
 func (w *world) expectOrdered(ctx context.Context) error {
 	var n int
-	err := w.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM bc_event_consume_log a JOIN bc_event_consume_log b ON b.consumer_name = a.consumer_name AND b.aggregate_type = a.aggregate_type
-		AND b.aggregate_id = a.aggregate_id AND b.outbox_id > a.outbox_id AND b.consumed_at < a.consumed_at`).Scan(&n)
+	err := w.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM bc_event_consume_log a JOIN bc_event_consume_log b
+		ON b.consumer_name = a.consumer_name AND b.aggregate_type = a.aggregate_type AND b.aggregate_id = a.aggregate_id
+		AND b.outbox_id > a.outbox_id AND b.consumed_at < a.consumed_at`).Scan(&n)
 	if err != nil {
 		return err
 	}
@@ -242,7 +247,8 @@ func (f *fleet) shop(ctx context.Context) (map[string]string, error) {
 	for range ordersEach {
 		var u order.User
 		key := fmt.Sprint(rand.Uint64())
-		if err := f.insist(ctx, "/users", "user-"+key, order.NewUser{WalletCents: 10_000, Points: 500, CouponCents: []int64{300}}, &u); err != nil {
+		user := order.NewUser{WalletCents: 10_000, Points: 500, CouponCents: []int64{300}}
+		if err := f.insist(ctx, "/users", "user-"+key, user, &u); err != nil {
 			return nil, err
 		}
 		var o order.Order

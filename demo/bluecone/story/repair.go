@@ -128,7 +128,8 @@ func lostEvent(ctx context.Context, w *world) error {
 			return err
 		}
 		report, err := app.Repair(ctx, "order.paid")
-		for deadline := time.Now().Add(5 * time.Second); err == nil && report["order.paid"].Found == 0 && time.Now().Before(deadline); { // it leaves alone what is only just paid
+		// it leaves alone what is only just paid
+		for deadline := time.Now().Add(5 * time.Second); err == nil && report["order.paid"].Found == 0 && time.Now().Before(deadline); {
 			report, err = app.Repair(ctx, "order.paid")
 		}
 		if err != nil {
@@ -141,7 +142,10 @@ func lostEvent(ctx context.Context, w *world) error {
 		if err := w.expectAssets(ctx, app, u.UserID, afterPay); err != nil {
 			return err
 		}
-		late := order.Paid{OrderID: order.ID(o.OrderID), UserID: order.ID(u.UserID), CouponID: order.ID(u.CouponIDs[0]), TotalCents: 5000, WalletAmount: 1000, PointsUsed: 200, PointsEarned: 45}
+		late := order.Paid{
+			OrderID: order.ID(o.OrderID), UserID: order.ID(u.UserID), CouponID: order.ID(u.CouponIDs[0]), TotalCents: 5000,
+			WalletAmount: 1000, PointsUsed: 200, PointsEarned: 45,
+		}
 		err = app.DB.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return app.Outbox.Save(ctx, tx, late) })
 		if err != nil {
 			return err

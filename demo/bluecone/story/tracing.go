@@ -71,7 +71,9 @@ func traceOrder(ctx context.Context, w *world) error {
 			return err
 		}
 		var placed struct{ OrderID string }
-		if err := post(ctx, base+"/orders", order.NewOrder{UserID: u.UserID, TotalCents: 5000, WalletCents: 1000, Points: 200, CouponID: u.CouponIDs[0]}, &placed); err != nil {
+		if err := post(ctx, base+"/orders", order.NewOrder{
+			UserID: u.UserID, TotalCents: 5000, WalletCents: 1000, Points: 200, CouponID: u.CouponIDs[0],
+		}, &placed); err != nil {
 			return err
 		}
 		if err := quiet(ctx, app); err != nil {
@@ -96,7 +98,10 @@ func (w *world) showTrace(ctx context.Context, app *monolith.App, orderID string
 	}
 	for i, wanted := range [][]string{
 		{"POST /orders", "save order.checkout_locked", "consume order.checkout_locked", "coupon.lock", "wallet.freeze", "points.freeze"},
-		{"POST /orders/" + orderID + "/pay", "save order.paid", "consume order.paid", "coupon.commit", "wallet.commit", "points.commit", "points.earn"},
+		{
+			"POST /orders/" + orderID + "/pay", "save order.paid", "consume order.paid", "coupon.commit", "wallet.commit", "points.commit",
+			"points.earn",
+		},
 	} {
 		if i >= len(t.Events) {
 			return fmt.Errorf("the order has %d events", len(t.Events))
@@ -143,7 +148,8 @@ func (w *world) printTree(spans []sdktrace.ReadOnlySpan) {
 			if s.Parent().SpanID() != parent {
 				continue
 			}
-			_, _ = fmt.Fprintf(w.Out, "           %s%s%s  %s\n", strings.Repeat("  ", depth), "└ ", label(s), s.EndTime().Sub(s.StartTime()).Round(time.Microsecond))
+			_, _ = fmt.Fprintf(w.Out, "           %s%s%s  %s\n", strings.Repeat("  ", depth), "└ ", label(s),
+				s.EndTime().Sub(s.StartTime()).Round(time.Microsecond))
 			walk(s.SpanContext().SpanID(), depth+1)
 		}
 	}

@@ -61,7 +61,9 @@ func (w *world) place(ctx context.Context, app *monolith.App) (u order.User, o o
 	if u, err = w.user(ctx, app); err != nil {
 		return u, o, err
 	}
-	o, err = app.Orders.Create(ctx, "", order.NewOrder{UserID: u.UserID, TotalCents: 5000, WalletCents: 1000, Points: 200, CouponID: u.CouponIDs[0]})
+	o, err = app.Orders.Create(ctx, "", order.NewOrder{
+		UserID: u.UserID, TotalCents: 5000, WalletCents: 1000, Points: 200, CouponID: u.CouponIDs[0],
+	})
 	if err == nil {
 		w.step("order %s of 50.00 is %s: coupon 3.00, wallet 10.00, 200 points, %s to pay", short(o.OrderID), o.Status, money(o.PayableCents))
 	}
@@ -106,7 +108,8 @@ func assets(ctx context.Context, app *monolith.App, userID string) (string, erro
 }
 
 func line(available, frozen, spent, points, frozenPoints int64, coupons ...string) string {
-	return fmt.Sprintf("wallet %s free, %s frozen, %s spent; points %d+%d; %s", money(available), money(frozen), money(spent), points, frozenPoints, strings.Join(coupons, "/"))
+	return fmt.Sprintf("wallet %s free, %s frozen, %s spent; points %d+%d; %s", money(available), money(frozen), money(spent), points,
+		frozenPoints, strings.Join(coupons, "/"))
 }
 
 // expectAssets compares what a user has.

@@ -71,7 +71,8 @@ func TestHostileRequests(t *testing.T) {
 		c := client{t, web.New(app, false, http.NotFoundHandler())}
 		known := make(map[string]bool) // users, by the key they were asked for with
 		for _, v := range append(hostile.Values(), hostile.Huge()) {
-			quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "\x00", `\u0000`, "\x1b", `\u001b`, "\x7f", `\u007f`).Replace(v.Text) + `"`
+			quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "\x00", `\u0000`, "\x1b", `\u001b`,
+				"\x7f", `\u007f`).Replace(v.Text) + `"`
 			for _, path := range []string{"/orders/" + v.Text, "/orders/" + v.Text + "/timeline", "/users/" + v.Text + "/assets"} {
 				code, said := c.do("GET", path, "", "")
 				c.refused(code, said, v.Name)
@@ -112,7 +113,8 @@ func TestHostileBodies(t *testing.T) {
 		require.NoError(t, err)
 		c := client{t, web.New(app, false, http.NotFoundHandler())}
 		for _, body := range []string{
-			hostile.Deep(32), hostile.Deep(100_000), `{"userId":"\ud800","totalCents":1}`, `{"userId":"` + hostile.Huge().Text + `"}`, `{"totalCents":1e999}`, `{"totalCents":9223372036854775808}`,
+			hostile.Deep(32), hostile.Deep(100_000), `{"userId":"\ud800","totalCents":1}`, `{"userId":"` + hostile.Huge().Text + `"}`,
+			`{"totalCents":1e999}`, `{"totalCents":9223372036854775808}`,
 			`{"totalCents":-1}`, `{"totalCents":1.5}`, `{"nobody":1}`, `{} {}`, `[1]`, `"text"`, "\x00", "\ufeff{}", "TZ=0", `{"userId":`,
 		} {
 			for _, path := range []string{"/orders", "/users"} {

@@ -47,7 +47,9 @@ func guarded(next http.Handler) http.Handler {
 			return
 		}
 		if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(addr.String()) && !isLocal(r.Host) {
-			answer(w, http.StatusMisdirectedRequest, failure{"this instance listens on this machine only: call it localhost or 127.0.0.1", "WRONG_HOST"})
+			answer(w, http.StatusMisdirectedRequest, failure{
+				"this instance listens on this machine only: call it localhost or 127.0.0.1", "WRONG_HOST",
+			})
 			return
 		}
 		if r.Body != nil && r.Body != http.NoBody {
@@ -84,7 +86,8 @@ func traced(next http.Handler) http.Handler {
 			requestID = uuid.NewString()
 		}
 		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := otel.Tracer("github.com/bluecone-go/bluecone/demo").Start(ctx, r.Method+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindServer),
+		ctx, span := otel.Tracer("github.com/bluecone-go/bluecone/demo").Start(ctx, r.Method+" "+r.URL.Path,
+			trace.WithSpanKind(trace.SpanKindServer),
 			trace.WithAttributes(attribute.String("requestId", requestID)))
 		defer span.End()
 		ctx = bus.WithMetadata(ctx, bus.Metadata{bus.MetaRequestID: requestID})

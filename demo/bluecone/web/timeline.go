@@ -95,7 +95,8 @@ func entryOf(r outbox.Record, deliveries []consumelog.Record) Entry {
 	}
 	e := Entry{
 		EventID: r.EventID, EventType: r.EventType, Aggregate: r.AggregateType, AggregateID: r.AggregateID, Status: r.Status, Payload: r.Payload,
-		TraceID: text(bus.MetaTraceID), RequestID: text(bus.MetaRequestID), Source: text("source"), CreatedAt: r.CreatedAt, SentAt: r.SentAt, LastError: r.LastError, Deliveries: []Delivery{},
+		TraceID: text(bus.MetaTraceID), RequestID: text(bus.MetaRequestID), Source: text("source"), CreatedAt: r.CreatedAt, SentAt: r.SentAt,
+		LastError: r.LastError, Deliveries: []Delivery{},
 	}
 	if !json.Valid(e.Payload) {
 		e.Payload, _ = json.Marshal(string(e.Payload)) // a string always encodes

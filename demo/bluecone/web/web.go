@@ -83,7 +83,8 @@ func unmarshal(body []byte, v any) error {
 // replaced reports whether the decoder has put a replacement character where body has none.
 func replaced(body []byte, v any) bool {
 	again, err := json.Marshal(v)
-	return err == nil && bytes.Count(again, []byte("\ufffd")) > bytes.Count(body, []byte("\ufffd"))+bytes.Count(bytes.ToLower(body), []byte(`\ufffd`))
+	return err == nil && bytes.Count(again, []byte("\ufffd")) >
+		bytes.Count(body, []byte("\ufffd"))+bytes.Count(bytes.ToLower(body), []byte(`\ufffd`))
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
@@ -105,7 +106,10 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 	var refusal *order.Error
 	switch {
 	case errors.As(err, &refusal):
-		status := map[order.Kind]int{order.Invalid: http.StatusBadRequest, order.NotFound: http.StatusNotFound, order.Conflict: http.StatusConflict}[refusal.Kind]
+		status := map[order.Kind]int{
+			order.Invalid: http.StatusBadRequest, order.NotFound: http.StatusNotFound,
+			order.Conflict: http.StatusConflict,
+		}[refusal.Kind]
 		answer(w, status, failure{refusal.Text, refusal.Code})
 	case errors.Is(err, sql.ErrNoRows), errors.Is(err, monolith.ErrNoJob):
 		answer(w, http.StatusNotFound, failure{err.Error(), "NOT_FOUND"})
@@ -252,7 +256,10 @@ func (a *API) fault(w http.ResponseWriter, r *http.Request) {
 	}
 	known := map[string]bool{coupon.Consumer: true, wallet.Consumer: true, points.Consumer: true}
 	if !known[req.Consumer] || req.DelayMs < 0 || req.DelayMs > 600_000 {
-		fail(w, r, &order.Error{Kind: order.Invalid, Code: "INVALID", Text: "consumer must be CouponConsumer, WalletConsumer or PointsConsumer, and delayMs between 0 and 600000"})
+		fail(w, r, &order.Error{
+			Kind: order.Invalid, Code: "INVALID",
+			Text: "consumer must be CouponConsumer, WalletConsumer or PointsConsumer, and delayMs between 0 and 600000",
+		})
 		return
 	}
 	if err := a.app.Faults.Put(req.Consumer, req.Mode, time.Duration(req.DelayMs)*time.Millisecond); err != nil {

@@ -33,10 +33,12 @@ func TestWhenTheCircuitOpens(t *testing.T) {
 		state flow.State
 		pause time.Duration
 	}{
-		"nothing is known":                      {state: flow.Closed},
-		"two do not reach the service":          {runs: times(2, first(flow.Unreached)), state: flow.Closed},
-		"three do not reach the service":        {runs: times(3, first(flow.Unreached)), state: flow.Open, pause: 250 * ms},
-		"one succeeds in between":               {runs: append(times(2, first(flow.Unreached)), first(flow.Succeeded), first(flow.Unreached)), state: flow.Closed},
+		"nothing is known":               {state: flow.Closed},
+		"two do not reach the service":   {runs: times(2, first(flow.Unreached)), state: flow.Closed},
+		"three do not reach the service": {runs: times(3, first(flow.Unreached)), state: flow.Open, pause: 250 * ms},
+		"one succeeds in between": {
+			runs: append(times(2, first(flow.Unreached)), first(flow.Succeeded), first(flow.Unreached)), state: flow.Closed,
+		},
 		"the same few do not reach it again":    {runs: times(19, again(flow.Unreached)), state: flow.Closed},
 		"nothing but retries fails":             {runs: times(20, again(flow.Unreached)), state: flow.HalfOpen},
 		"a handler says that it is away":        {runs: []run{first(flow.Unavailable)}, state: flow.Open, pause: time.Second},
@@ -78,7 +80,9 @@ func TestProbesAreCloseTogetherAtFirst(t *testing.T) {
 		require.Equal(t, 250*ms, pause)
 	}
 	s := time.Second
-	require.Equal(t, []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 128 * s, 256 * s, 300 * s, 300 * s, 300 * s, 300 * s}, pauses[17:])
+	require.Equal(t, []time.Duration{
+		s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 128 * s, 256 * s, 300 * s, 300 * s, 300 * s, 300 * s,
+	}, pauses[17:])
 	require.Equal(t, flow.HalfOpen, c.State(now))
 	require.True(t, c.Observe(flow.Succeeded, false, now), "it works again")
 	require.Equal(t, flow.Closed, c.State(now))
@@ -87,7 +91,10 @@ func TestProbesAreCloseTogetherAtFirst(t *testing.T) {
 
 func TestRetryOfWhatDidNotReachItsService(t *testing.T) {
 	t.Parallel()
-	for since, delay := range map[time.Duration]time.Duration{0: time.Second, 500 * ms: time.Second, 7 * time.Second: 7 * time.Second, time.Hour: 5 * time.Minute} {
+	for since, delay := range map[time.Duration]time.Duration{
+		0: time.Second, 500 * ms: time.Second, 7 * time.Second: 7 * time.Second,
+		time.Hour: 5 * time.Minute,
+	} {
 		require.Equal(t, delay, flow.RetryUnreached(since))
 	}
 }

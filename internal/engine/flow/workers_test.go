@@ -35,7 +35,10 @@ func TestWhenAnotherWorkerStarts(t *testing.T) {
 		"one that is slow and one that is quick": {running: []time.Duration{time.Minute, 5 * ms}, most: 4, queued: 1, full: 100, wait: 15 * ms},
 		"each event is a full batch":             {running: []time.Duration{3 * ms, 2 * ms, ms}, most: 4, queued: 1, full: 1},
 		"as many as a strained database bears":   {running: []time.Duration{5 * ms}, most: 1, queued: 100, full: 1, wait: 15 * ms},
-		"more than a strained database bears":    {running: []time.Duration{9 * ms, 8 * ms, 7 * ms}, most: 2, queued: 100, full: 1, wait: 12 * ms},
+		"more than a strained database bears": {
+			running: []time.Duration{9 * ms, 8 * ms, 7 * ms}, most: 2, queued: 100, full: 1,
+			wait: 12 * ms,
+		},
 		"a strained database and one slow batch": {running: []time.Duration{time.Minute}, most: 1, queued: 1, full: 100},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,8 @@ func open(dsn string) (*bun.DB, error) {
 		pool.SetMaxOpenConns(4)
 		return bun.NewDB(pool, sqlitedialect.New()), nil
 	case "mysql":
-		pool, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s?parseTime=true&interpolateParams=true", u.User.Username(), password, u.Host, strings.Trim(u.Path, "/")))
+		pool, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/%s?parseTime=true&interpolateParams=true", u.User.Username(), password, u.Host,
+			strings.Trim(u.Path, "/")))
 		if err != nil {
 			return nil, err
 		}

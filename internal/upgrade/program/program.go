@@ -137,7 +137,8 @@ func handler[E payload](p *program, consumer string) func(ctx context.Context, t
 				return err
 			}
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq, node) VALUES (?, ?, ?, ?, ?)", label, m.ID, e.ID, e.Seq, p.name)
+		_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq, node) VALUES (?, ?, ?, ?, ?)", label, m.ID,
+			e.ID, e.Seq, p.name)
 		return err
 	}
 }

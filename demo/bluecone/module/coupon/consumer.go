@@ -37,7 +37,9 @@ func Register(b *bus.Bus, f *Facade, faulty *faults.Set) {
 	})
 }
 
-func record[E bus.Event](ctx context.Context, m bus.Message[E], faulty *faults.Set, idemKey string, couponID order.ID, op func() (string, error)) error {
+func record[E bus.Event](ctx context.Context, m bus.Message[E], faulty *faults.Set, idemKey string, couponID order.ID,
+	op func() (string, error),
+) error {
 	if err := faulty.Hit(ctx, Consumer); err != nil {
 		return err
 	}

@@ -63,7 +63,8 @@ func (f *Facade) Issue(ctx context.Context, tx bun.Tx, couponID, userID string, 
 // Get reads a coupon. It answers sql.ErrNoRows if there is none.
 func (f *Facade) Get(ctx context.Context, idb bun.IDB, couponID string) (Coupon, error) {
 	c := Coupon{CouponID: couponID}
-	err := idb.QueryRowContext(ctx, "SELECT user_id, cents, status FROM demo_coupon WHERE id = ?", couponID).Scan(&c.UserID, &c.Cents, &c.Status)
+	err := idb.QueryRowContext(ctx, "SELECT user_id, cents, status FROM demo_coupon WHERE id = ?", couponID).Scan(&c.UserID, &c.Cents,
+		&c.Status)
 	if err != nil {
 		return c, fmt.Errorf("coupon %s: %w", couponID, err)
 	}
@@ -126,7 +127,8 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, couponID, orderID string
 // nothing left to free.
 func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string, error) {
 	var couponID, status string
-	err := tx.QueryRowContext(ctx, "SELECT coupon_id, status FROM demo_coupon_lock WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&couponID, &status)
+	err := tx.QueryRowContext(ctx, "SELECT coupon_id, status FROM demo_coupon_lock WHERE order_id = ? AND status <> 'BARRED'",
+		orderID).Scan(&couponID, &status)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Nothing, f.bar(ctx, tx, orderID)
 	}
@@ -152,7 +154,8 @@ func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string
 // bar notes that an order was canceled whose lock never came, so that an operator who
 // retries the dead lock later reserves nothing for ever.
 func (f *Facade) bar(ctx context.Context, tx bun.Tx, orderID string) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO demo_coupon_lock (order_id, coupon_id, status) VALUES (?, '', 'BARRED')"+f.d.Ignore("order_id"), orderID)
+	_, err := tx.ExecContext(ctx, "INSERT INTO demo_coupon_lock (order_id, coupon_id, status) VALUES (?, '', 'BARRED')"+
+		f.d.Ignore("order_id"), orderID)
 	if err != nil {
 		return fmt.Errorf("coupon: bar the lock of %s: %w", orderID, err)
 	}
@@ -166,7 +169,9 @@ func (f *Facade) barred(ctx context.Context, tx bun.Tx, orderID string) (bool, e
 }
 
 // once runs an operation under the lock of the coupon unless it has happened already.
-func (f *Facade) once(ctx context.Context, tx bun.Tx, name, idemKey, couponID, orderID string, op func() (string, error)) (result string, err error) {
+func (f *Facade) once(ctx context.Context, tx bun.Tx, name, idemKey, couponID, orderID string,
+	op func() (string, error),
+) (result string, err error) {
 	ctx, end := trail.Start(ctx, "coupon."+name, orderID, idemKey)
 	defer func() { end(result, err) }()
 	var status string
@@ -181,7 +186,8 @@ func (f *Facade) once(ctx context.Context, tx bun.Tx, name, idemKey, couponID, o
 	if err != nil || result != OK {
 		return result, err
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO demo_coupon_operation (idem_key, coupon_id, order_id) VALUES (?, ?, ?)", idemKey, couponID, orderID)
+	_, err = tx.ExecContext(ctx, "INSERT INTO demo_coupon_operation (idem_key, coupon_id, order_id) VALUES (?, ?, ?)", idemKey, couponID,
+		orderID)
 	return result, err
 }
 

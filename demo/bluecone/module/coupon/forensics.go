@@ -26,14 +26,16 @@ type Movement struct {
 func (f *Facade) Use(ctx context.Context, orderID string) (Use, error) {
 	var u Use
 	var since int64
-	err := f.db.QueryRowContext(ctx, "SELECT coupon_id, status, "+f.d.Micros("locked_at")+" FROM demo_coupon_lock WHERE order_id = ?", orderID).Scan(&u.CouponID, &u.Status, &since)
+	err := f.db.QueryRowContext(ctx, "SELECT coupon_id, status, "+f.d.Micros("locked_at")+" FROM demo_coupon_lock WHERE order_id = ?",
+		orderID).Scan(&u.CouponID, &u.Status, &since)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return u, fmt.Errorf("coupon: use in order %s: %w", orderID, err)
 	}
 	if u.Status != "" {
 		u.Since = time.UnixMicro(since).UTC()
 	}
-	rows, err := f.db.QueryContext(ctx, "SELECT idem_key, "+f.d.Micros("created_at")+" FROM demo_coupon_operation WHERE order_id = ? ORDER BY created_at, idem_key", orderID)
+	rows, err := f.db.QueryContext(ctx, "SELECT idem_key, "+f.d.Micros("created_at")+" FROM demo_coupon_operation WHERE order_id = ? "+
+		"ORDER BY created_at, idem_key", orderID)
 	if err != nil {
 		return u, fmt.Errorf("coupon: use in order %s: %w", orderID, err)
 	}

@@ -29,7 +29,8 @@ func (f *Facade) LockTask(orders *reaper.Owner) reaper.Task {
 
 // locked lists locks, by their order ids.
 func (f *Facade) locked(ctx context.Context, idb bun.IDB, where string, args ...any) ([]reaper.Lock, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT order_id, ? FROM demo_coupon_lock WHERE status = 'LOCKED' AND "+where, append([]any{reaper.Age("locked_at")}, args...)...)
+	rows, err := idb.QueryContext(ctx, "SELECT order_id, ? FROM demo_coupon_lock WHERE status = 'LOCKED' AND "+where,
+		append([]any{reaper.Age("locked_at")}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("coupon locks: %w", err)
 	}

@@ -58,7 +58,8 @@ func (s *Service) check(name, column string, event func(Order) bus.Event) consis
 			if missing, err := s.ob.Missing(ctx, tx, []string{id(o)}); err != nil || len(missing) == 0 {
 				return false, err
 			}
-			return true, s.ob.Save(ctx, tx, outbox.With(event(o), outbox.Meta("source", "consistency_repair"), outbox.Meta(bus.MetaUserID, o.UserID)))
+			return true, s.ob.Save(ctx, tx,
+				outbox.With(event(o), outbox.Meta("source", "consistency_repair"), outbox.Meta(bus.MetaUserID, o.UserID)))
 		},
 	}
 }

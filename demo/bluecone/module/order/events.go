@@ -101,3 +101,21 @@ func (e Refunded) Aggregate() (kind, id string) { return "REFUND", string(e.Refu
 func (e Refunded) IdempotencyKey() string { return "refund:" + string(e.RefundID) + ":refunded" }
 
 func key(id ID, what string) string { return "order:" + string(id) + ":" + what }
+
+func (o Order) paid() Paid {
+	return Paid{
+		OrderID: ID(o.OrderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), TotalCents: o.TotalCents,
+		WalletAmount: o.WalletCents, PointsUsed: o.Points, PointsEarned: o.earned,
+	}
+}
+
+func (o Order) canceled() Canceled {
+	return Canceled{OrderID: ID(o.OrderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), WalletAmount: o.WalletCents, PointsUsed: o.Points}
+}
+
+func (o Order) refunded() Refunded {
+	return Refunded{
+		OrderID: ID(o.OrderID), RefundID: ID(o.refundID), UserID: ID(o.UserID), WalletAmount: o.WalletCents,
+		PointsUsed: o.Points, PointsEarned: o.earned,
+	}
+}

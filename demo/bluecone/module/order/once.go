@@ -18,7 +18,9 @@ var errAnswered = errors.New("answered before")
 // once runs fn in a transaction, and under an idempotency key only the first time: later
 // calls with the key get the first answer, in whichever instance and after whichever crash.
 // The key's row is written in fn's own transaction; a call at the same time waits for it.
-func once[T any](ctx context.Context, s *Service, key string, request any, fn func(ctx context.Context, tx bun.Tx) (T, error)) (answer T, err error) {
+func once[T any](ctx context.Context, s *Service, key string, request any,
+	fn func(ctx context.Context, tx bun.Tx) (T, error),
+) (answer T, err error) {
 	if key != "" {
 		if err := plain("Idempotency-Key", key, 150); err != nil {
 			return answer, err
@@ -35,7 +37,8 @@ func once[T any](ctx context.Context, s *Service, key string, request any, fn fu
 			answer, err = fn(ctx, tx)
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO demo_idempotency (idem_key, request, response) VALUES (?, ?, '')", key, digest); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO demo_idempotency (idem_key, request, response) VALUES (?, ?, '')", key,
+			digest); err != nil {
 			if dburl.IsDuplicate(err) {
 				return errAnswered
 			}
@@ -55,7 +58,8 @@ func once[T any](ctx context.Context, s *Service, key string, request any, fn fu
 		return answer, err
 	}
 	var known, response string
-	if err := s.db.QueryRowContext(ctx, "SELECT request, response FROM demo_idempotency WHERE idem_key = ?", key).Scan(&known, &response); err != nil {
+	if err := s.db.QueryRowContext(ctx, "SELECT request, response FROM demo_idempotency WHERE idem_key = ?", key).
+		Scan(&known, &response); err != nil {
 		return answer, fmt.Errorf("idempotency key: %w", err)
 	}
 	if known != digest {

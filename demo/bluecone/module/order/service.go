@@ -153,7 +153,10 @@ func (s *Service) Create(ctx context.Context, key string, req NewOrder) (Order, 
 }
 
 func (s *Service) create(ctx context.Context, tx bun.Tx, req NewOrder) (Order, error) {
-	o := Order{OrderID: newID(), UserID: req.UserID, Status: WaitPay, TotalCents: req.TotalCents, WalletCents: req.WalletCents, Points: req.Points, CouponID: req.CouponID}
+	o := Order{
+		OrderID: newID(), UserID: req.UserID, Status: WaitPay, TotalCents: req.TotalCents, WalletCents: req.WalletCents,
+		Points: req.Points, CouponID: req.CouponID,
+	}
 	if err := s.affordable(ctx, tx, req, &o); err != nil {
 		return o, err
 	}
@@ -162,7 +165,8 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, req NewOrder) (Order, e
 		return o, refuse(Invalid, "PAYABLE_NEGATIVE", "coupon, wallet and points come to %d cents more than the total", -o.PayableCents)
 	}
 	o.earned = (o.TotalCents - o.couponCents - o.Points) / 100
-	_, err := tx.ExecContext(ctx, "INSERT INTO demo_order (id, user_id, status, total_cents, wallet_cents, points, coupon_id, coupon_cents, payable_cents, earned, refund_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
+	_, err := tx.ExecContext(ctx, "INSERT INTO demo_order (id, user_id, status, total_cents, wallet_cents, points, coupon_id, "+
+		"coupon_cents, payable_cents, earned, refund_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
 		o.OrderID, o.UserID, Draft, o.TotalCents, o.WalletCents, o.Points, o.CouponID, o.couponCents, o.PayableCents, o.earned)
 	if err != nil {
 		return o, fmt.Errorf("order: %w", err)
@@ -170,7 +174,10 @@ func (s *Service) create(ctx context.Context, tx bun.Tx, req NewOrder) (Order, e
 	if err := s.move(ctx, tx, o.OrderID, Draft, WaitPay, ""); err != nil {
 		return o, err
 	}
-	return o, s.ob.Save(ctx, tx, CheckoutLocked{OrderID: ID(o.OrderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), TotalCents: o.TotalCents, WalletAmount: o.WalletCents, PointsUsed: o.Points})
+	return o, s.ob.Save(ctx, tx, CheckoutLocked{
+		OrderID: ID(o.OrderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), TotalCents: o.TotalCents, WalletAmount: o.WalletCents,
+		PointsUsed: o.Points,
+	})
 }
 
 // affordable refuses what the user cannot pay as far as can be seen now; a concurrent
@@ -306,7 +313,9 @@ func (s *Service) Refund(ctx context.Context, orderID, refundID string) (Order, 
 }
 
 // change locks the order, lets fn change it and save its event, and answers the result.
-func (s *Service) change(ctx context.Context, orderID string, fn func(ctx context.Context, tx bun.Tx, o *Order) error) (o Order, err error) {
+func (s *Service) change(ctx context.Context, orderID string,
+	fn func(ctx context.Context, tx bun.Tx, o *Order) error,
+) (o Order, err error) {
 	err = s.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		if o, err = s.read(ctx, tx, orderID, s.d.ForUpdate); err != nil {
 			return err
@@ -342,7 +351,10 @@ func (s *Service) read(ctx context.Context, idb bun.IDB, orderID, lock string) (
 }
 
 func (o *Order) fields() []any {
-	return []any{&o.OrderID, &o.UserID, &o.Status, &o.TotalCents, &o.WalletCents, &o.Points, &o.CouponID, &o.couponCents, &o.PayableCents, &o.earned, &o.refundID}
+	return []any{
+		&o.OrderID, &o.UserID, &o.Status, &o.TotalCents, &o.WalletCents, &o.Points, &o.CouponID, &o.couponCents, &o.PayableCents,
+		&o.earned, &o.refundID,
+	}
 }
 
 // move changes an order's state, guarded by the state it must be in.
@@ -356,18 +368,6 @@ func (s *Service) move(ctx context.Context, tx bun.Tx, orderID, from, to, set st
 		return errors.Join(err, fmt.Errorf("order %s is no longer %s", orderID, from))
 	}
 	return nil
-}
-
-func (o Order) paid() Paid {
-	return Paid{OrderID: ID(o.OrderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), TotalCents: o.TotalCents, WalletAmount: o.WalletCents, PointsUsed: o.Points, PointsEarned: o.earned}
-}
-
-func (o Order) canceled() Canceled {
-	return Canceled{OrderID: ID(o.OrderID), UserID: ID(o.UserID), CouponID: ID(o.CouponID), WalletAmount: o.WalletCents, PointsUsed: o.Points}
-}
-
-func (o Order) refunded() Refunded {
-	return Refunded{OrderID: ID(o.OrderID), RefundID: ID(o.refundID), UserID: ID(o.UserID), WalletAmount: o.WalletCents, PointsUsed: o.Points, PointsEarned: o.earned}
 }
 
 func within(field string, cents int64) error {

@@ -24,7 +24,8 @@ func TestLostConnectionIsNoRefusal(t *testing.T) {
 	require.NoError(t, database.Up(t.Context(), db))
 	ob, err := outbox.New(db, outbox.Config{})
 	require.NoError(t, err)
-	_, err = db.ExecContext(t.Context(), "INSERT INTO demo_order (id, user_id, status, total_cents, wallet_cents, points, coupon_id, coupon_cents, payable_cents, earned, refund_id) VALUES ('o', 'u', 'WAIT_PAY', 1, 0, 0, '', 0, 1, 0, '')")
+	_, err = db.ExecContext(t.Context(), "INSERT INTO demo_order (id, user_id, status, total_cents, wallet_cents, points, coupon_id, "+
+		"coupon_cents, payable_cents, earned, refund_id) VALUES ('o', 'u', 'WAIT_PAY', 1, 0, 0, '', 0, 1, 0, '')")
 	require.NoError(t, err)
 	var failure error
 	orders, err := order.New(db, ob, order.Assets{

@@ -30,14 +30,16 @@ type Movement struct {
 func (f *Facade) Account(ctx context.Context, orderID string) (Account, error) {
 	var a Account
 	var since int64
-	err := f.db.QueryRowContext(ctx, "SELECT user_id, points, status, "+f.d.Micros("frozen_at")+" FROM demo_points_freeze WHERE order_id = ?", orderID).Scan(&a.UserID, &a.Points, &a.Status, &since)
+	err := f.db.QueryRowContext(ctx, "SELECT user_id, points, status, "+f.d.Micros("frozen_at")+
+		" FROM demo_points_freeze WHERE order_id = ?", orderID).Scan(&a.UserID, &a.Points, &a.Status, &since)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return a, fmt.Errorf("points: account of order %s: %w", orderID, err)
 	}
 	if a.Status != "" {
 		a.Since = time.UnixMicro(since).UTC()
 	}
-	rows, err := f.db.QueryContext(ctx, "SELECT idem_key, d_available, d_frozen, "+f.d.Micros("created_at")+" FROM demo_points_ledger WHERE order_id = ? ORDER BY created_at, idem_key", orderID)
+	rows, err := f.db.QueryContext(ctx, "SELECT idem_key, d_available, d_frozen, "+f.d.Micros("created_at")+
+		" FROM demo_points_ledger WHERE order_id = ? ORDER BY created_at, idem_key", orderID)
 	if err != nil {
 		return a, fmt.Errorf("points: account of order %s: %w", orderID, err)
 	}

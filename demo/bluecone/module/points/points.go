@@ -74,7 +74,8 @@ func (f *Facade) Freeze(ctx context.Context, tx bun.Tx, orderID, userID string, 
 		if available < points {
 			return "", fmt.Errorf("%w: %d available, %d wanted", ErrInsufficient, available, points)
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO demo_points_freeze (order_id, user_id, points, status) VALUES (?, ?, ?, 'FROZEN')", orderID, userID, points)
+		_, err := tx.ExecContext(ctx, "INSERT INTO demo_points_freeze (order_id, user_id, points, status) VALUES (?, ?, ?, 'FROZEN')",
+			orderID, userID, points)
 		if err != nil {
 			return "", fmt.Errorf("points: freeze: %w", err)
 		}
@@ -95,7 +96,8 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, orderID, userID string, 
 		if available < points {
 			return "", fmt.Errorf("%w: the freeze is gone, %d available, %d wanted", ErrInsufficient, available, points)
 		}
-		if _, err = tx.ExecContext(ctx, "INSERT INTO demo_points_freeze (order_id, user_id, points, status) VALUES (?, ?, ?, 'COMMITTED')", orderID, userID, points); err != nil {
+		if _, err = tx.ExecContext(ctx, "INSERT INTO demo_points_freeze (order_id, user_id, points, status) VALUES (?, ?, ?, 'COMMITTED')",
+			orderID, userID, points); err != nil {
 			return "", err
 		}
 		return OK, f.book(ctx, tx, key(orderID, "commit"), userID, orderID, -points, 0)
@@ -113,7 +115,8 @@ func (f *Facade) Earn(ctx context.Context, tx bun.Tx, orderID, userID string, po
 func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string, error) {
 	var userID, status string
 	var points int64
-	err := tx.QueryRowContext(ctx, "SELECT user_id, points, status FROM demo_points_freeze WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&userID, &points, &status)
+	err := tx.QueryRowContext(ctx, "SELECT user_id, points, status FROM demo_points_freeze WHERE order_id = ? AND status <> 'BARRED'",
+		orderID).Scan(&userID, &points, &status)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Nothing, f.bar(ctx, tx, orderID)
 	}
@@ -135,7 +138,8 @@ func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string
 // bar notes that an order was canceled whose freeze never came, so that an operator who
 // retries the dead freeze later sets nothing aside for ever.
 func (f *Facade) bar(ctx context.Context, tx bun.Tx, orderID string) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO demo_points_freeze (order_id, user_id, points, status) VALUES (?, '', 0, 'BARRED')"+f.d.Ignore("order_id"), orderID)
+	_, err := tx.ExecContext(ctx, "INSERT INTO demo_points_freeze (order_id, user_id, points, status) VALUES (?, '', 0, 'BARRED')"+
+		f.d.Ignore("order_id"), orderID)
 	if err != nil {
 		return fmt.Errorf("points: bar the freeze of %s: %w", orderID, err)
 	}
@@ -172,7 +176,9 @@ func (f *Facade) revert(ctx context.Context, tx bun.Tx, name, of, refundID, orde
 }
 
 // once runs a movement under the lock of the user's account unless its ledger row exists.
-func (f *Facade) once(ctx context.Context, tx bun.Tx, name, idemKey, orderID, userID string, move func(available int64) (string, error)) (result string, err error) {
+func (f *Facade) once(ctx context.Context, tx bun.Tx, name, idemKey, orderID, userID string,
+	move func(available int64) (string, error),
+) (result string, err error) {
 	ctx, end := trail.Start(ctx, "points."+name, orderID, idemKey)
 	defer func() { end(result, err) }()
 	var available int64
@@ -204,11 +210,13 @@ func (f *Facade) settle(ctx context.Context, tx bun.Tx, orderID, from, to string
 
 // book changes an account and writes the ledger row, whose key is unique.
 func (f *Facade) book(ctx context.Context, tx bun.Tx, idemKey, userID, orderID string, available, frozen int64) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO demo_points_ledger (idem_key, user_id, order_id, d_available, d_frozen) VALUES (?, ?, ?, ?, ?)", idemKey, userID, orderID, available, frozen)
+	_, err := tx.ExecContext(ctx, "INSERT INTO demo_points_ledger (idem_key, user_id, order_id, d_available, d_frozen) "+
+		"VALUES (?, ?, ?, ?, ?)", idemKey, userID, orderID, available, frozen)
 	if err != nil {
 		return fmt.Errorf("points: book %s: %w", idemKey, err)
 	}
-	res, err := tx.ExecContext(ctx, "UPDATE demo_points SET available = available + ?, frozen = frozen + ? WHERE user_id = ? AND frozen + ? >= 0", available, frozen, userID, frozen)
+	res, err := tx.ExecContext(ctx, "UPDATE demo_points SET available = available + ?, frozen = frozen + ? WHERE user_id = ? "+
+		"AND frozen + ? >= 0", available, frozen, userID, frozen)
 	if err != nil {
 		return fmt.Errorf("points: book %s: %w", idemKey, err)
 	}

@@ -29,7 +29,8 @@ func (f *Facade) FreezeTask(orders *reaper.Owner) reaper.Task {
 
 // frozen lists freezes, by their order ids.
 func (f *Facade) frozen(ctx context.Context, idb bun.IDB, where string, args ...any) ([]reaper.Lock, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT order_id, ? FROM demo_points_freeze WHERE status = 'FROZEN' AND "+where, append([]any{reaper.Age("frozen_at")}, args...)...)
+	rows, err := idb.QueryContext(ctx, "SELECT order_id, ? FROM demo_points_freeze WHERE status = 'FROZEN' AND "+where,
+		append([]any{reaper.Age("frozen_at")}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("points: freezes: %w", err)
 	}

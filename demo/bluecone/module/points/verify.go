@@ -21,7 +21,8 @@ func (f *Facade) Verify(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("points: verify: %w", err)
 		}
 		if available != sumAvailable || frozen != sumFrozen || frozen < 0 {
-			broken = append(broken, fmt.Sprintf("points of %s: available %d, frozen %d, ledger %d/%d", user, available, frozen, sumAvailable, sumFrozen))
+			broken = append(broken, fmt.Sprintf("points of %s: available %d, frozen %d, ledger %d/%d", user, available, frozen, sumAvailable,
+				sumFrozen))
 		}
 	}
 	return broken, rows.Err()

@@ -49,7 +49,9 @@ func Register(b *bus.Bus, f *Facade, faulty *faults.Set) {
 }
 
 // record runs a movement, unless the order uses no wallet, and records what it was.
-func record[E bus.Event](ctx context.Context, m bus.Message[E], faulty *faults.Set, idemKey string, cents int64, move func() (string, error)) error {
+func record[E bus.Event](ctx context.Context, m bus.Message[E], faulty *faults.Set, idemKey string, cents int64,
+	move func() (string, error),
+) error {
 	if err := faulty.Hit(ctx, Consumer); err != nil {
 		return err
 	}

@@ -49,7 +49,8 @@ func New(db *bun.DB) (*Facade, error) {
 
 // Open makes a user's wallet and grants its first money.
 func (f *Facade) Open(ctx context.Context, tx bun.Tx, userID string, cents int64) error {
-	if _, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet (user_id, available, frozen, spent, granted) VALUES (?, ?, 0, 0, ?)", userID, cents, cents); err != nil {
+	if _, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet (user_id, available, frozen, spent, granted) VALUES (?, ?, 0, 0, ?)",
+		userID, cents, cents); err != nil {
 		return fmt.Errorf("wallet: open: %w", err)
 	}
 	return f.book(ctx, tx, "wallet:"+userID+":grant", userID, "", move{available: cents})
@@ -58,7 +59,8 @@ func (f *Facade) Open(ctx context.Context, tx bun.Tx, userID string, cents int64
 // Get reads a user's balance.
 func (f *Facade) Get(ctx context.Context, idb bun.IDB, userID string) (Balance, error) {
 	var b Balance
-	err := idb.QueryRowContext(ctx, "SELECT available, frozen, spent FROM demo_wallet WHERE user_id = ?", userID).Scan(&b.AvailableCents, &b.FrozenCents, &b.SpentCents)
+	err := idb.QueryRowContext(ctx, "SELECT available, frozen, spent FROM demo_wallet WHERE user_id = ?", userID).
+		Scan(&b.AvailableCents, &b.FrozenCents, &b.SpentCents)
 	if err != nil {
 		return b, fmt.Errorf("wallet of %s: %w", userID, err)
 	}
@@ -74,7 +76,8 @@ func (f *Facade) Freeze(ctx context.Context, tx bun.Tx, orderID, userID string, 
 		if available < cents {
 			return "", fmt.Errorf("%w: %d cents available, %d wanted", ErrInsufficient, available, cents)
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, ?, ?, 'FROZEN')", orderID, userID, cents)
+		_, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, ?, ?, 'FROZEN')",
+			orderID, userID, cents)
 		if err != nil {
 			return "", fmt.Errorf("wallet: freeze: %w", err)
 		}
@@ -95,7 +98,8 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, orderID, userID string, 
 		if available < cents {
 			return "", fmt.Errorf("%w: the freeze is gone, %d cents available, %d wanted", ErrInsufficient, available, cents)
 		}
-		if _, err = tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, ?, ?, 'COMMITTED')", orderID, userID, cents); err != nil {
+		if _, err = tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, ?, ?, 'COMMITTED')",
+			orderID, userID, cents); err != nil {
 			return "", err
 		}
 		return OK, f.book(ctx, tx, key(orderID, "commit"), userID, orderID, move{available: -cents, spent: cents})
@@ -106,7 +110,8 @@ func (f *Facade) Commit(ctx context.Context, tx bun.Tx, orderID, userID string, 
 func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string, error) {
 	var userID, status string
 	var cents int64
-	err := tx.QueryRowContext(ctx, "SELECT user_id, cents, status FROM demo_wallet_freeze WHERE order_id = ? AND status <> 'BARRED'", orderID).Scan(&userID, &cents, &status)
+	err := tx.QueryRowContext(ctx, "SELECT user_id, cents, status FROM demo_wallet_freeze WHERE order_id = ? AND status <> 'BARRED'",
+		orderID).Scan(&userID, &cents, &status)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Nothing, f.bar(ctx, tx, orderID)
 	}
@@ -128,7 +133,8 @@ func (f *Facade) Release(ctx context.Context, tx bun.Tx, orderID string) (string
 // bar notes that an order was canceled whose freeze never came, so that an operator who
 // retries the dead freeze later sets nothing aside for ever.
 func (f *Facade) bar(ctx context.Context, tx bun.Tx, orderID string) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, '', 0, 'BARRED')"+f.d.Ignore("order_id"), orderID)
+	_, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet_freeze (order_id, user_id, cents, status) VALUES (?, '', 0, 'BARRED')"+
+		f.d.Ignore("order_id"), orderID)
 	if err != nil {
 		return fmt.Errorf("wallet: bar the freeze of %s: %w", orderID, err)
 	}
@@ -159,7 +165,9 @@ func (f *Facade) Revert(ctx context.Context, tx bun.Tx, refundID, orderID, userI
 }
 
 // once runs a movement under the lock of the user's account unless its ledger row exists.
-func (f *Facade) once(ctx context.Context, tx bun.Tx, name, idemKey, orderID, userID string, move func(available int64) (string, error)) (result string, err error) {
+func (f *Facade) once(ctx context.Context, tx bun.Tx, name, idemKey, orderID, userID string,
+	move func(available int64) (string, error),
+) (result string, err error) {
 	ctx, end := trail.Start(ctx, "wallet."+name, orderID, idemKey)
 	defer func() { end(result, err) }()
 	var available int64
@@ -195,14 +203,16 @@ type move struct{ available, frozen, spent int64 }
 
 // book changes an account and writes the ledger row, whose key is unique.
 func (f *Facade) book(ctx context.Context, tx bun.Tx, idemKey, userID, orderID string, m move) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet_ledger (idem_key, user_id, order_id, d_available, d_frozen, d_spent) VALUES (?, ?, ?, ?, ?, ?)", idemKey, userID, orderID, m.available, m.frozen, m.spent)
+	_, err := tx.ExecContext(ctx, "INSERT INTO demo_wallet_ledger (idem_key, user_id, order_id, d_available, d_frozen, d_spent) "+
+		"VALUES (?, ?, ?, ?, ?, ?)", idemKey, userID, orderID, m.available, m.frozen, m.spent)
 	if err != nil {
 		return fmt.Errorf("wallet: book %s: %w", idemKey, err)
 	}
 	if orderID == "" {
 		return nil // the grant stands in the account already
 	}
-	res, err := tx.ExecContext(ctx, "UPDATE demo_wallet SET available = available + ?, frozen = frozen + ?, spent = spent + ? WHERE user_id = ? AND available + ? >= 0 AND frozen + ? >= 0 AND spent + ? >= 0",
+	res, err := tx.ExecContext(ctx, "UPDATE demo_wallet SET available = available + ?, frozen = frozen + ?, spent = spent + ? "+
+		"WHERE user_id = ? AND available + ? >= 0 AND frozen + ? >= 0 AND spent + ? >= 0",
 		m.available, m.frozen, m.spent, userID, m.available, m.frozen, m.spent)
 	if err != nil {
 		return fmt.Errorf("wallet: book %s: %w", idemKey, err)
