@@ -1,7 +1,10 @@
 package model
 
+// engine is what the instances do: claim, deliver, settle.
+type engine struct{ *world }
+
 // claim leases an event, alone or together with all later ones that may be claimed with it.
-func (w *world) claim(s state, i, e int) {
+func (w engine) claim(s state, i, e int) {
 	w.claimUpTo(s, i, e, e)
 	for last := e + 1; last < w.scene.Events; last++ {
 		w.claimUpTo(s, i, e, last)
@@ -9,7 +12,7 @@ func (w *world) claim(s state, i, e int) {
 }
 
 // claimUpTo claims the events from first to last, if all of them may be claimed.
-func (w *world) claimUpTo(s state, i, first, last int) {
+func (w engine) claimUpTo(s state, i, first, last int) {
 	claimed := s
 	for e := first; e <= last; e++ {
 		if !w.claimable(&s, i, e, first) {
@@ -25,7 +28,7 @@ func (w *world) claimUpTo(s state, i, first, last int) {
 }
 
 // claimable tells whether an instance may claim an event together with all from first on.
-func (w *world) claimable(s *state, i, e, first int) bool {
+func (w engine) claimable(s *state, i, e, first int) bool {
 	ev := s.events[e]
 	switch {
 	case s.members[i].flights[e].held:
@@ -55,7 +58,7 @@ func (w *world) claimable(s *state, i, e, first int) bool {
 }
 
 // isWanted tells whether the registry shows anybody who takes the event.
-func (w *world) isWanted(s *state, e int) bool {
+func (w *setting) isWanted(s *state, e int) bool {
 	for n := range names {
 		if w.registered(s, n, e) {
 			return true
@@ -65,18 +68,18 @@ func (w *world) isWanted(s *state, e int) bool {
 }
 
 // isOpenInLog tells whether a delivery is neither SUCCESS nor SKIPPED.
-func (w *world) isOpenInLog(s *state, n, e int) bool {
+func (w *questions) isOpenInLog(s *state, n, e int) bool {
 	st := s.log[n][e].status
 	return st != none && st != success && st != skipped
 }
 
 // isInHandFor tells whether an event is in hand, as far as those who ask care.
-func (w *world) isInHandFor(s *state, e int) bool {
+func (w *questions) isInHandFor(s *state, e int) bool {
 	return s.isInHand(e) && (s.events[e].status != evParked || w.rules.ParkedInHand)
 }
 
 // lease leases an event and hands it to its consumers, or parks it.
-func (w *world) lease(s *state, i, e int) {
+func (w engine) lease(s *state, i, e int) {
 	version := s.events[e].version + 1
 	if !w.isWanted(s, e) {
 		s.events[e] = event{status: evParked, version: version}
@@ -105,10 +108,10 @@ func (w *world) lease(s *state, i, e int) {
 
 // isFor tells whether an instance hands events to a name: the old name of a consumer that it has
 // under a new one, or the other way round, is an alias.
-func (w *world) isFor(i, n int) bool { return !w.scene.Renamed || w.has(i, n) }
+func (w *setting) isFor(i, n int) bool { return !w.scene.Renamed || w.has(i, n) }
 
 // claimDelivery leases a waiting delivery from the log.
-func (w *world) claimDelivery(s state, i, n, e int) {
+func (w engine) claimDelivery(s state, i, n, e int) {
 	row := s.log[n][e]
 	if !w.handles(i, n, e) || s.members[i].tasks[n][e].phase != idle || s.isLocked(n, e) {
 		return

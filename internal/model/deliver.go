@@ -21,7 +21,7 @@ func (s *state) isOver(i, n, e int) bool {
 }
 
 // deliver takes a task one step further.
-func (w *world) deliver(s state, i, n, e int) {
+func (w engine) deliver(s state, i, n, e int) {
 	switch s.members[i].tasks[n][e].phase {
 	case queued:
 		w.spill(s, i, n, e)
@@ -35,7 +35,7 @@ func (w *world) deliver(s state, i, n, e int) {
 }
 
 // spill leaves a delivery for which its lane has no room to the log.
-func (w *world) spill(s state, i, n, e int) {
+func (w engine) spill(s state, i, n, e int) {
 	if s.members[i].tasks[n][e].retry || s.spills == int8(w.scene.Spills) {
 		return
 	}
@@ -45,7 +45,7 @@ func (w *world) spill(s state, i, n, e int) {
 }
 
 // wait leaves the delivery to the log.
-func (w *world) wait(s *state, i, n, e int) {
+func (w engine) wait(s *state, i, n, e int) {
 	t, row := &s.members[i].tasks[n][e], &s.log[n][e]
 	if row.status == none || (t.retry && s.holds(i, n, e)) {
 		*row = delivery{status: pending, version: row.version + 1}
@@ -54,13 +54,13 @@ func (w *world) wait(s *state, i, n, e int) {
 }
 
 // isNext tells whether the lane may run a delivery now: it runs one of an aggregate at a time, in order.
-func (w *world) isNext(s *state, i, n, e int) bool {
+func (w *questions) isNext(s *state, i, n, e int) bool {
 	for p := range w.scene.Events {
 		if p == e || !w.sibling(p, e) {
 			continue
 		}
 		t := s.members[i].tasks[n][p]
-		if t.phase > queued || (p < e && t.phase == queued && !w.scene.isDelayed(p)) {
+		if t.phase > queued || (p < e && t.phase == queued && !w.isDelayed(p)) {
 			return false
 		}
 	}
@@ -68,7 +68,7 @@ func (w *world) isNext(s *state, i, n, e int) bool {
 }
 
 // begin opens the transaction and writes the marker first: a twin stops here. Then it asks.
-func (w *world) begin(s state, i, n, e int) {
+func (w engine) begin(s state, i, n, e int) {
 	t := s.members[i].tasks[n][e]
 	asks := t.retry || w.rules.DirectAsk
 	switch {
@@ -91,7 +91,7 @@ func (w *world) begin(s state, i, n, e int) {
 		w.wait(&s, i, n, e)
 		w.add(s, false, "event %d waits for %d", e, n)
 		return
-	case i == 0 && w.scene.isNewVersion(n, e):
+	case i == 0 && w.isNewVersion(n, e):
 		w.refuse(s, i, n, e)
 		return
 	}
@@ -100,7 +100,7 @@ func (w *world) begin(s state, i, n, e int) {
 }
 
 // refuse makes a delivery DEAD because this release does not know the schema version.
-func (w *world) refuse(s state, i, n, e int) {
+func (w engine) refuse(s state, i, n, e int) {
 	s.log[n][e] = delivery{status: dead, version: s.log[n][e].version + 1}
 	s.unfair = true
 	s.members[i].tasks[n][e] = task{}
@@ -108,7 +108,7 @@ func (w *world) refuse(s state, i, n, e int) {
 }
 
 // fail is the handler's.
-func (w *world) fail(s state, i, n, e int) {
+func (w engine) fail(s state, i, n, e int) {
 	if s.failures == int8(w.scene.Failures) {
 		return
 	}
@@ -118,7 +118,7 @@ func (w *world) fail(s state, i, n, e int) {
 }
 
 // commit ends the transaction.
-func (w *world) commit(s state, i, n, e int) {
+func (w engine) commit(s state, i, n, e int) {
 	t := s.members[i].tasks[n][e]
 	w.apply(&s, n, e, t.early)
 	s.log[n][e] = delivery{status: success, version: s.log[n][e].version + 1}
@@ -128,7 +128,7 @@ func (w *world) commit(s state, i, n, e int) {
 }
 
 // record stores a failure: for another attempt, or as the last one.
-func (w *world) record(s state, i, n, e int) {
+func (w engine) record(s state, i, n, e int) {
 	t, row := s.members[i].tasks[n][e], s.log[n][e]
 	if !t.retry && s.isLocked(n, e) {
 		return

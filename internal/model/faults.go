@@ -1,7 +1,10 @@
 package model
 
+// surroundings are what happens to the engine: producers, faults, releases and retention.
+type surroundings struct{ *world }
+
 // faults are what may happen to instances and rows.
-func (w *world) faults(s state) {
+func (w surroundings) faults(s state) {
 	for i := range instances {
 		if w.runs(&s, i) {
 			w.crash(s, i)
@@ -14,7 +17,7 @@ func (w *world) faults(s state) {
 }
 
 // crash ends a process and starts another in its place: the transactions roll back, the memory is gone.
-func (w *world) crash(s state, i int) {
+func (w surroundings) crash(s state, i int) {
 	if s.crashes == int8(w.scene.Crashes) || s.members[i] == (member{}) {
 		return
 	}
@@ -40,7 +43,7 @@ func (s *state) orphan(i int) {
 
 // freeze stops a process for longer than its leases; the server ends its transactions meanwhile.
 // It wakes up without having noticed.
-func (w *world) freeze(s state, i int) {
+func (w surroundings) freeze(s state, i int) {
 	if s.members[i].frozen {
 		s.members[i].frozen = false
 		for n := range names {
@@ -66,7 +69,7 @@ func (w *world) freeze(s state, i int) {
 }
 
 // expire takes a lease from an instance that works, only too slowly.
-func (w *world) expire(s state, e int) {
+func (w surroundings) expire(s state, e int) {
 	if s.expiries == int8(w.scene.Expiries) {
 		return
 	}

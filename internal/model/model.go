@@ -19,14 +19,17 @@ package model
 
 // world is a model with its rules and its scene.
 type world struct {
-	rules Rules
-	scene Scene
-	next  []step[state]
+	promises
+	next []step[state]
+}
+
+func newWorld(rules Rules, scene Scene) *world {
+	return &world{promises: promises{questions{setting{rules, scene}}}}
 }
 
 // Explore visits all states that can be reached. It fails if there are more than most of them.
 func Explore(rules Rules, scene Scene, most int) (Explored, error) {
-	return explore(&world{rules: rules, scene: scene}, most, nil)
+	return explore(newWorld(rules, scene), most, nil)
 }
 
 // add notes a way to go on. A fault need not happen: what is only possible through it is no progress.
@@ -39,9 +42,9 @@ func (w *world) start() state {
 	var s state
 	for e := range w.scene.Events {
 		switch {
-		case w.scene.isLate(e):
+		case w.isLate(e):
 			s.events[e].status = evUnborn
-		case w.scene.isDelayed(e):
+		case w.isDelayed(e):
 			s.events[e].status = evDelayed
 		}
 	}
@@ -53,22 +56,23 @@ func (w *world) steps(s state) []step[state] {
 	w.next = w.next[:0]
 	for i := range instances {
 		if !s.members[i].frozen && w.runs(&s, i) {
-			w.work(s, i)
+			engine{w}.work(s, i)
 		}
 	}
-	w.producers(s)
-	w.release(s)
-	w.faults(s)
-	w.retention(s)
-	w.operator(s)
+	around := surroundings{w}
+	around.producers(s)
+	around.release(s)
+	around.faults(s)
+	around.retention(s)
+	operator{w}.acts(s)
 	if w.rules.Sweep {
-		w.sweep(s)
+		engine{w}.sweep(s)
 	}
 	return w.next
 }
 
 // work is what an instance that is awake can do.
-func (w *world) work(s state, i int) {
+func (w engine) work(s state, i int) {
 	for e := range w.scene.Events {
 		w.claim(s, i, e)
 		w.settle(s, i, e)
@@ -81,7 +85,7 @@ func (w *world) work(s state, i int) {
 }
 
 // producers commit late, and what they have delayed falls due.
-func (w *world) producers(s state) {
+func (w surroundings) producers(s state) {
 	for e := range w.scene.Events {
 		to := s
 		switch s.events[e].status {

@@ -59,7 +59,7 @@ var looks = func() map[string]func() look {
 	looks := make(map[string]func() look)
 	for name, scene := range scenes {
 		looks[name] = sync.OnceValue(func() (l look) {
-			w := &world{rules: All(), scene: scene}
+			w := newWorld(All(), scene)
 			l.Explored, l.err = explore(w, most, func(s *state) {
 				n, wrong := w.compareQuestions(s)
 				l.differ, l.wrong = l.differ+n, cmp.Or(l.wrong, wrong)
@@ -104,7 +104,7 @@ func TestSplitQuestionIsExact(t *testing.T) {
 
 // compareQuestions asks both questions for all events and consumers. It counts the answers that
 // differ for the known reason, and names one that differs for another.
-func (w *world) compareQuestions(s *state) (differ int, wrong string) {
+func (w *questions) compareQuestions(s *state) (differ int, wrong string) {
 	for i := range instances {
 		for n := range w.scene.Consumers {
 			for e := range w.scene.Events {
@@ -123,7 +123,7 @@ func (w *world) compareQuestions(s *state) (differ int, wrong string) {
 }
 
 // isHandedOutBefore tells whether all that is in the way was handed out before the consumer took its type.
-func (w *world) isHandedOutBefore(s *state, i, n, e int) bool {
+func (w *questions) isHandedOutBefore(s *state, i, n, e int) bool {
 	for p := range e {
 		if w.isInWay(s, i, n, p, e) && (s.isInHand(p) || s.log[n][p].status != none || s.events[p].needed&(1<<n) != 0) {
 			return false

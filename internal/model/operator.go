@@ -1,7 +1,10 @@
 package model
 
-// operator retries, skips, gives up, discards and repeats.
-func (w *world) operator(s state) {
+// operator is whoever intervenes.
+type operator struct{ *world }
+
+// acts retries, skips, gives up, discards and repeats.
+func (w operator) acts(s state) {
 	for e := range w.scene.Events {
 		if s.opTodo[e] {
 			w.operatorRollUp(s, e)
@@ -20,7 +23,7 @@ func (w *world) operator(s state) {
 }
 
 // interveneIn does what an operator can do to one delivery.
-func (w *world) interveneIn(s state, n, e int) {
+func (w operator) interveneIn(s state, n, e int) {
 	st := s.log[n][e].status
 	if st == dead || st == failed || (st == skipped && !w.isPassed(&s, n, e)) {
 		w.intervene(s, n, e, pending, "retries")
@@ -33,13 +36,13 @@ func (w *world) interveneIn(s state, n, e int) {
 	}
 }
 
-func (w *world) intervene(s state, n, e int, status int8, verb string) {
+func (w operator) intervene(s state, n, e int, status int8, verb string) {
 	s.log[n][e] = delivery{status: status, version: s.log[n][e].version + 1}
 	w.operated(s, e, "an operator %s event %d for %d", verb, e, n)
 }
 
 // operated ends an operation on the deliveries of an event by computing its status.
-func (w *world) operated(s state, e int, format string, args ...any) {
+func (w operator) operated(s state, e int, format string, args ...any) {
 	s.operations++
 	if w.rules.UnderLock {
 		s.rolled(e, s.computed(e, 0))
@@ -51,7 +54,7 @@ func (w *world) operated(s state, e int, format string, args ...any) {
 
 // isPassed tells whether a later event has passed a skipped one, or is about to. Taking it back
 // then breaks the order, as the operator is told.
-func (w *world) isPassed(s *state, n, e int) bool {
+func (w operator) isPassed(s *state, n, e int) bool {
 	for l := e + 1; l < w.scene.Events; l++ {
 		if s.effects[n][l] > 0 || s.events[l].status == evLeased {
 			return true
@@ -61,7 +64,7 @@ func (w *world) isPassed(s *state, n, e int) bool {
 }
 
 // discard ends an event that nobody has been called for yet: everybody who takes it is skipped.
-func (w *world) discard(s state, e int) {
+func (w operator) discard(s state, e int) {
 	if st := s.events[e].status; !w.scene.Discards || (st != evNew && st != evParked) {
 		return
 	}
@@ -76,7 +79,7 @@ func (w *world) discard(s state, e int) {
 }
 
 // replay lets the one consumer get an event again, under the name of its replays.
-func (w *world) replay(s state, e int) {
+func (w operator) replay(s state, e int) {
 	st := s.events[e].status
 	if !w.scene.Replayable || (st != evSent && st != evFailed && st != evDead) || !w.isDone(&s, 0, e) || w.isOpenInLog(&s, 1, e) {
 		return
@@ -85,7 +88,7 @@ func (w *world) replay(s state, e int) {
 	w.operated(s, e, "an operator repeats event %d", e)
 }
 
-func (w *world) operatorRollUp(s state, e int) {
+func (w operator) operatorRollUp(s state, e int) {
 	if s.opRead[e] == 0 {
 		s.opRead[e] = s.computed(e, 0) + 1
 		w.add(s, false, "the operator's tool looks how event %d stands", e)

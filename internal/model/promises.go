@@ -2,9 +2,12 @@ package model
 
 import "fmt"
 
+// promises judge a state: what it breaks, and what is left to do.
+type promises struct{ questions }
+
 // apply notes an effect, and whether it comes before that of an earlier event, which was to come
 // first when the handler began, and still is.
-func (w *world) apply(s *state, n, e int, early int8) {
+func (w *promises) apply(s *state, n, e int, early int8) {
 	s.effects[n][e]++
 	if early&w.owed(s, n, e) != 0 {
 		s.disorder = true
@@ -12,12 +15,12 @@ func (w *world) apply(s *state, n, e int, early int8) {
 }
 
 // owed are the earlier events, as bits, that a consumer has to do before a later one.
-func (w *world) owed(s *state, n, e int) (owed int8) {
-	if w.scene.isReplay(n) {
+func (w *promises) owed(s *state, n, e int) (owed int8) {
+	if w.isReplay(n) {
 		return 0
 	}
 	for p := range e {
-		if w.scene.sibling(p, e) && s.passed[p]&(1<<e) == 0 && w.owes(s, n, p) {
+		if w.isOneAggregate(p, e) && s.passed[p]&(1<<e) == 0 && w.owes(s, n, p) {
 			owed |= 1 << p
 		}
 	}
@@ -26,7 +29,7 @@ func (w *world) owed(s *state, n, e int) (owed int8) {
 
 // owes tells whether a consumer has yet to do an event. It does not owe those that were handed out
 // before it took their type.
-func (w *world) owes(s *state, n, p int) bool {
+func (w *promises) owes(s *state, n, p int) bool {
 	if !w.taken(s, n, p) || !s.isThere(p) {
 		return false
 	}
@@ -45,7 +48,7 @@ func (w *world) owes(s *state, n, p int) bool {
 }
 
 // broken names the promise that a state breaks.
-func (w *world) broken(s *state) string {
+func (w *promises) broken(s *state) string {
 	switch {
 	case s.disorder:
 		return "an effect came before that of an earlier event"
@@ -67,7 +70,7 @@ func (w *world) broken(s *state) string {
 }
 
 // standing is how often an event had its effect on a consumer, and whether that is done with it.
-func (w *world) standing(s *state, c, e int) (effects int8, done bool) {
+func (w *promises) standing(s *state, c, e int) (effects int8, done bool) {
 	for n := range names {
 		if w.consumer(n) == c && (n == c || w.scene.Renamed) {
 			st := s.log[n][e].status
@@ -81,14 +84,14 @@ func (w *world) standing(s *state, c, e int) (effects int8, done bool) {
 // areTwoAtWork tells whether two instances, each with its lease, run handlers of one consumer with
 // events of one aggregate. Late commits have no order, and neither has a DEAD delivery that let
 // others pass and is retried.
-func (w *world) areTwoAtWork(s *state) bool {
+func (w *promises) areTwoAtWork(s *state) bool {
 	if len(w.scene.Late) > 0 || w.scene.Continue {
 		return false
 	}
 	for n := range w.scene.Consumers {
 		for a := range w.scene.Events {
 			for b := range w.scene.Events {
-				if a != b && w.scene.sibling(a, b) && s.isAtWork(0, n, a) && s.isAtWork(1, n, b) {
+				if a != b && w.isOneAggregate(a, b) && s.isAtWork(0, n, a) && s.isAtWork(1, n, b) {
 					return true
 				}
 			}
@@ -102,13 +105,13 @@ func (s *state) isAtWork(i, n, e int) bool {
 }
 
 // left names what is not finished.
-func (w *world) left(s *state) string {
+func (w *promises) left(s *state) string {
 	for e := range w.scene.Events {
 		switch s.events[e].status {
 		case evSent, evGone, evDead:
 			continue
 		case evParked:
-			if w.scene.isUnwanted(e) { // reported, for as long as nobody takes it
+			if w.isUnwanted(e) { // reported, for as long as nobody takes it
 				continue
 			}
 		case evFailed:
@@ -122,7 +125,7 @@ func (w *world) left(s *state) string {
 }
 
 // waitsForOperator tells whether what waits of the event waits behind a DEAD delivery.
-func (w *world) waitsForOperator(s *state, e int) bool {
+func (w *promises) waitsForOperator(s *state, e int) bool {
 	waits := false
 	for n := range names {
 		if row := s.log[n][e]; row.status != pending && row.status != failed && (row.status != processing || !row.due) {
@@ -130,7 +133,7 @@ func (w *world) waitsForOperator(s *state, e int) bool {
 		}
 		behind := false
 		for p := range e {
-			behind = behind || (w.scene.sibling(p, e) && !w.scene.Continue && s.log[n][p].status == dead)
+			behind = behind || (w.isOneAggregate(p, e) && !w.scene.Continue && s.log[n][p].status == dead)
 		}
 		if !behind {
 			return false

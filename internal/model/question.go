@@ -1,7 +1,10 @@
 package model
 
+// questions are what the engine asks before it claims or runs.
+type questions struct{ setting }
+
 // isBlocked tells whether a delivery has to wait for another one of its aggregate.
-func (w *world) isBlocked(s *state, i, n, e int) bool {
+func (w *questions) isBlocked(s *state, i, n, e int) bool {
 	if w.rules.RunningElsewhere && w.runsElsewhere(s, i, n, e) {
 		return true
 	}
@@ -9,7 +12,7 @@ func (w *world) isBlocked(s *state, i, n, e int) bool {
 }
 
 // runsElsewhere tells whether another instance runs any delivery of the aggregate from the log.
-func (w *world) runsElsewhere(s *state, i, n, e int) bool {
+func (w *questions) runsElsewhere(s *state, i, n, e int) bool {
 	for l := range w.scene.Events {
 		row := s.log[n][l]
 		if l != e && w.sibling(l, e) && row.status == processing && !row.due && int(row.owner) != i+1 {
@@ -20,8 +23,8 @@ func (w *world) runsElsewhere(s *state, i, n, e int) bool {
 }
 
 // isBehind tells whether an earlier event is in the way, by one question or another.
-func (w *world) isBehind(q Question, s *state, i, n, e int) bool {
-	if w.scene.isReplay(n) { // replays wait for replays only
+func (w *questions) isBehind(q Question, s *state, i, n, e int) bool {
+	if w.isReplay(n) { // replays wait for replays only
 		return w.firstInLog(s, n, e) < e
 	}
 	switch q {
@@ -47,13 +50,13 @@ func (w *world) isBehind(q Question, s *state, i, n, e int) bool {
 }
 
 // isInWay tells whether the consumer has not done with an earlier event.
-func (w *world) isInWay(s *state, i, n, p, e int) bool {
+func (w *questions) isInWay(s *state, i, n, p, e int) bool {
 	return w.sibling(p, e) && w.asksFor(s, i, n, p) && s.isThere(p) && !w.isDone(s, n, p) &&
 		(s.events[p].status != evParked || w.rules.ParkedInHand)
 }
 
 // firstInLog is the first delivery of e's aggregate that is not done, or one after all.
-func (w *world) firstInLog(s *state, n, e int) int {
+func (w *questions) firstInLog(s *state, n, e int) int {
 	for p := range w.scene.Events {
 		if w.sibling(p, e) && s.log[n][p].status != none && !w.isDone(s, n, p) && s.isThere(p) {
 			return p
@@ -63,7 +66,7 @@ func (w *world) firstInLog(s *state, n, e int) int {
 }
 
 // firstInHand is the first event of e's aggregate that is in hand and has no delivery, or one after all.
-func (w *world) firstInHand(s *state, i, n, e int) int {
+func (w *questions) firstInHand(s *state, i, n, e int) int {
 	for p := range w.scene.Events {
 		if w.sibling(p, e) && w.asksFor(s, i, n, p) && w.isInHandFor(s, p) && s.log[n][p].status == none {
 			return p
@@ -73,12 +76,12 @@ func (w *world) firstInHand(s *state, i, n, e int) int {
 }
 
 // asksFor tells whether a consumer waits for events of this type: its own release or another takes it.
-func (w *world) asksFor(s *state, i, n, p int) bool {
+func (w *setting) asksFor(s *state, i, n, p int) bool {
 	return w.takes(i, n, p) || w.registered(s, n, p)
 }
 
 // isDone tells whether later events may pass a delivery.
-func (w *world) isDone(s *state, n, e int) bool {
+func (w *questions) isDone(s *state, n, e int) bool {
 	st := s.log[n][e].status
 	return st == success || st == skipped || (st == dead && w.scene.Continue)
 }

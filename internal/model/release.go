@@ -1,7 +1,7 @@
 package model
 
 // release starts the newer release, and may forget consumers whose instances are away.
-func (w *world) release(s state) {
+func (w surroundings) release(s state) {
 	w.startNewer(s)
 	if w.rules.RegistrationStays || !w.scene.Apart {
 		return
@@ -16,8 +16,8 @@ func (w *world) release(s state) {
 }
 
 // startNewer lets the newer release register what it takes.
-func (w *world) startNewer(s state) {
-	if !w.scene.deploys() || s.started {
+func (w surroundings) startNewer(s state) {
+	if !w.deploys() || s.started {
 		return
 	}
 	s.started = true

@@ -1,7 +1,7 @@
 package model
 
 // retention removes SENT events with their deliveries.
-func (w *world) retention(s state) {
+func (w surroundings) retention(s state) {
 	for e := range w.scene.Events {
 		switch {
 		case s.found[e] > 0:
@@ -22,7 +22,7 @@ func (w *world) retention(s state) {
 
 // remove removes the deliveries of an event, and the event if it is as it was found. It waits for
 // transactions that hold its rows.
-func (w *world) remove(s state, e int) {
+func (w surroundings) remove(s state, e int) {
 	for n := range names {
 		if s.isLocked(n, e) {
 			return

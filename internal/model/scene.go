@@ -32,22 +32,32 @@ type Scene struct {
 	Apart      bool // each consumer lives in an instance of its own
 }
 
-func (sc *Scene) isLate(e int) bool     { return slices.Contains(sc.Late, e) }
-func (sc *Scene) isDelayed(e int) bool  { return slices.Contains(sc.Delayed, e) }
-func (sc *Scene) isUnwanted(e int) bool { return slices.Contains(sc.Unwanted, e) }
+// setting is what stays as it is: the rules, and who takes what.
+type setting struct {
+	rules Rules
+	scene Scene
+}
+
+func (w *setting) isLate(e int) bool     { return slices.Contains(w.scene.Late, e) }
+func (w *setting) isDelayed(e int) bool  { return slices.Contains(w.scene.Delayed, e) }
+func (w *setting) isUnwanted(e int) bool { return slices.Contains(w.scene.Unwanted, e) }
 
 // deploys tells whether the second instance has yet to start.
-func (sc *Scene) deploys() bool { return sc.NewTypes != nil || sc.NewVersions != nil || sc.Renamed }
+func (w *setting) deploys() bool {
+	return w.scene.NewTypes != nil || w.scene.NewVersions != nil || w.scene.Renamed
+}
 
-func (sc *Scene) isNewType(n, e int) bool { return sc.NewTypes != nil && sc.NewTypes(n, e) }
+func (w *setting) isNewType(n, e int) bool { return w.scene.NewTypes != nil && w.scene.NewTypes(n, e) }
 
-func (sc *Scene) isNewVersion(n, e int) bool { return sc.NewVersions != nil && sc.NewVersions(n, e) }
+func (w *setting) isNewVersion(n, e int) bool {
+	return w.scene.NewVersions != nil && w.scene.NewVersions(n, e)
+}
 
 // isReplay tells whether a name is that of replays.
-func (sc *Scene) isReplay(n int) bool { return sc.Replayable && n == 1 }
+func (w *setting) isReplay(n int) bool { return w.scene.Replayable && n == 1 }
 
 // consumer is who has a name.
-func (w *world) consumer(n int) int {
+func (w *setting) consumer(n int) int {
 	if w.scene.Renamed {
 		return 0
 	}
@@ -55,10 +65,10 @@ func (w *world) consumer(n int) int {
 }
 
 // runs tells whether an instance is there.
-func (w *world) runs(s *state, i int) bool { return i == 0 || !w.scene.deploys() || s.started }
+func (w *setting) runs(s *state, i int) bool { return i == 0 || !w.deploys() || s.started }
 
 // has tells whether an instance has a consumer under this name in its log.
-func (w *world) has(i, n int) bool {
+func (w *setting) has(i, n int) bool {
 	switch {
 	case w.scene.Renamed && !w.rules.DurableKey:
 		return i == n
@@ -69,23 +79,23 @@ func (w *world) has(i, n int) bool {
 }
 
 // takes tells whether the code of an instance takes the event's type.
-func (w *world) takes(i, n, e int) bool {
-	return w.has(i, n) && !w.scene.isUnwanted(e) && (i == 1 || !w.scene.isNewType(n, e))
+func (w *setting) takes(i, n, e int) bool {
+	return w.has(i, n) && !w.isUnwanted(e) && (i == 1 || !w.isNewType(n, e))
 }
 
 // handles tells whether an instance can run the event, or believes that it can.
-func (w *world) handles(i, n, e int) bool {
-	if w.scene.isReplay(n) {
+func (w *setting) handles(i, n, e int) bool {
+	if w.isReplay(n) {
 		return true
 	}
-	return w.takes(i, n, e) && (i == 1 || !w.scene.isNewVersion(n, e) || !w.rules.VersionsWait)
+	return w.takes(i, n, e) && (i == 1 || !w.isNewVersion(n, e) || !w.rules.VersionsWait)
 }
 
 // registered tells whether the registry shows a release of the consumer that takes the event's type.
-func (w *world) registered(s *state, n, e int) bool { return w.taken(s, n, e) && !s.expired[n] }
+func (w *setting) registered(s *state, n, e int) bool { return w.taken(s, n, e) && !s.expired[n] }
 
 // taken is what the registry would show if nothing were ever lost from it.
-func (w *world) taken(s *state, n, e int) bool {
+func (w *setting) taken(s *state, n, e int) bool {
 	for i := range instances {
 		if w.runs(s, i) && w.takes(i, n, e) {
 			return true
@@ -95,9 +105,9 @@ func (w *world) taken(s *state, n, e int) bool {
 }
 
 // sibling tells whether the engine takes two events for those of one aggregate.
-func (w *world) sibling(p, e int) bool { return !w.rules.TenantInKey || w.scene.sibling(p, e) }
+func (w *setting) sibling(p, e int) bool { return !w.rules.TenantInKey || w.isOneAggregate(p, e) }
 
-// sibling tells whether two events are of one aggregate.
-func (sc *Scene) sibling(p, e int) bool {
-	return !sc.Tenants || (p == sc.Events-1) == (e == sc.Events-1)
+// isOneAggregate tells whether two events are of one aggregate.
+func (w *setting) isOneAggregate(p, e int) bool {
+	return !w.scene.Tenants || (p == w.scene.Events-1) == (e == w.scene.Events-1)
 }

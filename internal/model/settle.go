@@ -28,7 +28,7 @@ func (s *state) computed(e int, needed int8) int8 {
 }
 
 // settle ends a flight of which nothing runs any more.
-func (w *world) settle(s state, i, e int) {
+func (w engine) settle(s state, i, e int) {
 	f := &s.members[i].flights[e]
 	if !f.held {
 		return
@@ -56,7 +56,7 @@ func (w *world) settle(s state, i, e int) {
 }
 
 // rollUp brings the status up to date after a retried delivery.
-func (w *world) rollUp(s state, i, e int) {
+func (w engine) rollUp(s state, i, e int) {
 	m := &s.members[i]
 	if !m.rollUp[e] {
 		return
@@ -84,7 +84,7 @@ func (s *state) rolled(e int, status int8) {
 }
 
 // sweep recomputes FAILED events none of whose deliveries waits.
-func (w *world) sweep(s state) {
+func (w engine) sweep(s state) {
 	for e := range w.scene.Events {
 		if status := s.computed(e, 0); s.events[e].status == evFailed && status != evFailed {
 			to := s

@@ -86,6 +86,11 @@ type state struct {
 	opTodo [events]bool
 	found  [events]int8 // the version that retention has found, plus one
 
+	happened
+}
+
+// happened counts what a scene limits.
+type happened struct {
 	crashes, freezes, expiries, failures, spills, operations, retentions int8
 }
 
