@@ -20,8 +20,8 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 	locked, heads := make([]int64, len(rows)), make(map[store.Aggregate]int64, len(rows))
 	for i, r := range rows {
 		locked[i] = r.OutboxID
-		if _, ok := heads[r.Aggregate()]; !ok {
-			heads[r.Aggregate()] = r.OutboxID
+		if _, ok := heads[eventrow.AggregateOf(r)]; !ok {
+			heads[eventrow.AggregateOf(r)] = r.OutboxID
 		}
 	}
 	found, err := s.p.ob.order.LookAround(ctx, tx, s.p.owner, slices.Sorted(maps.Values(heads)), locked)
@@ -35,7 +35,7 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 	}
 	kept := make([]eventrow.Row, 0, len(rows))
 	for _, r := range rows {
-		w := around[r.Aggregate()]
+		w := around[eventrow.AggregateOf(r)]
 		free, err := s.isFree(ctx, tx, r, *w)
 		if err != nil {
 			return nil, err

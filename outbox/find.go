@@ -95,7 +95,7 @@ func (s *session) findFree(ctx context.Context, tx bun.Tx, c *claim, kind store.
 // freeOf tells which of the rows are not behind what is taken.
 func freeOf(rows []eventrow.Row, taken map[store.Aggregate]int64) (free []int) {
 	for i, r := range rows {
-		if before, ok := taken[r.Aggregate()]; !ok || r.OutboxID < before {
+		if before, ok := taken[eventrow.AggregateOf(r)]; !ok || r.OutboxID < before {
 			free = append(free, i)
 		}
 	}

@@ -41,8 +41,8 @@ type Aggregate struct {
 	Type, ID string
 }
 
-// Aggregate is the entity within which the event keeps its place.
-func (r Row) Aggregate() Aggregate {
+// AggregateOf is the entity within which the event keeps its place.
+func AggregateOf(r Row) Aggregate {
 	return Aggregate{Tenant: r.TenantID, Type: r.AggregateType, ID: r.AggregateID}
 }
 
@@ -120,8 +120,8 @@ func (p *parser) row() Row {
 	if p.sized {
 		r.Size = int(r.Extra)
 	}
-	if !r.isLate() {
-		p.errs = append(p.errs, r.texts(p.raw[10]))
+	if !isLate(&r) {
+		p.errs = append(p.errs, readTexts(&r, p.raw[10]))
 	}
 	if err := errors.Join(p.errs...); err != nil {
 		r.Malformed = err.Error()
@@ -129,8 +129,8 @@ func (p *parser) row() Row {
 	return r
 }
 
-// texts reads what anybody may have written as JSON.
-func (r *Row) texts(metadata []byte) error {
+// readTexts reads what anybody may have written as JSON.
+func readTexts(r *Row, metadata []byte) error {
 	var bad []error
 	if !json.Valid(r.Payload) {
 		bad = append(bad, errors.New("event_payload is not valid JSON"))

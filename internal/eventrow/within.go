@@ -14,7 +14,7 @@ import (
 const inline = 16 << 10
 
 // isLate reports whether the texts of a row are still to be read.
-func (r *Row) isLate() bool { return r.Size > inline }
+func isLate(r *Row) bool { return r.Size > inline }
 
 // Within lets the first rows pass whose payloads and metadata have no more bytes than most together, but at least one.
 func Within(most int) (fits func(bytes int) bool) {
@@ -47,7 +47,7 @@ func ReadWithin(ctx context.Context, db Querier, d dialect.Dialect, fits func(by
 			break
 		}
 		rows[i].Extra = 0
-		if rows[i].isLate() {
+		if isLate(&rows[i]) {
 			late = append(late, dialect.Pair{ID: rows[i].OutboxID})
 		}
 	}
@@ -80,7 +80,7 @@ func fill(ctx context.Context, db Querier, d dialect.Dialect, rows []Row, late [
 			continue
 		}
 		r.Payload = append([]byte{}, payload...)
-		if err := r.texts(metadata); err != nil {
+		if err := readTexts(r, metadata); err != nil {
 			r.Malformed = errors.Join(malformed(r.Malformed), err).Error()
 		}
 	}

@@ -163,7 +163,7 @@ func (c Claims) LeasedElsewhere(ctx context.Context, tx bun.Tx, owner string, li
 	}
 	first := make(map[Aggregate]int64, len(rows))
 	for _, r := range rows {
-		key := r.Aggregate()
+		key := eventrow.AggregateOf(r)
 		if before, ok := first[key]; !ok || r.OutboxID < before {
 			first[key] = r.OutboxID
 		}

@@ -12,14 +12,25 @@ import (
 
 // Metrics are the instruments of the engine, under the names of the original design.
 type Metrics struct {
-	Created, Sent, Failed, Dead   metric.Int64Counter // outbox.event.*
-	Repeated, Unroutable          metric.Int64Counter
-	Consumed, Idempotent, Refused metric.Int64Counter // consumer.event.consumed, .idempotent, .failed
-	Attempts, LeaseLost, Skipped  metric.Int64Counter
-	LocalFirst, CircuitOpened     metric.Int64Counter
-	Latency, HandlerTime          metric.Float64Histogram
+	OfEvents
+	OfDeliveries
 
 	meter metric.Meter
+}
+
+// OfEvents counts events, as outbox.event.*.
+type OfEvents struct {
+	Created, Repeated, Unroutable metric.Int64Counter
+	Sent, Failed, Dead            metric.Int64Counter
+	LocalFirst                    metric.Int64Counter
+	LeaseLost                     metric.Int64Counter // outbox.lease.lost, of events and of deliveries
+}
+
+// OfDeliveries measures deliveries, as consumer.*.
+type OfDeliveries struct {
+	Consumed, Idempotent, Refused, Skipped metric.Int64Counter // consumer.event.consumed, .idempotent, .failed, .skipped
+	Attempts, CircuitOpened                metric.Int64Counter
+	Latency, HandlerTime                   metric.Float64Histogram
 }
 
 // NewMetrics makes the instruments; mp nil means the global provider.
@@ -28,24 +39,26 @@ func NewMetrics(mp metric.MeterProvider) (*Metrics, error) {
 		mp = otel.GetMeterProvider()
 	}
 	b := builder{meter: mp.Meter(Scope)}
-	m := &Metrics{
-		Created:       b.counter("outbox.event.created", "Events saved."),
-		Repeated:      b.counter("outbox.event.repeated", "Saves of a keyed event that existed already."),
-		Sent:          b.counter("outbox.event.sent", "Events delivered to every consumer."),
-		Failed:        b.counter("outbox.event.failed", "Events left with a delivery that waits for another attempt."),
-		Dead:          b.counter("outbox.event.dead", "Events left with a delivery that waits for an operator."),
-		Unroutable:    b.counter("outbox.event.unroutable", "Times an event was parked because nobody registered for its type."),
-		LocalFirst:    b.counter("outbox.event.local_first", "Events delivered everywhere by the first attempt in the process that saved them."),
+	m := &Metrics{meter: b.meter}
+	m.OfEvents = OfEvents{
+		Created:    b.counter("outbox.event.created", "Events saved."),
+		Repeated:   b.counter("outbox.event.repeated", "Saves of a keyed event that existed already."),
+		Sent:       b.counter("outbox.event.sent", "Events delivered to every consumer."),
+		Failed:     b.counter("outbox.event.failed", "Events left with a delivery that waits for another attempt."),
+		Dead:       b.counter("outbox.event.dead", "Events left with a delivery that waits for an operator."),
+		Unroutable: b.counter("outbox.event.unroutable", "Times an event was parked because nobody registered for its type."),
+		LocalFirst: b.counter("outbox.event.local_first", "Events delivered everywhere by the first attempt in the process that saved them."),
+		LeaseLost:  b.counter("outbox.lease.lost", "Writes refused because the lease had passed to another instance."),
+	}
+	m.OfDeliveries = OfDeliveries{
 		Consumed:      b.counter("consumer.event.consumed", "Deliveries that took effect."),
 		Idempotent:    b.counter("consumer.event.idempotent", "Deliveries found done already."),
 		Refused:       b.counter("consumer.event.failed", "Attempts that failed."),
 		Attempts:      b.counter("consumer.event.attempts", "Handler runs."),
 		Skipped:       b.counter("consumer.event.skipped", "Deliveries closed without an effect."),
-		LeaseLost:     b.counter("outbox.lease.lost", "Writes refused because the lease had passed to another instance."),
 		CircuitOpened: b.counter("consumer.circuit.opened", "Times a consumer was paused because what it calls could not be reached."),
 		Latency:       b.histogram("consumer.event.latency", "From the save to the handler's commit."),
 		HandlerTime:   b.histogram("consumer.handler.duration", "Time inside one handler call."),
-		meter:         b.meter,
 	}
 	return m, b.err
 }

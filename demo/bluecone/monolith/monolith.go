@@ -51,23 +51,33 @@ const (
 
 // App is one instance of the monolith.
 type App struct {
-	DB          *bun.DB
-	Orders      *order.Service
-	Wallet      *wallet.Facade
-	Points      *points.Facade
-	Coupons     *coupon.Facade
-	Outbox      *outbox.Outbox
-	Faults      *faults.Set
+	DB     *bun.DB
+	Outbox *outbox.Outbox
+	Faults *faults.Set
+	Ops    *ops.Ops
+	Modules
+	Jobs
+
+	runners  []bus.Runner
+	running  atomic.Bool
+	draining atomic.Bool
+}
+
+// Modules are those with a facade; the fifth, payment, has none but for orders.
+type Modules struct {
+	Orders  *order.Service
+	Wallet  *wallet.Facade
+	Points  *points.Facade
+	Coupons *coupon.Facade
+}
+
+// Jobs are what runs on a schedule, and the publisher.
+type Jobs struct {
 	Publisher   *outbox.Publisher
 	Reaper      *reaper.Reaper
 	Consistency *consistency.Consistency
 	Retention   *outbox.Retention
 	Alerter     *alert.Alerter
-	Ops         *ops.Ops
-
-	runners  []bus.Runner
-	running  atomic.Bool
-	draining atomic.Bool
 }
 
 // New makes the tables if they are missing, and wires everything.
