@@ -164,18 +164,22 @@ func (l Leases) Renew(ctx context.Context, owner string, lease time.Duration, ds
 		return nil, nil
 	}
 	err = l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-		free, err := l.held(ctx, tx, owner, ds, l.d.SkipLocked)
+		free, err := held(ctx, tx, l.d, owner, ds, l.d.SkipLocked)
 		if err != nil || len(free) == 0 {
 			return err
 		}
-		query := l.d.UpdateIDs(deliveryTable, dialect.Pairs(free), "next_retry_at = "+l.d.After, "1 = 1")
-		_, err = tx.ExecContext(ctx, query, dialect.Micro(lease))
-		return err
+		return l.prolong(ctx, tx, free, lease)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("consume log: renew leases: %w", err)
 	}
 	return l.lost(ctx, owner, ds, "")
+}
+
+// prolong makes leases, whose rows the transaction has locked, last from now on.
+func (l Leases) prolong(ctx context.Context, tx bun.Tx, ids []int64, lease time.Duration) error {
+	_, err := tx.ExecContext(ctx, l.d.UpdateIDs(deliveryTable, dialect.Pairs(ids), "next_retry_at = "+l.d.After, "1 = 1"), dialect.Micro(lease))
+	return err
 }
 
 // Lost tells which leases are lost, by their ids, once transactions that write these rows have ended.
@@ -184,12 +188,12 @@ func (l Leases) Lost(ctx context.Context, owner string, ds []Leased) (lost []int
 }
 
 func (l Leases) lost(ctx context.Context, owner string, ds []Leased, lock string) (lost []int64, err error) {
-	held, err := l.held(ctx, l.db, owner, ds, lock)
+	still, err := held(ctx, l.db, l.d, owner, ds, lock)
 	if err != nil {
 		return nil, fmt.Errorf("consume log: look up leases: %w", err)
 	}
 	for _, d := range ds {
-		if _, mine := slices.BinarySearch(held, d.ID); !mine {
+		if _, mine := slices.BinarySearch(still, d.ID); !mine {
 			lost = append(lost, d.ID)
 		}
 	}
@@ -197,8 +201,9 @@ func (l Leases) lost(ctx context.Context, owner string, ds []Leased, lock string
 }
 
 // held are the ids, in order, of the leases that owner still has.
-func (l Leases) held(ctx context.Context, idb bun.IDB, owner string, ds []Leased, lock string) (ids []int64, err error) {
-	query := "SELECT e.id FROM " + l.d.Keyed(deliveryTable) + " WHERE " + dialect.IDs(pairsOf(ds)) + " AND " + leasedBy + " ORDER BY e.id" + lock
+func held(ctx context.Context, idb bun.IDB, d dialect.Dialect, owner string, ds []Leased, lock string) (ids []int64, err error) {
+	which := dialect.IDs(pairsOf(ds)) + " AND " + leasedBy
+	query := "SELECT e.id FROM " + d.Keyed(deliveryTable) + " WHERE " + which + " ORDER BY e.id" + lock
 	err = idb.NewRaw(query, owner).Scan(ctx, &ids)
 	return ids, err
 }

@@ -24,6 +24,7 @@ type Log struct {
 	Spill
 	Attempts
 	Leases
+	Starts
 	Order
 	Results
 	Left Left
@@ -41,7 +42,8 @@ func OpenLog(db *bun.DB) (Log, error) {
 	order, left, attempts := NewOrder(d, stmts), NewLeft(d), Attempts{db, d}
 	return Log{
 		Marks: Marks{db, d, stmts}, Spill: Spill{db, d, stmts}, Attempts: attempts, Order: order, Left: left, Results: Results{d},
-		Leases: Leases{db: db, d: d, stmts: stmts, order: order, left: left, attempts: attempts}, stmts: stmts,
+		Leases: Leases{db: db, d: d, stmts: stmts, order: order, left: left, attempts: attempts},
+		Starts: Starts{db, d, stmts}, stmts: stmts,
 	}, nil
 }
 

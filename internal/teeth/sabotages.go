@@ -51,7 +51,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"renewing waits for a handler's transaction", "internal/store/leases.go",
-			"l.held(ctx, tx, owner, ds, l.d.SkipLocked)", "l.held(ctx, tx, owner, ds, l.d.ForUpdate)",
+			"held(ctx, tx, l.d, owner, ds, l.d.SkipLocked)", "held(ctx, tx, l.d, owner, ds, l.d.ForUpdate)",
 			engine, "HoldsUpNoRenewal", nil,
 		},
 		{
