@@ -221,7 +221,9 @@ func (ln *lane) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*deliv
 	for i, d := range ds {
 		asked[i] = d.asks()
 	}
-	answers, err := ln.l.bus.log.Ask(ctx, tx, ln.gate(), asked)
+	gate := ln.gate()
+	gate.Marked = true
+	answers, err := ln.l.bus.log.Ask(ctx, tx, gate, asked)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 			heads[eventrow.AggregateOf(r)] = r.OutboxID
 		}
 	}
-	found, err := s.p.ob.order.LookAround(ctx, tx, s.p.owner, slices.Sorted(maps.Values(heads)), locked)
+	found, err := s.p.ob.order.LookAround(ctx, tx, s.p.owner, slices.Sorted(maps.Values(heads)), locked, slices.ContainsFunc(rows, isLate))
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 // been claimed once already, must not pass a later event that an instance works on, this one included, or is claiming
 // right now: who claims in an aggregate has its first event locked.
 func (s *session) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store.InWay) (bool, error) {
-	late := r.LockVersion > 0
+	late := isLate(r)
 	switch {
 	case w.First != 0 && w.First <= r.OutboxID, late && w.Leased:
 		return false, nil
@@ -62,3 +62,6 @@ func (s *session) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store
 	}
 	return s.p.ob.order.Probe(ctx, tx, w.First)
 }
+
+// isLate reports whether an event was not in hand before: it was delayed, or has been claimed already.
+func isLate(r eventrow.Row) bool { return r.LockVersion > 0 }

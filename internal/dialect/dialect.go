@@ -40,9 +40,9 @@ type Dialect struct {
 	// believes that few events are due, and sorts all of them for every claim.
 	ByIndex string
 
-	// PlainPlans, unless empty, is a statement that keeps the rest of a transaction's statements from being compiled.
-	// PostgreSQL does that for what it takes to be expensive; for a statement of many small looks at indexes it takes far
-	// longer than running it.
+	// PlainPlans, unless empty, is a condition, always true, that keeps the rest of a transaction's statements from being
+	// compiled. PostgreSQL does that for what it takes to be expensive; for a statement of many small looks at indexes it
+	// takes far longer than running it. A statement of its own would be one more round trip for each batch.
 	PlainPlans string
 
 	// SelectsFreely says that INSERT ... SELECT locks nothing but the rows it inserts, and is the
@@ -83,7 +83,7 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 		ForUpdate:  " FOR UPDATE",
 		ByIndex: "SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
 			"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)",
-		PlainPlans:    "SET LOCAL jit = off",
+		PlainPlans:    " AND (SELECT set_config('jit', 'off', true)) = 'off'",
 		SelectsFreely: true,
 		KeepsPlans:    true,
 		NullsLast:     true,

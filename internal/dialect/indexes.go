@@ -31,6 +31,15 @@ func (d Dialect) AlongHand(p string) string {
 	return p + ".id"
 }
 
+// UpTo is a condition that ends a walk along the events p of [Dialect.InHand] after an id, and its argument. Only PostgreSQL
+// would otherwise look at what comes next to see that it is of no interest. MySQL cannot end a walk by an id.
+func (d Dialect) UpTo(p string, id int64) (cond string, args []any) {
+	if d.Name != "postgres" {
+		return "", nil
+	}
+	return " AND " + d.AlongHand(p) + " <= ?", []any{id}
+}
+
 // MySQLOnly is a part of a statement for MySQL alone: MariaDB ignores comments for versions that only MySQL has had. MySQL sorts
 // what it finds unless an ORDER BY names all columns of the index, and MariaDB if it does.
 func (d Dialect) MySQLOnly(part string) string {
@@ -100,11 +109,27 @@ func (d Dialect) partial(cond string) string {
 	return cond
 }
 
-// sameAggregate is the condition that two rows belong to one aggregate, as the indexes have it.
+// Heads is a FROM of the events e with the ids of one argument, and how to name their aggregates in [Dialect.InHand],
+// [Dialect.Waiting] and [Dialect.Dead]. PostgreSQL would make the name of the aggregate anew for each of them.
+func (d Dialect) Heads(table string) (from, e string) {
+	if d.Name != "postgres" {
+		return d.Keyed(table) + " WHERE e.id IN (?)", "e"
+	}
+	return "(SELECT k.id, k.status, k.lock_version, k.locked_by, " + fmt.Sprintf(aggregateName, "k") + " AS aggregate FROM " +
+		table + " AS k WHERE k.id IN (?) OFFSET 0) AS e", "e.aggregate"
+}
+
+// aggregateName is the name of a row's aggregate in the indexes of PostgreSQL.
+const aggregateName = "(COALESCE(%[1]s.tenant_id, 0)::text || '/' || %[1]s.aggregate_type || '/' || %[1]s.aggregate_id)"
+
+// sameAggregate is the condition that two rows belong to one aggregate, as the indexes have it. For PostgreSQL b may be a
+// column that holds the name of the aggregate.
 func (d Dialect) sameAggregate(a, b string) string {
 	if d.Name == "postgres" {
-		const name = "(COALESCE(%[1]s.tenant_id, 0)::text || '/' || %[1]s.aggregate_type || '/' || %[1]s.aggregate_id)"
-		return fmt.Sprintf(name+" = ", a) + fmt.Sprintf(name, b)
+		if !strings.Contains(b, ".") {
+			b = fmt.Sprintf(aggregateName, b)
+		}
+		return fmt.Sprintf(aggregateName, a) + " = " + b
 	}
 	return "COALESCE(" + a + ".tenant_id, 0) = COALESCE(" + b + ".tenant_id, 0) AND " + a + ".aggregate_type = " + b +
 		".aggregate_type AND " + a + ".aggregate_id = " + b + ".aggregate_id"

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/uptrace/bun"
 )
@@ -16,10 +17,18 @@ type InWay struct {
 }
 
 // LookAround tells, for one event of each aggregate in heads, what is in the way of those that this transaction has
-// locked. Leases of owner are in nobody's way. Parked events are not either: consumers that take them ask.
-func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads, locked []int64) (map[int64]InWay, error) {
-	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+o.FirstInWay()+", CASE WHEN EXISTS (SELECT 1 FROM "+o.d.InHand(eventTable, "p", "e")+
-		" AND NOT (p.id IN (?)) AND "+o.leased()+") THEN 1 ELSE 0 END FROM "+o.d.Keyed(eventTable)+" WHERE e.id IN (?)", locked, owner, locked, heads)
+// locked. Leases of owner are in nobody's way. Parked events are not either: consumers that take them ask. What else is
+// leased it tells only if it is asked for late events, see [InWay].
+func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads, locked []int64, late bool) (map[int64]InWay, error) {
+	from, e := o.d.Heads(eventTable)
+	until, args := o.d.UpTo("p", slices.Max(locked))
+	first, args := o.firstInWay(e, until), append([]any{locked, owner}, args...)
+	leased := "0"
+	if late {
+		leased = "CASE WHEN EXISTS (SELECT 1 FROM " + o.d.InHand(eventTable, "p", e) + " AND NOT (p.id IN (?)) AND " + o.leased() + ") THEN 1 ELSE 0 END"
+		args = append(args, locked)
+	}
+	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+first+", "+leased+" FROM "+from, append(args, heads)...)
 	if err != nil {
 		return nil, fmt.Errorf("look around events: %w", err)
 	}
@@ -38,9 +47,11 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 
 // FirstInWay is a column of an event e, for the ids of those that whoever asks has locked or leased, and the owner's name:
 // the id of the first event in the way of its aggregate, 0 for none.
-func (o Order) FirstInWay() string {
-	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", "e") +
-		" AND NOT (p.id IN (?)) AND p.status <> 'SCHEDULED' AND NOT (" + o.leased() + " AND p.locked_by = ?)" +
+func (o Order) FirstInWay() string { return o.firstInWay("e", "") }
+
+func (o Order) firstInWay(e, until string) string {
+	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", e) +
+		" AND NOT (p.id IN (?)) AND p.status <> 'SCHEDULED' AND NOT (" + o.leased() + " AND p.locked_by = ?)" + until +
 		" ORDER BY " + o.d.AlongHand("p") + " LIMIT 1), 0)"
 }
 

@@ -27,6 +27,8 @@ type Gate struct {
 	// Owner is the instance that asks. It must hold the outbox lease of every
 	// event that is asked for with a lock version.
 	Owner string
+	// Marked says that the consumer has a row in the log for each event that is asked about.
+	Marked bool
 	// trustMine also passes earlier events whose delivery is leased by Owner.
 	trustMine bool
 }
@@ -76,6 +78,7 @@ func (o Order) Ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked) (map
 func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answers map[int64]Answer) error {
 	q := Question{
 		Consumer: g.Consumer, Types: g.Types, PassDead: g.PassDead, LogOnly: g.Replay, Owner: g.Owner, TrustOwner: g.trustMine,
+		Marked: g.Marked,
 	}
 	for len(asked) > 0 {
 		ids, heads := make([]int64, len(asked)), make(map[Aggregate]int64, len(asked))

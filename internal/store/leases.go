@@ -104,10 +104,10 @@ func (l Leases) Finish(ctx context.Context, idb bun.IDB, owner string, ds []Leas
 	set := "status = 'SUCCESS', attempts = attempts + 1 - " + whetherCounted + ", started = 0, next_retry_at = NULL, locked_by = NULL, " +
 		"error_message = NULL, lock_version = lock_version + 1, consumed_at = " + l.d.Now + ", updated_at = " + l.d.Now
 	pairs := pairsOf(ds)
-	exec, query, args := idb.ExecContext, l.d.UpdateIDs(deliveryTable, pairs, set, leasedBy), []any{owner}
+	exec, query, args := idb.ExecContext, l.d.UpdateIDs(deliveryTable, pairs, set, leasedBy+l.d.PlainPlans), []any{owner}
 	if ids, version := sameVersion(pairs); ids != nil {
 		exec, args = l.stmts.On(idb).ExecContext, []any{ids, version, owner}
-		query = "UPDATE " + l.d.Keyed(deliveryTable) + " SET " + set + " WHERE " + dialect.Under + " AND " + leasedBy
+		query = "UPDATE " + l.d.Keyed(deliveryTable) + " SET " + set + " WHERE " + dialect.Under + " AND " + leasedBy + l.d.PlainPlans
 	}
 	res, err := exec(ctx, query, args...)
 	if err != nil {

@@ -50,7 +50,7 @@ func (m Marks) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery, leases
 	if ids, version := sameVersion(leases); ids != nil {
 		exec, where, args = m.stmts.On(tx).ExecContext, dialect.Under, append(args, ids, version)
 	}
-	res, err := exec(ctx, insertInto+") "+fromEvents+" FROM "+eventTable+" AS e WHERE "+where+inOrder, args...)
+	res, err := exec(ctx, insertInto+") "+fromEvents+" FROM "+eventTable+" AS e WHERE "+where+m.d.PlainPlans+inOrder, args...)
 	if err != nil {
 		return fmt.Errorf("consume log: mark deliveries: %w", err)
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/uptrace/bun"
 )
@@ -25,6 +26,8 @@ type Question struct {
 	Owner string
 	// TrustOwner says that the owner's own leases in the log are in nobody's way, because it runs them first.
 	TrustOwner bool
+	// Marked says that the consumer has a row for each event that is asked about, which need not be looked for then.
+	Marked bool
 }
 
 // Standing is what the database says of an event.
@@ -54,15 +57,11 @@ func (a Ahead) Before(id int64) bool {
 }
 
 // standings tells how events stand, by outbox id, and for those in heads, one of each aggregate, what is ahead in it: of none,
-// where heads is empty. Events whose rows are gone are missing from the answer. Both halves are one statement: what settles in between is not missed.
+// where heads is empty. Events whose rows are gone are missing from the answer. Both halves are one statement: what settles
+// in between is not missed.
 func (o Order) standings(ctx context.Context, idb bun.IDB, q Question, ids, heads []int64) (map[int64]Standing, error) {
-	if len(heads) > 0 {
-		if err := o.plainPlans(ctx, idb); err != nil {
-			return nil, err
-		}
-	}
-	query, args := o.question(q, heads)
-	rows, err := o.stmts.On(idb).QueryContext(ctx, query, append(args, ids)...)
+	query, args := o.question(q, ids, heads)
+	rows, err := o.stmts.On(idb).QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("check order: %w", err)
 	}
@@ -82,50 +81,59 @@ func (o Order) standings(ctx context.Context, idb bun.IDB, q Question, ids, head
 	return found, rows.Err()
 }
 
-// plainPlans keeps PostgreSQL from compiling the question: that takes far longer than answering it.
-func (o Order) plainPlans(ctx context.Context, idb bun.IDB) error {
-	tx, ok := idb.(bun.Tx)
-	if o.d.PlainPlans == "" || !ok {
-		return nil
+// question is the statement and its arguments.
+func (o Order) question(q Question, ids, heads []int64) (string, []any) {
+	const standing = "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "
+	others := standing + "0, 0, 0 FROM " + o.d.Keyed(eventTable) + " WHERE e.id IN (?)"
+	if len(heads) == 0 {
+		return others, []any{ids}
 	}
-	if _, err := tx.ExecContext(ctx, o.d.PlainPlans); err != nil {
-		return fmt.Errorf("check order: %w", err)
+	from, e := o.d.Heads(eventTable)
+	waiting, args := o.firstWaiting(q, e)
+	dead, hand := "0", "0"
+	if !q.PassDead {
+		dead, args = o.firstDead(e), append(args, q.Consumer)
 	}
-	return nil
+	if !q.LogOnly {
+		until, last := o.d.UpTo("p", slices.Max(ids))
+		hand, args = o.firstInHand(q, e, until), append(append(args, q.Types, q.Consumer, q.Consumer), last...)
+	}
+	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(heads, id) })
+	return standing + waiting + ", " + dead + ", " + hand + " FROM " + from + " UNION ALL " + others, append(args, heads, rest)
 }
 
-// question is the statement, and its arguments but for the last: the ids.
-func (o Order) question(q Question, heads []int64) (string, []any) {
-	var args []any
-	// only asks for one event of each aggregate.
-	only := func(first string, more ...any) string {
-		if len(heads) == 0 {
-			return "0"
-		}
-		args = append(append(args, heads), more...)
-		return "CASE WHEN e.id IN (?) THEN COALESCE((" + first + "), 0) ELSE 0 END"
-	}
+// firstWaiting is a column: the first delivery of an event's aggregate that is neither done nor DEAD, below 0 if another
+// instance has leased it, and its arguments.
+func (o Order) firstWaiting(q Question, e string) (string, []any) {
 	running := "l.status = 'PROCESSING' AND l.next_retry_at > " + o.d.Now
-	mine, names := "", []any{q.Owner, q.Consumer}
+	mine, args := "", []any{q.Owner, q.Consumer}
 	if q.TrustOwner {
 		mine = " AND NOT (" + running + " AND l.locked_by = ?)"
-		names = append(names, q.Owner)
+		args = append(args, q.Owner)
 	}
-	// The event is looked at in a subquery of its own: PostgreSQL without statistics would join whole tables otherwise.
-	const exists = " AND 1 = (SELECT COUNT(CASE WHEN p.status <> 'SENT' THEN 1 END) FROM " + eventTable + " p WHERE p.id = l.outbox_id)"
-	first := " AND " + o.d.Receiver("l") + " = ?%s" + exists + " ORDER BY " + o.d.AlongOpen("l") + " LIMIT 1"
-	columns := "e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), " +
-		only("SELECT CASE WHEN "+running+" AND l.locked_by <> ? THEN -l.outbox_id ELSE l.outbox_id END FROM "+o.d.Waiting(deliveryTable, "l", "e")+fmt.Sprintf(first, mine), names...)
-	if q.PassDead {
-		columns += ", 0"
-	} else {
-		columns += ", " + only("SELECT l.outbox_id FROM "+o.d.Dead(deliveryTable, "l", "e")+fmt.Sprintf(first, ""), q.Consumer)
+	return "COALESCE((SELECT CASE WHEN " + running + " AND l.locked_by <> ? THEN -l.outbox_id ELSE l.outbox_id END FROM " +
+		o.d.Waiting(deliveryTable, "l", e) + o.firstOpen(mine) + "), 0)", args
+}
+
+// firstDead is the same for deliveries that are DEAD.
+func (o Order) firstDead(e string) string {
+	return "COALESCE((SELECT l.outbox_id FROM " + o.d.Dead(deliveryTable, "l", e) + o.firstOpen("") + "), 0)"
+}
+
+// firstOpen ends a look for the first delivery of a consumer. Its event is looked at in a subquery of its own: PostgreSQL
+// without statistics would join whole tables otherwise.
+func (o Order) firstOpen(more string) string {
+	return " AND " + o.d.Receiver("l") + " = ?" + more + " AND 1 = (SELECT COUNT(CASE WHEN p.status <> 'SENT' THEN 1 END) FROM " + eventTable +
+		" p WHERE p.id = l.outbox_id) ORDER BY " + o.d.AlongOpen("l") + " LIMIT 1"
+}
+
+// firstInHand is a column: the first event in hand of an event's aggregate that the consumer takes and has no row for.
+func (o Order) firstInHand(q Question, e, until string) string {
+	if q.Marked {
+		until += " AND p.id <> e.id"
 	}
-	if q.LogOnly {
-		columns += ", 0"
-	} else {
-		columns += ", " + only("SELECT p.id FROM "+o.d.InHand(eventTable, "p", "e")+" AND (p.event_type IN (?) OR EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type)) AND 0 = (SELECT COUNT(*) FROM "+
-			deliveryTable+" l WHERE l.event_id = p.event_id AND l.consumer_name = ?) ORDER BY "+o.d.AlongHand("p")+" LIMIT 1", q.Types, q.Consumer, q.Consumer)
-	}
-	return "SELECT " + columns + " FROM " + o.d.Keyed(eventTable) + " WHERE e.id IN (?)", args
+	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", e) +
+		" AND (p.event_type IN (?) OR EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type))" +
+		" AND 0 = (SELECT COUNT(*) FROM " + deliveryTable + " l WHERE l.event_id = p.event_id AND l.consumer_name = ?)" + until +
+		" ORDER BY " + o.d.AlongHand("p") + " LIMIT 1), 0)"
 }
