@@ -8,16 +8,24 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // access bounds what readers cost: so many statements at a time, each of them so long, and one
 // answer for all who ask the same within a second.
 type access struct {
+	db      *bun.DB
+	sql     view.Reader
 	turns   *turns
 	timeout time.Duration
+	quotes  atomic.Bool // the database reads texts as they are written
 
 	mu      sync.Mutex
 	flights map[string]*flight
@@ -39,8 +47,10 @@ type flight struct {
 	err     error
 }
 
-func newAccess(cfg Config) *access {
-	return &access{turns: newTurns(cfg.Queries), timeout: cfg.Timeout, flights: make(map[string]*flight)}
+func newAccess(db *bun.DB, d dialect.Dialect, cfg Config) *access {
+	a := &access{db: db, turns: newTurns(cfg.Queries), timeout: cfg.Timeout, flights: make(map[string]*flight)}
+	a.sql = view.Reader{D: d, Names: nameText, Documents: metadataText, Rows: a.rows}
+	return a
 }
 
 // share answers from what was read a moment ago, or reads. What it answers is shared by callers with the same tenants:
@@ -137,23 +147,23 @@ func (a *access) forget() {
 }
 
 // rows runs a reading statement when it is its turn, and calls scan for every row.
-func (o *Ops) rows(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) (err error) {
-	done, err := o.access.turns.take(ctx, CallerOf(ctx).Name)
+func (a *access) rows(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) (err error) {
+	done, err := a.turns.take(ctx, CallerOf(ctx).Name)
 	if err != nil {
 		return err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeoutCause(ctx, o.access.timeout, fmt.Errorf("the database took longer than %v", o.access.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, fmt.Errorf("the database took longer than %v", a.timeout))
 	defer cancel()
 	defer func() {
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 		}
 	}()
-	if err := o.checkQuoting(ctx); err != nil {
+	if err := a.checkQuoting(ctx); err != nil {
 		return err
 	}
-	rows, err := o.db.QueryContext(ctx, query, args...)
+	rows, err := a.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -188,17 +198,6 @@ func (b *budget) take(texts ...string) error {
 	return nil
 }
 
-// cut reads so many characters of a text column, and one more.
-func cut(column string, most int) string { return fmt.Sprintf("SUBSTR(%s, 1, %d)", column, most+1) }
-
-// name reads a column that no other database than SQLite lets be long.
-func (o *Ops) name(column string) string {
-	if o.d.Name != "sqlite" {
-		return column
-	}
-	return cut(column, nameText-1)
-}
-
 // shown marks what was cut.
 func shown(s string, most int) string {
 	if len(s) <= most {
@@ -208,55 +207,11 @@ func shown(s string, most int) string {
 }
 
 // checkQuoting looks once whether the database reads texts as bun writes them: a search is somebody else's text.
-func (o *Ops) checkQuoting(ctx context.Context) error {
-	if o.quotes.Load() {
+func (a *access) checkQuoting(ctx context.Context) error {
+	if a.quotes.Load() {
 		return nil
 	}
-	err := o.d.CheckQuoting(ctx, o.db)
-	o.quotes.Store(err == nil)
+	err := a.sql.D.CheckQuoting(ctx, a.db)
+	a.quotes.Store(err == nil)
 	return err
-}
-
-// row is rows for a statement that answers exactly one.
-func (o *Ops) row(ctx context.Context, dest []any, query string, args ...any) error {
-	n := 0
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		n++
-		return rows.Scan(dest...)
-	}, query, args...)
-	if err == nil && n == 0 {
-		err = sql.ErrNoRows
-	}
-	return err
-}
-
-// texts reads one column of text.
-func (o *Ops) texts(ctx context.Context, query string, args ...any) ([]string, error) {
-	var out []string
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		var s string
-		err := rows.Scan(&s)
-		out = append(out, s)
-		return err
-	}, query, args...)
-	return out, err
-}
-
-// numbers reads one column of numbers.
-func (o *Ops) numbers(ctx context.Context, query string, args ...any) ([]int64, error) {
-	var out []int64
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		var n int64
-		err := rows.Scan(&n)
-		out = append(out, n)
-		return err
-	}, query, args...)
-	return out, err
-}
-
-func instant(micros int64) time.Time {
-	if micros == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(micros).UTC()
 }

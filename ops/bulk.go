@@ -56,10 +56,11 @@ type Bulk struct {
 
 // NewBulk is what to do, and to which events: those that exist when it is started.
 type NewBulk struct {
-	ID       string        `json:"id,omitempty"` // chosen by the caller, so that a repeated request starts nothing twice. Default: a new one
-	Action   Action        `json:"action"`
-	Query    Query         `json:"query"`
-	Consumer string        `json:"consumer,omitempty"` // needed for skip, replay and reopen; for retry: only its deliveries. Default: Query.Consumer
+	ID     string `json:"id,omitempty"` // chosen by the caller, so that a repeated request starts nothing twice. Default: a new one
+	Action Action `json:"action"`
+	Query  Query  `json:"query"`
+	// needed for skip, replay and reopen; for retry: only its deliveries. Default: Query.Consumer
+	Consumer string        `json:"consumer,omitempty"`
 	Rate     float64       `json:"rate,omitempty"`     // events per second. Default: 100
 	Spread   time.Duration `json:"spreadNs,omitempty"` // retries fall due over this time, evenly. Default: 0, at once
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/uptrace/bun"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
 // Caller is on whose behalf something is asked or done.
@@ -50,26 +50,21 @@ func (c Caller) whole(what string) error {
 	return nil
 }
 
-// owns is a condition that a row of the table x belongs to one of the caller's tenants.
-func (c Caller) owns(x string) (condition string, arg any) {
-	return "COALESCE(" + x + ".tenant_id, 0) IN (?)", bun.List(c.Tenants)
-}
-
 // mayChange makes sure that an event is one that the caller may see. What nobody knows is left to who changes it.
-func (o *Ops) mayChange(ctx context.Context, eventID string) error {
+func (a *access) mayChange(ctx context.Context, eventID string) error {
 	c := CallerOf(ctx)
 	if !c.limited() {
 		return nil
 	}
-	for _, from := range []string{eventTable, archiveTable, logTable} {
-		tenants, err := o.numbers(ctx, "SELECT COALESCE(tenant_id, 0) FROM "+from+" WHERE event_id = ? LIMIT 1", eventID)
+	for _, in := range []view.Table{view.Events, view.EventsArchive, view.Deliveries} {
+		tenant, found, err := view.TenantOf(ctx, a.sql, in, eventID)
 		if err != nil {
 			return fmt.Errorf("ops: look for the tenant of an event: %w", err)
 		}
-		if len(tenants) > 0 && !c.Sees(tenants[0]) {
+		if found && !c.Sees(tenant) {
 			return fmt.Errorf("ops: event %q: %w", eventID, ErrNotFound) // as if it were not there
 		}
-		if len(tenants) > 0 {
+		if found {
 			return nil
 		}
 	}

@@ -2,15 +2,14 @@ package ops
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"hash/fnv"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -32,12 +31,14 @@ func parseFingerprint(s string) (consumer, eventType string, ok bool) {
 }
 
 // Dead lists failed and dead deliveries, grouped by what went wrong, the largest group first.
-func (o *Ops) Dead(ctx context.Context) ([]DeadGroup, error) {
-	return share(ctx, o.access, "dead", nil, o.dead)
+func (o *Ops) Dead(ctx context.Context) ([]DeadGroup, error) { return o.overviews.dead(ctx) }
+
+func (v *overviews) dead(ctx context.Context) ([]DeadGroup, error) {
+	return share(ctx, v.access, "dead", nil, v.readDead)
 }
 
-func (o *Ops) dead(ctx context.Context) ([]DeadGroup, error) {
-	queues, err := o.queued(ctx)
+func (v *overviews) readDead(ctx context.Context) ([]DeadGroup, error) {
+	queues, err := v.queued(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +47,9 @@ func (o *Ops) dead(ctx context.Context) ([]DeadGroup, error) {
 		return []DeadGroup{}, nil
 	}
 	each := max(deadLeast, min(deadLook, deadRows/len(queues)))
-	columns := o.name("consumer_name") + " AS consumer, status, " + o.name("event_id") + " AS event, " + o.name("event_type") + " AS type, COALESCE(" + cut("error_message", listText) + ", '') AS said, " + o.d.Micros("updated_at") + " AS at, COALESCE(tenant_id, 0) AS tenant"
-	part := "SELECT consumer, status, event, type, said, at, tenant FROM (SELECT " + columns + " FROM " + store.OfQueue(o.d) + " ORDER BY next_retry_at DESC, id DESC LIMIT ?) AS t"
 	groups := make(map[string]*DeadGroup)
-	for query, args := range store.Union(part, queues, max(1, lookAt/each), func(q store.Queue) []any { return []any{q.Consumer, q.Status, each} }) {
-		if err := o.group(ctx, groups, each, query, args); err != nil {
+	for some := range slices.Chunk(queues, min(max(1, lookAt/each), store.MostParts)) {
+		if err := v.group(ctx, groups, some, each); err != nil {
 			return nil, fmt.Errorf("ops: group the deliveries that have failed: %w", err)
 		}
 		if len(groups) > 2*maxGroups {
@@ -83,34 +82,18 @@ func largest(groups map[string]*DeadGroup) map[string]*DeadGroup {
 	return kept
 }
 
-// failedRow is a delivery that has failed.
-type failedRow struct {
-	queue            store.Queue
-	event, eventType string
-	said             string
-	at               time.Time
-	tenant           int64
-}
-
-// group adds the deliveries that a statement lists to their groups; of each queue it lists at most so many.
-func (o *Ops) group(ctx context.Context, groups map[string]*DeadGroup, each int, query string, args []any) error {
+// group adds the deliveries of queues to their groups; of each queue it looks at so many.
+func (v *overviews) group(ctx context.Context, groups map[string]*DeadGroup, queues []store.Queue, each int) error {
 	looked, touched, caller := make(map[store.Queue]int), make(map[store.Queue]map[string]bool), CallerOf(ctx)
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		var r failedRow
-		var at int64
-		if err := rows.Scan(&r.queue.Consumer, &r.queue.Status, &r.event, &r.eventType, &r.said, &at, &r.tenant); err != nil {
-			return err
+	err := view.FailedOf(ctx, v.access.sql, queues, each, listText, func(f view.Failed) {
+		if looked[f.Queue]++; !caller.Sees(f.TenantID) {
+			return
 		}
-		if looked[r.queue]++; !caller.Sees(r.tenant) {
-			return nil
+		if touched[f.Queue] == nil {
+			touched[f.Queue] = make(map[string]bool)
 		}
-		r.at = instant(at)
-		if touched[r.queue] == nil {
-			touched[r.queue] = make(map[string]bool)
-		}
-		touched[r.queue][addTo(groups, r)] = true
-		return nil
-	}, query, args...)
+		touched[f.Queue][addTo(groups, f)] = true
+	})
 	for q, n := range looked {
 		if n < each {
 			continue
@@ -123,25 +106,28 @@ func (o *Ops) group(ctx context.Context, groups map[string]*DeadGroup, each int,
 }
 
 // addTo adds a delivery to its group, and tells which that is.
-func addTo(groups map[string]*DeadGroup, r failedRow) (fp string) {
-	message := shown(r.said, listText)
+func addTo(groups map[string]*DeadGroup, r view.Failed) (fp string) {
+	message := shown(r.Error, listText)
 	masked := text.Mask(message)
-	fp = fingerprint(r.queue.Consumer, r.eventType, masked)
+	fp = fingerprint(r.Consumer, r.EventType, masked)
 	g := groups[fp]
 	if g == nil {
-		g = &DeadGroup{Fingerprint: fp, Consumer: r.queue.Consumer, EventType: r.eventType, Error: masked, Sample: message, SampleEvent: r.event, First: r.at, Last: r.at}
+		g = &DeadGroup{
+			Fingerprint: fp, Consumer: r.Consumer, EventType: r.EventType, Error: masked,
+			Sample: message, SampleEvent: r.EventID, First: r.At, Last: r.At,
+		}
 		groups[fp] = g
 	}
-	if r.queue.Status == string(consumelog.Dead) {
+	if r.Status == string(consumelog.Dead) {
 		g.Dead++
 	} else {
 		g.Failed++
 	}
-	if r.at.Before(g.First) {
-		g.First = r.at
+	if r.At.Before(g.First) {
+		g.First = r.At
 	}
-	if r.at.After(g.Last) {
-		g.Last, g.Sample, g.SampleEvent = r.at, message, r.event
+	if r.At.After(g.Last) {
+		g.Last, g.Sample, g.SampleEvent = r.At, message, r.EventID
 	}
 	return fp
 }

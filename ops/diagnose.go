@@ -46,7 +46,10 @@ func fired(rule string, level Level, e Event, consumer, says, remedy string, arg
 	if consumer != "" {
 		args["consumer"] = consumer
 	}
-	return Finding{Rule: rule, Level: level, Says: fill(says, args), Remedy: fill(remedy, inShell(args)), EventID: e.EventID, Consumer: consumer, Args: args}
+	return Finding{
+		Rule: rule, Level: level, Says: fill(says, args), Remedy: fill(remedy, inShell(args)), EventID: e.EventID, Consumer: consumer,
+		Args: args,
+	}
 }
 
 // Shell writes a value of [Finding.Args] as a remedy does: so that a command with it can be pasted into a shell,
@@ -102,7 +105,8 @@ func (t *tracer) healthy() Finding {
 		return Finding{Rule: RuleHealthy, Level: OK, Says: "Nothing is known to be wrong, and there are no events."}
 	}
 	last := events[len(events)-1]
-	return fired(RuleHealthy, OK, Event{}, "", "All is well: each of the {n} events has reached its consumers; the last was {type}, saved {at}.", "",
+	return fired(RuleHealthy, OK, Event{}, "",
+		"All is well: each of the {n} events has reached its consumers; the last was {type}, saved {at}.", "",
 		map[string]string{"n": strconv.Itoa(len(events)), "type": last.EventType, "at": at(last.CreatedAt)})
 }
 
@@ -110,8 +114,10 @@ func (t *tracer) healthy() Finding {
 func (t *tracer) missingEvents() (out []Finding) {
 	for _, check := range slices.Sorted(maps.Keys(t.lacks)) {
 		for _, fact := range t.lacks[check] {
-			out = append(out, fired(RuleMissingEvent, Bad, Event{}, "", "The event that the check {check} demands of {fact} was never saved, so no consumer knows of it.",
-				"Let the consistency job save it now: bluecone jobs run order_asset_consistency, or Run now on the page Jobs. For one event only: bluecone publish, or the page Publish.",
+			out = append(out, fired(RuleMissingEvent, Bad, Event{}, "",
+				"The event that the check {check} demands of {fact} was never saved, so no consumer knows of it.",
+				"Let the consistency job save it now: bluecone jobs run order_asset_consistency, or Run now on the page Jobs. For one event only: "+
+					"bluecone publish, or the page Publish.",
 				map[string]string{"check": check, "fact": fact}))
 		}
 	}
@@ -120,45 +126,62 @@ func (t *tracer) missingEvents() (out []Finding) {
 
 // eventRules look at the event's own row.
 func (t *tracer) eventRules(e Event) (out []Finding) {
-	now, stuck := t.known.at, t.o.cfg.StuckAfter
+	now, stuck := t.known.at, t.cfg.StuckAfter
 	switch waited := now.Sub(e.NextRetryAt); {
 	case e.Status == outbox.StatusNew && now.Sub(e.CreatedAt) > stuck:
 		out = append(out, fired(RuleStuck, Bad, e, "", "{type} of {aggregate} has been NEW since {since}: no publisher claims it.",
-			"See on the page Instances, or with bluecone status, whether a publisher runs, and start one; if one runs, bluecone doctor says what keeps it from claiming.", map[string]string{"since": at(e.CreatedAt)}))
+			"See on the page Instances, or with bluecone status, whether a publisher runs, and start one; if one runs, bluecone doctor says what "+
+				"keeps it from claiming.", map[string]string{"since": at(e.CreatedAt)}))
 	case e.Status == outbox.StatusDispatching && waited > stuck:
-		out = append(out, fired(RuleStuck, Bad, e, "", "{type} of {aggregate} was claimed by {instance}, whose lease ended {until}, and nobody has claimed it again.",
-			"See on the page Instances, or with bluecone status, whether a publisher runs: any one takes the event over by itself.", map[string]string{"instance": e.LockedBy, "until": at(e.NextRetryAt)}))
+		out = append(out,
+			fired(RuleStuck, Bad, e, "", "{type} of {aggregate} was claimed by {instance}, whose lease ended {until}, and nobody has claimed it "+
+				"again.",
+				"See on the page Instances, or with bluecone status, whether a publisher runs: any one takes the event over by itself.",
+				map[string]string{"instance": e.LockedBy, "until": at(e.NextRetryAt)}))
 	case e.Status == outbox.StatusScheduled && waited > stuck:
 		out = append(out, fired(RuleStuck, Bad, e, "", "{type} of {aggregate} has been due since {since}, and no publisher claims it.",
-			"See on the page Instances, or with bluecone status, whether a publisher runs, and start one.", map[string]string{"since": at(e.NextRetryAt)}))
+			"See on the page Instances, or with bluecone status, whether a publisher runs, and start one.",
+			map[string]string{"since": at(e.NextRetryAt)}))
 	case e.Status == outbox.StatusScheduled && len(t.known.expected(Event{EventType: e.EventType})) == 0 && e.LastError != "":
-		out = append(out, fired(RuleUnconsumed, Warn, e, "", "No consumer is registered for {type}: the event of {aggregate} has been parked since {since}.",
-			"Deploy the consumer, or declare the type with Bus.Unconsumed; to give the event up: bluecone events discard {event} --reason …, or Discard on its page.", map[string]string{"since": at(e.CreatedAt)}))
+		out = append(out,
+			fired(RuleUnconsumed, Warn, e, "", "No consumer is registered for {type}: the event of {aggregate} has been parked since {since}.",
+				"Deploy the consumer, or declare the type with Bus.Unconsumed; to give the event up: bluecone events discard {event} --reason …, or "+
+					"Discard on its page.", map[string]string{"since": at(e.CreatedAt)}))
 	case e.Status == outbox.StatusScheduled && e.NextRetryAt.After(now):
-		out = append(out, fired(RuleDelayed, Info, e, "", "{type} of {aggregate} is to be delivered at {due}.", "", map[string]string{"due": at(e.NextRetryAt)}))
-	case e.Status == outbox.StatusFailed && now.Sub(e.UpdatedAt) > stuck && !slices.ContainsFunc(e.Deliveries, func(d Delivery) bool { return d.Status.Waiting() }):
-		out = append(out, fired(RuleStuck, Warn, e, "", "{type} of {aggregate} has been FAILED since {since} although none of its deliveries waits.",
-			"A publisher corrects this within a minute: see on the page Instances, or with bluecone status, whether one runs.", map[string]string{"since": at(e.UpdatedAt)}))
+		out = append(out, fired(RuleDelayed, Info, e, "", "{type} of {aggregate} is to be delivered at {due}.", "",
+			map[string]string{"due": at(e.NextRetryAt)}))
+	case e.Status == outbox.StatusFailed && now.Sub(e.UpdatedAt) > stuck &&
+		!slices.ContainsFunc(e.Deliveries, func(d Delivery) bool { return d.Status.Waiting() }):
+		out = append(out,
+			fired(RuleStuck, Warn, e, "", "{type} of {aggregate} has been FAILED since {since} although none of its deliveries waits.",
+				"A publisher corrects this within a minute: see on the page Instances, or with bluecone status, whether one runs.",
+				map[string]string{"since": at(e.UpdatedAt)}))
 	}
 	if e.Expired >= 3 && e.Status != outbox.StatusSent {
-		out = append(out, fired(RuleCrashing, Warn, e, "", "The lease of {type} of {aggregate} ran out {n} times: a consumer of it may be ending or freezing its process.",
-			"Each consumer now gets the event alone. Look for crashes in the logs of the instances around these times, and for the consumer whose attempts have no answer.", map[string]string{"n": strconv.Itoa(e.Expired)}))
+		out = append(out,
+			fired(RuleCrashing, Warn, e, "", "The lease of {type} of {aggregate} ran out {n} times: a consumer of it may be ending or freezing "+
+				"its process.",
+				"Each consumer now gets the event alone. Look for crashes in the logs of the instances around these times, and for the consumer "+
+					"whose attempts have no answer.", map[string]string{"n": strconv.Itoa(e.Expired)}))
 	}
 	return out
 }
 
-const retryRemedy = "Fix the cause, then: bluecone events retry {event} --consumer {consumer} --reason …, or Retry on the page of the event. To give it up: bluecone events skip {event} --consumer {consumer} --reason …"
+const retryRemedy = "Fix the cause, then: bluecone events retry {event} --consumer {consumer} --reason …, or Retry on the page of the " +
+	"event. To give it up: bluecone events skip {event} --consumer {consumer} --reason …"
 
 // deliveryRules look at one delivery, and whether earlier events are in its way.
 func (t *tracer) deliveryRules(e Event, d Delivery, earlier []Event) []Finding {
-	now, stuck := t.known.at, t.o.cfg.StuckAfter
+	now, stuck := t.known.at, t.cfg.StuckAfter
 	switch {
 	case d.Status == consumelog.Dead:
 		return []Finding{fired(RuleDead, Bad, e, d.Consumer, "{consumer} gave up {type} of {aggregate} at {at} after {n}: {error}.", retryRemedy,
 			map[string]string{"at": at(d.UpdatedAt), "n": attempts(d.Attempts), "error": firstLine(d.Error)})}
 	case d.Status == consumelog.Processing && now.Sub(d.NextRetryAt) > stuck:
-		return []Finding{fired(RuleStuck, Bad, e, d.Consumer, "{consumer} has {type} of {aggregate} in the hands of {instance}, whose lease ended {until}.",
-			"Any instance with this consumer takes the delivery over by itself: see on the page Instances, or with bluecone consumers list, whether one runs.", map[string]string{"instance": d.LockedBy, "until": at(d.NextRetryAt)})}
+		return []Finding{fired(RuleStuck, Bad, e, d.Consumer,
+			"{consumer} has {type} of {aggregate} in the hands of {instance}, whose lease ended {until}.",
+			"Any instance with this consumer takes the delivery over by itself: see on the page Instances, or with bluecone consumers list, "+
+				"whether one runs.", map[string]string{"instance": d.LockedBy, "until": at(d.NextRetryAt)})}
 	case d.Status == consumelog.Success || d.Status == consumelog.Skipped || d.Status == consumelog.Processing:
 		return nil
 	}
@@ -169,23 +192,39 @@ func (t *tracer) deliveryRules(e Event, d Delivery, earlier []Event) []Finding {
 		return []Finding{f}
 	}
 	if before, ok := inTheWay(e, d, earlier); ok {
-		return []Finding{fired(RuleBehind, Warn, e, d.Consumer, "{type} of {aggregate} waits for {consumer} behind the earlier {earlier} (event {earlierEvent}), which {consumer} has not done.",
-			"Settle the earlier event first: bluecone events show {earlierEvent}, or its page.", map[string]string{"earlier": before.EventType, "earlierEvent": before.EventID})}
+		return []Finding{fired(RuleBehind, Warn, e, d.Consumer, "{type} of {aggregate} waits for {consumer} behind the earlier {earlier} "+
+			"(event {earlierEvent}), which {consumer} has not done.",
+			"Settle the earlier event first: bluecone events show {earlierEvent}, or its page.", map[string]string{
+				"earlier":      before.EventType,
+				"earlierEvent": before.EventID,
+			})}
 	}
+	return t.waitingRules(e, d)
+}
+
+// waitingRules look at a delivery that waits although neither its consumer nor an earlier event is the reason.
+func (t *tracer) waitingRules(e Event, d Delivery) []Finding {
+	now, stuck := t.known.at, t.cfg.StuckAfter
 	switch {
 	case d.Left && now.Sub(d.UpdatedAt) > stuck:
-		return []Finding{fired(RuleVersion, Bad, e, d.Consumer, "{type} of {aggregate} has waited for {consumer} since {since}: no running instance knows schema version {version} of the event.",
-			"Start an instance of the release that knows the version: the delivery goes on by itself. To give it up: bluecone events skip {event} --consumer {consumer} --reason …, or Outbox.MarkDead.",
+		return []Finding{fired(RuleVersion, Bad, e, d.Consumer, "{type} of {aggregate} has waited for {consumer} since {since}: no running "+
+			"instance knows schema version {version} of the event.",
+			"Start an instance of the release that knows the version: the delivery goes on by itself. To give it up: bluecone events skip "+
+				"{event} --consumer {consumer} --reason …, or Outbox.MarkDead.",
 			map[string]string{"since": at(d.UpdatedAt), "version": strconv.Itoa(e.SchemaVersion)})}
 	case d.Left:
 		return nil // an instance that knows the version looks for it every second
 	case d.Status == consumelog.Failed:
-		return []Finding{fired(RuleFailing, Warn, e, d.Consumer, "{consumer} failed with {type} of {aggregate}, {n} so far, and tries again at {next}: {error}.",
-			"Nothing has to be done if the cause passes. To try at once: bluecone events retry {event} --consumer {consumer} --reason …, or Retry on the page of the event.",
+		return []Finding{fired(RuleFailing, Warn, e, d.Consumer,
+			"{consumer} failed with {type} of {aggregate}, {n} so far, and tries again at {next}: {error}.",
+			"Nothing has to be done if the cause passes. To try at once: bluecone events retry {event} --consumer {consumer} --reason …, or "+
+				"Retry on the page of the event.",
 			map[string]string{"n": attempts(d.Attempts), "next": at(d.NextRetryAt), "error": firstLine(d.Error)})}
 	case d.Status == consumelog.Pending && now.Sub(d.NextRetryAt) > stuck:
-		return []Finding{fired(RuleStuck, Warn, e, d.Consumer, "{type} of {aggregate} has waited for {consumer} since {since}, and nothing is in its way: the consumer is behind.",
-			"See its queue on the page Consumers, or with bluecone consumers list; more Concurrency, or more instances, work it off.", map[string]string{"since": at(d.CreatedAt)})}
+		return []Finding{fired(RuleStuck, Warn, e, d.Consumer,
+			"{type} of {aggregate} has waited for {consumer} since {since}, and nothing is in its way: the consumer is behind.",
+			"See its queue on the page Consumers, or with bluecone consumers list; more Concurrency, or more instances, work it off.",
+			map[string]string{"since": at(d.CreatedAt)})}
 	}
 	return nil
 }
@@ -206,12 +245,14 @@ func (t *tracer) consumerRules(e Event, d Delivery) (Finding, bool) {
 			seen = "last announced " + clock(r.seenAt)
 		}
 		return fired(RuleUnregistered, Bad, e, d.Consumer, "{type} of {aggregate} waits for {consumer}, which no instance runs ({seen}).",
-			"Start an instance that has the consumer; if it was renamed, give its successor this name as ConsumerConfig.Key; if it is gone for good, retire it: bluecone events skip {event} --consumer {consumer} --reason …",
+			"Start an instance that has the consumer; if it was renamed, give its successor this name as ConsumerConfig.Key; if it is gone for "+
+				"good, retire it: bluecone events skip {event} --consumer {consumer} --reason …",
 			map[string]string{"seen": seen}), true
 	}
 	replays := t.known.replays[r.name]
 	if d.Replay && replays.paused && !r.paused {
-		r.paused, r.pausedBy, r.pausedUntil, r.pauseReason, r.name = true, replays.pausedBy, replays.pausedUntil, replays.pauseReason, replays.name
+		r.paused, r.pausedBy, r.pausedUntil, r.pauseReason, r.name = true, replays.pausedBy, replays.pausedUntil, replays.pauseReason,
+			replays.name
 	}
 	if r.paused {
 		until := "until it is resumed"
@@ -223,8 +264,10 @@ func (t *tracer) consumerRules(e Event, d Delivery) (Finding, bool) {
 			map[string]string{"by": r.pausedBy, "until": until, "reason": firstLine(r.pauseReason), "paused": r.name}), true
 	}
 	if in := t.known.broken[d.Consumer]; len(in) > 0 {
-		return fired(RuleCircuit, Warn, e, d.Consumer, "{type} of {aggregate} waits because what {consumer} calls is away, as {instance} has found: {error}.",
-			"Bring back what it calls: the consumer tries again by itself, and no attempt counts meanwhile.", map[string]string{"instance": in[0], "error": firstLine(d.Error)}), true
+		return fired(RuleCircuit, Warn, e, d.Consumer,
+			"{type} of {aggregate} waits because what {consumer} calls is away, as {instance} has found: {error}.",
+			"Bring back what it calls: the consumer tries again by itself, and no attempt counts meanwhile.",
+			map[string]string{"instance": in[0], "error": firstLine(d.Error)}), true
 	}
 	return Finding{}, false
 }
@@ -261,8 +304,10 @@ func (t *tracer) outOfOrder() (out []Finding) {
 			key := lane{d.Consumer, e.AggregateType, e.AggregateID}
 			later, ok := latest[key]
 			if ok && d.ConsumedAt.After(later.at) {
-				out = append(out, fired(RuleOutOfOrder, Warn, e, d.Consumer, "{consumer} did {type} of {aggregate} at {at}, after the later {later} (event {laterEvent}), which it had done at {laterAt}.",
-					"If the consumer is meant to be Unordered, or passes DEAD events, this is as it should be. If not, look whether somebody skipped or repaired the earlier event, and check what the consumer wrote.",
+				out = append(out, fired(RuleOutOfOrder, Warn, e, d.Consumer, "{consumer} did {type} of {aggregate} at {at}, after the later {later} "+
+					"(event {laterEvent}), which it had done at {laterAt}.",
+					"If the consumer is meant to be Unordered, or passes DEAD events, this is as it should be. If not, look whether somebody skipped "+
+						"or repaired the earlier event, and check what the consumer wrote.",
 					map[string]string{"at": at(d.ConsumedAt), "later": later.event.EventType, "laterEvent": later.event.EventID, "laterAt": at(later.at)}))
 			}
 			if !ok || d.ConsumedAt.Before(later.at) {
@@ -289,11 +334,16 @@ func (t *tracer) sectionRules(s Facts) []Finding {
 		if a.Says != "" {
 			says = "{section}: {name} should be {want} and is {have}: {said}."
 		}
-		out = append(out, fired(RuleAmount, Bad, Event{}, "", says, "Compare the entries of the section with the results of the consumers below. Do not correct the amount by hand before you know which of the two is right.",
-			map[string]string{"section": s.Title, "name": a.Name, "want": strconv.FormatInt(a.Want, 10), "have": strconv.FormatInt(a.Have, 10), "difference": strconv.FormatInt(a.Have-a.Want, 10), "said": a.Says}))
+		out = append(out, fired(RuleAmount, Bad, Event{}, "", says, "Compare the entries of the section with the results of the consumers "+
+			"below. Do not correct the amount by hand before you know which of the two is right.",
+			map[string]string{
+				"section": s.Title, "name": a.Name, "want": strconv.FormatInt(a.Want, 10), "have": strconv.FormatInt(a.Have, 10),
+				"difference": strconv.FormatInt(a.Have-a.Want, 10), "said": a.Says,
+			}))
 	}
 	for _, m := range s.Missing {
-		out = append(out, fired(RuleMissing, Bad, Event{}, "", "{section}: {said}.", "Look in the matrix below which delivery should have done it; retry it if it has not, replay it if the consumer is Replayable.",
+		out = append(out, fired(RuleMissing, Bad, Event{}, "", "{section}: {said}.", "Look in the matrix below which delivery should have "+
+			"done it; retry it if it has not, replay it if the consumer is Replayable.",
 			map[string]string{"section": s.Title, "said": firstLine(m)}))
 	}
 	return out
@@ -304,12 +354,14 @@ func (t *tracer) heldTooLong(s Facts, l Lock, held time.Duration) Finding {
 	args := map[string]string{"section": s.Title, "lock": l.Name, "since": at(l.Since), "held": round(held), "ttl": round(l.TTL)}
 	i := slices.IndexFunc(t.story.Events, l.isHeldBy)
 	if i < 0 {
-		return fired(RuleLock, Warn, Event{}, "", "{section}: {lock} has been held since {since}, {held}, longer than {ttl}, and no event is under way that would settle it.",
+		return fired(RuleLock, Warn, Event{}, "", "{section}: {lock} has been held since {since}, {held}, longer than {ttl}, and no event is "+
+			"under way that would settle it.",
 			"Let the reaper release it now: bluecone jobs run lock_timeout_reaper, or Run now on the page Jobs.", args)
 	}
 	e := t.story.Events[i]
 	args["status"] = string(e.Status)
-	return fired(RuleLock, Warn, e, "", "{section}: {lock} has been held since {since}, {held}, longer than {ttl}: the reaper leaves it alone because {type} of {aggregate} is {status}.",
+	return fired(RuleLock, Warn, e, "", "{section}: {lock} has been held since {since}, {held}, longer than {ttl}: the reaper leaves it "+
+		"alone because {type} of {aggregate} is {status}.",
 		"Settle the event first: bluecone events show {event}, or its page. The reaper releases what is then still held.", args)
 }
 

@@ -17,7 +17,7 @@ func ago(d time.Duration) time.Time { return noon.Add(-d) }
 // a story of one event to the consumer Wallet, which is fine unless change says otherwise.
 func storyOf(change func(t *tracer, e *Event, d *Delivery)) *tracer {
 	t := &tracer{
-		o: &Ops{cfg: Config{}.withDefaults()},
+		cfg: Config{}.withDefaults(),
 		known: known{
 			at: noon, consumers: []registration{{name: "Wallet", types: []string{"order.paid"}, seenAt: ago(time.Second), age: time.Second}},
 			replays: map[string]registration{}, broken: map[string][]string{},

@@ -27,10 +27,9 @@ func FuzzCursor(f *testing.F) {
 			require.Equal(t, s, c.String())
 			require.GreaterOrEqual(t, c.leg, 0)
 		}
-		where, args, err := before(s)
+		id, err := before(s)
 		if err == nil && s != "" {
-			require.Equal(t, "id < ?", where)
-			require.Positive(t, args[0])
+			require.Positive(t, id)
 		}
 	})
 }

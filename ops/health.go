@@ -27,7 +27,10 @@ func health(v Overview) Finding {
 		}
 	}
 	if alive == 0 && waiting > 0 {
-		return fired(RuleNobody, Bad, Event{}, "", one(Count{Count: waiting}, "No publisher runs, and {n} event waits, for {oldest}.", "No publisher runs, and {n} events wait; the oldest for {oldest}."), "Start an instance of the application; the page Instances tells which was seen last.",
+		says := one(Count{Count: waiting}, "No publisher runs, and {n} event waits, for {oldest}.",
+			"No publisher runs, and {n} events wait; the oldest for {oldest}.")
+		return fired(RuleNobody, Bad, Event{}, "", says,
+			"Start an instance of the application; the page Instances tells which was seen last.",
 			map[string]string{"n": strconv.FormatInt(waiting, 10), "oldest": round(v.Oldest)})
 	}
 	if f, ok := consumerHealth(v, Unregistered); ok {
@@ -39,9 +42,11 @@ func health(v Overview) Finding {
 		if len(v.Dead) > 0 {
 			g := v.Dead[0]
 			args["consumer"], args["type"], args["error"] = g.Consumer, g.EventType, g.Error
-			says = one(n, "{n} event is DEAD and waits for somebody to decide, {type} for {consumer}: {error}.", "{n} events are DEAD and wait for somebody to decide, most of them for {consumer} with {type}: {error}.")
+			says = one(n, "{n} event is DEAD and waits for somebody to decide, {type} for {consumer}: {error}.",
+				"{n} events are DEAD and wait for somebody to decide, most of them for {consumer} with {type}: {error}.")
 		}
-		return fired(RuleDead, Bad, Event{}, "", says, "Fix the cause, then retry the group: the page Dead letters, or bluecone dead list and bluecone dead retry.", args)
+		return fired(RuleDead, Bad, Event{}, "", says,
+			"Fix the cause, then retry the group: the page Dead letters, or bluecone dead list and bluecone dead retry.", args)
 	}
 	for _, s := range []State{CircuitOpen, Paused} {
 		if f, ok := consumerHealth(v, s); ok {
@@ -49,7 +54,8 @@ func health(v Overview) Finding {
 		}
 	}
 	if v.Oldest > behindAfter {
-		return fired(RuleLate, Warn, Event{}, "", "The engine is behind: the oldest event has waited for {oldest}.", "The page Consumers, or bluecone consumers list, tells which consumer has the longest queue.",
+		return fired(RuleLate, Warn, Event{}, "", "The engine is behind: the oldest event has waited for {oldest}.",
+			"The page Consumers, or bluecone consumers list, tells which consumer has the longest queue.",
 			map[string]string{"oldest": round(v.Oldest)})
 	}
 	return Finding{Rule: RuleHealthy, Level: OK, Says: "Healthy."}
@@ -65,12 +71,19 @@ func consumerHealth(v Overview, s State) (Finding, bool) {
 		args := map[string]string{"n": number(waits), "by": c.PausedBy, "reason": c.PauseReason, "oldest": round(c.Oldest)}
 		switch s {
 		case Unregistered:
-			return fired(RuleUnregistered, Bad, Event{}, c.Name, one(waits, "{n} delivery waits for {consumer}, which no instance runs, for {oldest}.", "{n} deliveries wait for {consumer}, which no instance runs; the oldest for {oldest}."),
-				"Start an instance that has the consumer, or retire it. If it was renamed, give its successor this name as ConsumerConfig.Key.", args), true
+			says := one(waits, "{n} delivery waits for {consumer}, which no instance runs, for {oldest}.",
+				"{n} deliveries wait for {consumer}, which no instance runs; the oldest for {oldest}.")
+			return fired(RuleUnregistered, Bad, Event{}, c.Name, says, "Start an instance that has the consumer, or retire it. "+
+				"If it was renamed, give its successor this name as ConsumerConfig.Key.", args), true
 		case CircuitOpen:
-			return fired(RuleCircuit, Warn, Event{}, c.Name, one(waits, "{n} delivery waits because what {consumer} calls is away.", "{n} deliveries wait because what {consumer} calls is away."), "Bring it back: the consumer tries again by itself.", args), true
+			says := one(waits, "{n} delivery waits because what {consumer} calls is away.",
+				"{n} deliveries wait because what {consumer} calls is away.")
+			return fired(RuleCircuit, Warn, Event{}, c.Name, says, "Bring it back: the consumer tries again by itself.", args), true
 		case Paused:
-			return fired(RulePaused, Warn, Event{}, c.Name, one(waits, "{n} delivery waits because {by} paused {consumer}: {reason}.", "{n} deliveries wait because {by} paused {consumer}: {reason}."), "When the reason is over: bluecone consumers resume {consumer} --reason …", args), true
+			says := one(waits, "{n} delivery waits because {by} paused {consumer}: {reason}.",
+				"{n} deliveries wait because {by} paused {consumer}: {reason}.")
+			return fired(RulePaused, Warn, Event{}, c.Name, says,
+				"When the reason is over: bluecone consumers resume {consumer} --reason …", args), true
 		case Running:
 		}
 	}

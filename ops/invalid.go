@@ -50,9 +50,13 @@ func (q Query) validate() error {
 	if q.Status != "" && !slices.Contains(statuses, q.Status) {
 		errs = append(errs, fmt.Errorf("ops: status %s: there is no such status of events, they are %v", text.Quote(string(q.Status)), statuses))
 	}
-	deliveries := []consumelog.Status{consumelog.Pending, consumelog.Processing, consumelog.Failed, consumelog.Dead, consumelog.Success, consumelog.Skipped}
+	deliveries := []consumelog.Status{
+		consumelog.Pending, consumelog.Processing, consumelog.Failed, consumelog.Dead, consumelog.Success,
+		consumelog.Skipped,
+	}
 	if q.DeliveryStatus != "" && !slices.Contains(deliveries, q.DeliveryStatus) {
-		errs = append(errs, fmt.Errorf("ops: delivery status %s: there is no such status of deliveries, they are %v", text.Quote(string(q.DeliveryStatus)), deliveries))
+		errs = append(errs, fmt.Errorf("ops: delivery status %s: there is no such status of deliveries, they are %v",
+			text.Quote(string(q.DeliveryStatus)), deliveries))
 	}
 	return asInvalid(errors.Join(errs...))
 }

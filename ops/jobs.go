@@ -2,9 +2,7 @@ package ops
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,9 +10,9 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/schedule"
-	"github.com/bluecone-go/bluecone/internal/text"
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
 // runsShown is how many runs of a job are listed.
@@ -25,16 +23,32 @@ func (o *Ops) Jobs(ctx context.Context) ([]JobState, error) {
 	if err := CallerOf(ctx).whole("the list of jobs"); err != nil {
 		return nil, err
 	}
-	return share(ctx, o.access, "jobs", nil, o.jobs)
+	return share(ctx, o.access, "jobs", nil, o.jobs.list)
 }
 
-func (o *Ops) jobs(ctx context.Context) ([]JobState, error) {
-	states, now, err := o.leases(ctx)
+// RunJob runs a job of this process at once. A job that other instances have is made due instead
+// (ran is false): whoever has it runs it at its next look, within half a minute.
+func (o *Ops) RunJob(ctx context.Context, op Operation, code string) (counts map[string]int64, ran bool, err error) {
+	if err := CallerOf(ctx).whole("a job"); err != nil {
+		return nil, false, err
+	}
+	return o.jobs.run(ctx, op, code)
+}
+
+// jobs are those of the deployment, and those of this process.
+type jobs struct {
+	access *access
+	acts   *acts
+	here   []Job
+}
+
+func (j *jobs) list(ctx context.Context) ([]JobState, error) {
+	states, now, err := j.leases(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, j := range o.cfg.Jobs {
-		code, cron := j.Schedule()
+	for _, here := range j.here {
+		code, cron := here.Schedule()
 		i := slices.IndexFunc(states, func(s JobState) bool { return s.Code == code })
 		if i < 0 {
 			i, states = len(states), append(states, JobState{Code: code})
@@ -49,7 +63,7 @@ func (o *Ops) jobs(ctx context.Context) ([]JobState, error) {
 		}
 	}
 	for i := range states {
-		if states[i].Runs, err = o.runs(ctx, states[i].Code); err != nil {
+		if states[i].Runs, err = j.runs(ctx, states[i].Code); err != nil {
 			return nil, err
 		}
 	}
@@ -58,21 +72,21 @@ func (o *Ops) jobs(ctx context.Context) ([]JobState, error) {
 }
 
 // leases reads what the database says of jobs.
-func (o *Ops) leases(ctx context.Context) (states []JobState, now time.Time, err error) {
-	err = o.rows(ctx, func(rows *sql.Rows) error {
-		var s JobState
-		var at, due, started, finished int64
-		err := rows.Scan(&at, &s.Code, &s.Running, &s.LockedBy, &due, &started, &finished, &s.LastStatus)
-		now, s.LastDue, s.LastStarted, s.LastFinished = instant(at), instant(due), instant(started), instant(finished)
-		if !s.Running {
-			s.LockedBy = ""
-		}
-		states = append(states, s)
-		return err
-	}, "SELECT "+o.d.Micros(o.d.Now)+", job_code, CASE WHEN locked_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE(locked_by, ''), COALESCE("+o.d.Micros("last_due_at")+", 0), "+
-		"COALESCE("+o.d.Micros("last_started_at")+", 0), COALESCE("+o.d.Micros("last_finished_at")+", 0), COALESCE(last_status, '') FROM bc_job_lease ORDER BY job_code LIMIT ?", maxNames)
+func (j *jobs) leases(ctx context.Context) (states []JobState, now time.Time, err error) {
+	rows, err := view.JobLeases(ctx, j.access.sql, maxNames)
 	if err != nil {
 		err = fmt.Errorf("ops: read jobs: %w", err)
+	}
+	for _, r := range rows {
+		now = r.At
+		s := JobState{
+			Code: r.Code, Running: r.IsRunning, LastDue: r.LastDue, LastStarted: r.LastStarted, LastFinished: r.LastDone,
+			LastStatus: r.LastStatus,
+		}
+		if r.IsRunning {
+			s.LockedBy = r.LockedBy
+		}
+		states = append(states, s)
 	}
 	if now.IsZero() {
 		now = time.Now().UTC()
@@ -80,76 +94,43 @@ func (o *Ops) leases(ctx context.Context) (states []JobState, now time.Time, err
 	return states, now, err
 }
 
-func (o *Ops) runs(ctx context.Context, code string) ([]JobRun, error) {
-	out := []JobRun{}
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		var r JobRun
-		var counts string
-		var started, finished, us int64
-		err := rows.Scan(&r.Instance, &r.Status, &started, &finished, &us, &counts, &r.Error)
-		r.StartedAt, r.FinishedAt, r.Duration = instant(started), instant(finished), time.Duration(us)*time.Microsecond
-		_ = json.Unmarshal([]byte(counts), &r.Counts) // what cannot be read is not shown
-		r.Error = shown(r.Error, listText)
-		out = append(out, r)
-		return err
-	}, "SELECT "+o.name("instance")+", "+o.name("status")+", "+o.d.Micros("started_at")+", COALESCE("+o.d.Micros("finished_at")+", 0), COALESCE(duration_us, 0), COALESCE("+cut("counts", metadataText)+", ''), COALESCE("+cut("error_message", listText)+", '') "+
-		"FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT ?", code, runsShown)
+func (j *jobs) runs(ctx context.Context, code string) ([]JobRun, error) {
+	rows, err := view.JobRuns(ctx, j.access.sql, code, runsShown, listText)
 	if err != nil {
 		return nil, fmt.Errorf("ops: read the runs of %s: %w", code, err)
+	}
+	out := []JobRun{}
+	for _, r := range rows {
+		run := JobRun{
+			Instance: r.Instance, Status: r.Status, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Duration: r.Duration,
+			Error: shown(r.Error, listText),
+		}
+		_ = json.Unmarshal([]byte(r.Counts), &run.Counts) // what cannot be read is not shown
+		out = append(out, run)
 	}
 	return out, nil
 }
 
-// RunJob runs a job of this process at once. A job that other instances have is made due instead
-// (ran is false): whoever has it runs it at its next look, within half a minute.
-func (o *Ops) RunJob(ctx context.Context, op Operation, code string) (counts map[string]int64, ran bool, err error) {
-	if err := CallerOf(ctx).whole("a job"); err != nil {
-		return nil, false, err
-	}
-	defer o.access.forget()
-	for _, j := range o.cfg.Jobs {
-		if c, _ := j.Schedule(); c != code {
+func (j *jobs) run(ctx context.Context, op Operation, code string) (counts map[string]int64, ran bool, err error) {
+	defer j.access.forget()
+	for _, here := range j.here {
+		if c, _ := here.Schedule(); c != code {
 			continue
 		}
-		if err := o.audited(ctx, op, "run job", code, "in this process", nil); err != nil {
+		if err := j.acts.audited(ctx, op, "run job", code, "in this process", nil); err != nil {
 			return nil, false, err
 		}
-		counts, err = j.RunNow(ctx)
+		counts, err = here.RunNow(ctx)
 		if err != nil {
 			err = fmt.Errorf("ops: job %s: %w", code, err)
 		}
 		return counts, true, err
 	}
-	return nil, false, o.audited(ctx, op, "run job", code, "at its next look", func(ctx context.Context, tx bun.Tx) error {
-		// A turn that was last due in the distant past is one that everybody has missed.
-		res, err := tx.ExecContext(ctx, "UPDATE bc_job_lease SET last_due_at = "+o.d.At+" WHERE job_code = ?", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), code)
-		if err != nil {
-			return err
+	return nil, false, j.acts.audited(ctx, op, "run job", code, "at its next look", func(ctx context.Context, tx bun.Tx) error {
+		known, err := store.MakeJobDue(ctx, tx, j.access.sql.D, code)
+		if err == nil && !known {
+			err = fmt.Errorf("no instance has ever had a job %q: %w", code, ErrNotFound)
 		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, fmt.Errorf("no instance has ever had a job %q: %w", code, ErrNotFound))
-		}
-		return nil
+		return err
 	})
-}
-
-// audited runs fn and writes the audit row in one transaction.
-func (o *Ops) audited(ctx context.Context, op Operation, action, target, details string, fn func(ctx context.Context, tx bun.Tx) error) error {
-	err := asInvalid(op.Validate())
-	if err == nil {
-		err = o.db.RunInTx(ctx, o.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-			if fn != nil {
-				if err := fn(ctx, tx); err != nil {
-					return err
-				}
-			}
-			return audit.Write(ctx, tx, o.d, audit.Entry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details})
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("ops: %s %s: %w", action, text.Quote(target), err)
-	}
-	o.access.forget()
-	o.cfg.Logger.InfoContext(ctx, "operator", "actor", op.Actor, "action", action, "target", target, "reason", op.Reason)
-	return nil
 }

@@ -2,87 +2,80 @@ package ops
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/uptrace/bun"
-
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
-const (
-	eventTable   = "bc_outbox_event"
-	logTable     = "bc_event_consume_log"
-	archiveTable = eventTable + "_archive"
-)
-
-// eventColumns are those of the row e that make an [Event]: all but the payload, and so much of its texts.
-func (o *Ops) eventColumns(most int) string {
-	return "e.id, " + o.name("e.event_id") + ", " + o.name("e.event_type") + ", e.schema_version, " + o.name("e.aggregate_type") + ", " + o.name("e.aggregate_id") +
-		", COALESCE(e.tenant_id, 0), COALESCE(e.store_id, 0), " + o.name("e.status") + ", COALESCE(" + o.name("e.trace_id") + ", ''), COALESCE(" + o.name("e.event_key") + ", ''), " +
-		"COALESCE(" + cut(o.d.Text("e.event_metadata"), metadataText) + ", ''), COALESCE(" + cut("e.last_error", most) + ", ''), COALESCE(" + o.name("e.locked_by") + ", ''), e.retry_count, " +
-		o.d.Micros("e.created_at") + ", " + o.d.Micros("e.updated_at") + ", COALESCE(" + o.d.Micros("e.sent_at") + ", 0), COALESCE(" + o.d.Micros("e.next_retry_at") + ", 0)"
+// loader makes events and deliveries of rows, as far as somebody may see them.
+type loader struct {
+	access   *access
+	redactor *redactor
+	url      func(traceID string) string // Config.TraceURL
 }
 
-func (o *Ops) scanEvent(rows *sql.Rows, most int) (Event, error) {
-	e := Event{Deliveries: []Delivery{}}
-	var metadata string
-	var created, updated, sent, next int64
-	err := rows.Scan(&e.OutboxID, &e.EventID, &e.EventType, &e.SchemaVersion, &e.AggregateType, &e.AggregateID, &e.TenantID, &e.StoreID, &e.Status, &e.TraceID, &e.IdempotencyKey,
-		&metadata, &e.LastError, &e.LockedBy, &e.Expired, &created, &updated, &sent, &next)
-	e.LastError = shown(e.LastError, most)
-	e.CreatedAt, e.UpdatedAt, e.SentAt, e.NextRetryAt = instant(created), instant(updated), instant(sent), instant(next)
+func newLoader(a *access, cfg Config) *loader {
+	return &loader{access: a, redactor: newRedactor(cfg), url: cfg.TraceURL}
+}
+
+// event makes an event of a row, with so much of its texts.
+func (l *loader) event(r view.Event, isArchived bool, most int) Event {
+	e := Event{
+		OutboxID: r.OutboxID, EventID: r.EventID, EventType: r.EventType, SchemaVersion: r.SchemaVersion,
+		AggregateType: r.AggregateType, AggregateID: r.AggregateID, TenantID: r.TenantID, StoreID: r.StoreID,
+		Status: outbox.Status(r.Status), TraceID: r.TraceID, LastError: shown(r.LastError, most), LockedBy: r.LockedBy, Expired: r.Expired,
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, SentAt: r.SentAt, NextRetryAt: r.NextRetryAt,
+		Archived: isArchived, Deliveries: []Delivery{},
+	}
 	if e.Status == outbox.StatusNew {
 		e.NextRetryAt = time.Time{} // of no meaning
 	}
-	e.IdempotencyKey = o.redactor.entry(e.EventType, "idempotencyKey", e.IdempotencyKey)
-	if md, mdErr := eventrow.Metadata([]byte(metadata)); mdErr == nil {
-		entry := func(name string) string { return shown(o.redactor.entry(e.EventType, name, md[name]), most) }
+	e.IdempotencyKey = l.redactor.entry(e.EventType, "idempotencyKey", r.Key)
+	if md, err := eventrow.Metadata([]byte(r.Metadata)); err == nil {
+		entry := func(name string) string { return shown(l.redactor.entry(e.EventType, name, md[name]), most) }
 		e.RequestID, e.UserID, e.Source, e.Instance = entry(bus.MetaRequestID), entry(bus.MetaUserID), entry("source"), entry("instance")
 		if e.TraceID == "" {
 			e.TraceID = shown(md[bus.MetaTraceID], nameText)
 		}
 	}
-	e.TraceURL = o.traceURL(e.TraceID)
-	return e, err
+	e.TraceURL = l.traceURL(e.TraceID)
+	return e
 }
 
-func (o *Ops) traceURL(id string) string {
-	if id == "" || o.cfg.TraceURL == nil {
+func (l *loader) traceURL(id string) string {
+	if id == "" || l.url == nil {
 		return ""
 	}
-	return o.cfg.TraceURL(id)
+	return l.url(id)
 }
 
 // eventsByID loads events by event id: from the outbox, its archive, or what the consume log still
 // knows of them. The order is that of their outbox ids.
-func (o *Ops) eventsByID(ctx context.Context, eventIDs []string, most int) ([]Event, error) {
+func (l *loader) eventsByID(ctx context.Context, eventIDs []string, most int) ([]Event, error) {
 	if len(eventIDs) == 0 {
 		return nil, nil
 	}
 	found := make(map[string]bool, len(eventIDs))
 	var out []Event
-	for _, from := range []string{eventTable, archiveTable} {
+	for _, from := range []view.Table{view.Events, view.EventsArchive} {
 		missing := slices.DeleteFunc(slices.Clone(eventIDs), func(id string) bool { return found[id] })
 		if len(missing) == 0 {
 			break
 		}
-		err := o.rows(ctx, func(rows *sql.Rows) error {
-			e, err := o.scanEvent(rows, most)
-			e.Archived = from == archiveTable
-			found[e.EventID] = true
-			out = append(out, e)
-			return err
-		}, "SELECT "+o.eventColumns(most)+" FROM "+from+" e WHERE e.event_id IN (?)", bun.List(missing))
+		rows, err := view.EventsByID(ctx, l.access.sql, from, missing, most)
 		if err != nil {
 			return nil, fmt.Errorf("ops: read events: %w", err)
+		}
+		for _, r := range rows {
+			found[r.EventID] = true
+			out = append(out, l.event(r, from == view.EventsArchive, most))
 		}
 	}
 	slices.SortFunc(out, func(a, b Event) int { return int(a.OutboxID - b.OutboxID) })
@@ -90,24 +83,21 @@ func (o *Ops) eventsByID(ctx context.Context, eventIDs []string, most int) ([]Ev
 }
 
 // eventsByRow loads events by primary key, in the given order.
-func (o *Ops) eventsByRow(ctx context.Context, table string, ids []int64) ([]Event, error) {
+func (l *loader) eventsByRow(ctx context.Context, from view.Table, ids []int64) ([]Event, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	pairs := make([]dialect.Pair, len(ids))
 	place := make(map[int64]int, len(ids))
 	for i, id := range ids {
-		pairs[i].ID, place[id] = id, i
+		place[id] = i
 	}
-	var out []Event
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		e, err := o.scanEvent(rows, listText)
-		e.Archived = table == archiveTable
-		out = append(out, e)
-		return err
-	}, "SELECT "+o.eventColumns(listText)+" FROM "+o.d.Keyed(table)+" WHERE "+dialect.IDs(pairs))
+	rows, err := view.EventsByRow(ctx, l.access.sql, from, ids, listText)
 	if err != nil {
 		return nil, fmt.Errorf("ops: read events: %w", err)
+	}
+	out := make([]Event, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, l.event(r, from == view.EventsArchive, listText))
 	}
 	slices.SortFunc(out, func(a, b Event) int { return place[a.OutboxID] - place[b.OutboxID] })
 	return out, nil
@@ -116,62 +106,45 @@ func (o *Ops) eventsByRow(ctx context.Context, table string, ids []int64) ([]Eve
 // logRow is a row of the consume log, with the event it belongs to.
 type logRow struct {
 	Delivery
-	eventID, eventType         string
-	outboxID, tenantID         int64
-	aggregateType, aggregateID string
+
+	of view.Delivery
 }
 
-func (o *Ops) logColumns(most int) string {
-	return o.name("l.consumer_name") + ", " + o.name("l.event_id") + ", " + o.name("l.event_type") + ", " + o.name("l.status") + ", l.attempts, COALESCE(" + cut("l.error_message", most) + ", ''), COALESCE(" +
-		o.name("l.idempotency_key") + ", ''), COALESCE(" + cut(o.d.Text("l.consume_result"), most) + ", ''), COALESCE(" + o.name("l.locked_by") + ", ''), " +
-		o.d.Micros("l.created_at") + ", " + o.d.Micros("l.consumed_at") + ", " + o.d.Micros("l.updated_at") + ", COALESCE(" + o.d.Micros("l.next_retry_at") + ", 0), " +
-		"COALESCE(l.outbox_id, 0), COALESCE(l.tenant_id, 0), COALESCE(" + o.name("l.aggregate_type") + ", ''), COALESCE(" + o.name("l.aggregate_id") + ", '')"
-}
-
-func scanLog(rows *sql.Rows) (logRow, error) {
-	var r logRow
-	var created, consumed, updated, next int64
-	err := rows.Scan(&r.Consumer, &r.eventID, &r.eventType, &r.Status, &r.Attempts, &r.Error, &r.IdempotencyKey, &r.Result, &r.LockedBy,
-		&created, &consumed, &updated, &next, &r.outboxID, &r.tenantID, &r.aggregateType, &r.aggregateID)
-	r.CreatedAt, r.UpdatedAt, r.NextRetryAt = instant(created), instant(updated), instant(next)
-	if r.Left = next == dialect.NeverMicro; r.Left {
-		r.NextRetryAt = time.Time{}
+func newLogRow(r view.Delivery, most int) logRow {
+	d := Delivery{
+		Consumer: r.Consumer, Status: consumelog.Status(r.Status), Replay: consumelog.IsReplay(r.Consumer), Attempts: r.Attempts,
+		Error: shown(r.Error, most), IdempotencyKey: r.Key, Result: r.Result, LockedBy: r.LockedBy,
+		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, NextRetryAt: r.NextRetryAt, Left: r.IsLeft,
 	}
-	if r.Status == consumelog.Success {
-		r.ConsumedAt = instant(consumed)
+	if d.Status == consumelog.Success {
+		d.ConsumedAt = r.ConsumedAt
 	}
-	r.Replay = consumelog.IsReplay(r.Consumer)
-	return r, err
+	return logRow{d, r}
 }
 
 // deliveries reads the deliveries of events, from the log and its archive, with so much of their texts. There may be more
 // of them than may be read.
-func (o *Ops) deliveries(ctx context.Context, eventIDs []string, most int) (out map[string][]logRow, more bool, err error) {
+func (l *loader) deliveries(ctx context.Context, eventIDs []string, most int) (out map[string][]logRow, more bool, err error) {
 	out = make(map[string][]logRow)
 	if len(eventIDs) == 0 {
 		return out, false, nil
 	}
 	left, caller := budget(readBudget), CallerOf(ctx)
-	for _, from := range []string{logTable, logTable + "_archive"} {
+	for _, from := range []view.Table{view.Deliveries, view.DeliveriesArchive} {
 		missing := slices.DeleteFunc(slices.Clone(eventIDs), func(id string) bool { return len(out[id]) > 0 })
 		if len(missing) == 0 || more {
 			break
 		}
-		err := o.rows(ctx, func(rows *sql.Rows) error {
-			r, err := scanLog(rows)
-			if err != nil {
-				return err
-			}
-			if err := left.take(r.eventID, r.Error, r.Result, r.IdempotencyKey); err != nil {
+		err := view.DeliveriesOf(ctx, l.access.sql, from, missing, most, func(r view.Delivery) error {
+			if err := left.take(r.EventID, r.Error, r.Result, r.Key); err != nil {
 				more = true
 				return err
 			}
-			r.Error = shown(r.Error, most)
-			if caller.Sees(r.tenantID) {
-				out[r.eventID] = append(out[r.eventID], r)
+			if caller.Sees(r.TenantID) {
+				out[r.EventID] = append(out[r.EventID], newLogRow(r, most))
 			}
 			return nil
-		}, "SELECT "+o.logColumns(most)+" FROM "+from+" l WHERE l.event_id IN (?)", bun.List(missing))
+		})
 		if err != nil {
 			return nil, false, fmt.Errorf("ops: read deliveries: %w", err)
 		}
@@ -180,20 +153,20 @@ func (o *Ops) deliveries(ctx context.Context, eventIDs []string, most int) (out 
 }
 
 // complete adds to events their deliveries: those of the log, and those that the registry expects.
-func (o *Ops) complete(ctx context.Context, events []Event) error {
-	k, err := o.registry(ctx)
+func (l *loader) complete(ctx context.Context, events []Event) error {
+	k, err := l.access.registry(ctx)
 	if err != nil {
 		return err
 	}
-	return o.completeWith(ctx, k, events, listText)
+	return l.completeWith(ctx, k, events, listText)
 }
 
-func (o *Ops) completeWith(ctx context.Context, k known, events []Event, most int) error {
+func (l *loader) completeWith(ctx context.Context, k known, events []Event, most int) error {
 	ids := make([]string, len(events))
 	for i, e := range events {
 		ids[i] = e.EventID
 	}
-	log, more, err := o.deliveries(ctx, ids, most)
+	log, more, err := l.deliveries(ctx, ids, most)
 	if err != nil {
 		return err
 	}
@@ -204,7 +177,7 @@ func (o *Ops) completeWith(ctx context.Context, k known, events []Event, most in
 		for _, r := range log[e.EventID] {
 			d := r.Delivery
 			d.Registered = k.has(d.Consumer)
-			d.Result, _ = o.redactor.result(e.EventType, d.Result) // what was cut is no JSON
+			d.Result, _ = l.redactor.result(e.EventType, d.Result) // what was cut is no JSON
 			d.Result = shown(d.Result, most)
 			e.Deliveries = append(e.Deliveries, d)
 		}
@@ -217,8 +190,8 @@ func (o *Ops) completeWith(ctx context.Context, k known, events []Event, most in
 }
 
 // remember makes events of those ids that have left no row but their deliveries.
-func (o *Ops) remember(ctx context.Context, eventIDs []string) ([]Event, error) {
-	log, _, err := o.deliveries(ctx, eventIDs, listText)
+func (l *loader) remember(ctx context.Context, eventIDs []string) ([]Event, error) {
+	log, _, err := l.deliveries(ctx, eventIDs, listText)
 	if err != nil {
 		return nil, err
 	}
@@ -227,10 +200,11 @@ func (o *Ops) remember(ctx context.Context, eventIDs []string) ([]Event, error) 
 		if len(log[id]) == 0 {
 			continue
 		}
-		r := log[id][0]
+		r := log[id][0].of
 		e := Event{
-			OutboxID: r.outboxID, EventID: id, EventType: r.eventType, SchemaVersion: 1, AggregateType: r.aggregateType, AggregateID: r.aggregateID,
-			TenantID: r.tenantID, Status: outbox.StatusSent, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Deleted: true, Deliveries: []Delivery{},
+			OutboxID: r.OutboxID, EventID: id, EventType: r.EventType, SchemaVersion: 1,
+			AggregateType: r.AggregateType, AggregateID: r.AggregateID, TenantID: r.TenantID, Status: outbox.StatusSent,
+			CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Deleted: true, Deliveries: []Delivery{},
 		}
 		out = append(out, e)
 	}
@@ -238,7 +212,7 @@ func (o *Ops) remember(ctx context.Context, eventIDs []string) ([]Event, error) 
 }
 
 // histories adds to events the attempts that did not succeed.
-func (o *Ops) histories(ctx context.Context, events []Event) error {
+func (l *loader) histories(ctx context.Context, events []Event) error {
 	ids := make([]string, len(events))
 	for i, e := range events {
 		ids[i] = e.EventID
@@ -249,23 +223,18 @@ func (o *Ops) histories(ctx context.Context, events []Event) error {
 	type key struct{ event, consumer string }
 	found := make(map[key][]Attempt)
 	left, more := budget(readBudget), false
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		var k key
-		var a Attempt
-		var us, at int64
-		if err := rows.Scan(&k.event, &k.consumer, &a.Attempt, &a.Outcome, &a.Error, &a.Instance, &us, &at); err != nil {
-			return err
-		}
-		if err := left.take(a.Error, k.event); err != nil {
+	err := view.AttemptsOf(ctx, l.access.sql, ids, pageText, func(r view.Attempt) error {
+		if err := left.take(r.Error, r.EventID); err != nil {
 			more = true
 			return err
 		}
-		a.Error = shown(a.Error, pageText)
-		a.Duration, a.At = time.Duration(us)*time.Microsecond, instant(at)
-		found[k] = append(found[k], a)
+		k := key{r.EventID, r.Consumer}
+		found[k] = append(found[k], Attempt{
+			Attempt: r.Attempt, Outcome: consumelog.Status(r.Outcome), Error: shown(r.Error, pageText), Instance: r.Instance,
+			Duration: r.Duration, At: r.At,
+		})
 		return nil
-	}, "SELECT "+o.name("event_id")+", "+o.name("consumer_name")+", attempt, "+o.name("outcome")+", COALESCE("+cut("error_message", pageText)+", ''), "+o.name("instance")+", duration_us, "+o.d.Micros("created_at")+
-		" FROM bc_delivery_attempt WHERE event_id IN (?) ORDER BY event_id, id LIMIT 5000", bun.List(ids))
+	})
 	if err != nil {
 		return fmt.Errorf("ops: read attempts: %w", err)
 	}

@@ -39,18 +39,11 @@ type Published struct {
 }
 
 // PublishableTypes lists the event types that may be published by hand, sorted.
-func (o *Ops) PublishableTypes() []string {
-	types := make([]string, 0, len(o.cfg.Publishable))
-	for _, e := range o.cfg.Publishable {
-		types = append(types, e.EventType())
-	}
-	slices.Sort(types)
-	return types
-}
+func (o *Ops) PublishableTypes() []string { return o.manual.types() }
 
 // Sample is a JSON payload of a publishable type with empty values, for whoever has to type one.
 func (o *Ops) Sample(eventType string) (string, error) {
-	e, err := o.publishable(eventType)
+	e, err := o.manual.named(eventType)
 	if err != nil {
 		return "", err
 	}
@@ -58,13 +51,39 @@ func (o *Ops) Sample(eventType string) (string, error) {
 	return string(doc), err
 }
 
-func (o *Ops) publishable(eventType string) (bus.Event, error) {
-	for _, e := range o.cfg.Publishable {
+// CheckManual tells what [Ops.Publish] would save, and whether it exists already. It validates as
+// Publish does.
+func (o *Ops) CheckManual(ctx context.Context, m Manual) (Published, error) {
+	return o.manual.check(ctx, m)
+}
+
+// Publish saves an event that should have been saved: validated as Save would, audited, under its
+// deterministic id if its type has an idempotency key; to publish such an event again changes
+// nothing. An event without a key is a new one every time.
+func (o *Ops) Publish(ctx context.Context, op Operation, m Manual) (Published, error) {
+	return o.manual.publish(ctx, op, m)
+}
+
+// publishable are the types that may be published by hand.
+type publishable []bus.Event
+
+func (p publishable) types() []string {
+	types := make([]string, 0, len(p))
+	for _, e := range p {
+		types = append(types, e.EventType())
+	}
+	slices.Sort(types)
+	return types
+}
+
+func (p publishable) named(eventType string) (bus.Event, error) {
+	for _, e := range p {
 		if e.EventType() == eventType {
 			return e, nil
 		}
 	}
-	return nil, invalidf("ops: events of type %s cannot be published by hand: the types are %q (ops.Config.Publishable)", text.Quote(eventType), o.PublishableTypes())
+	return nil, invalidf("ops: events of type %s cannot be published by hand: the types are %q (ops.Config.Publishable)",
+		text.Quote(eventType), p.types())
 }
 
 // manualEvent is an event whose type has no key, with an id that is known before it is saved.
@@ -83,8 +102,8 @@ func (e manualEvent) SchemaVersion() int { return bus.VersionOf(e.Event) }
 func (e manualEvent) MarshalJSON() ([]byte, error) { return json.Marshal(e.Event) }
 
 // decode makes an event of what somebody has typed. A field that the type does not have is an error.
-func (o *Ops) decode(m Manual) (bus.Event, Published, error) {
-	sample, err := o.publishable(m.EventType)
+func (p publishable) decode(m Manual) (bus.Event, Published, error) {
+	sample, err := p.named(m.EventType)
 	if err != nil {
 		return nil, Published{}, err
 	}
@@ -98,32 +117,38 @@ func (o *Ops) decode(m Manual) (bus.Event, Published, error) {
 		return nil, Published{}, invalidf("ops: something follows the payload: it must be one JSON value")
 	}
 	e := typed.Elem().Interface().(bus.Event)
-	p := Published{EventType: m.EventType}
-	p.AggregateType, p.AggregateID = e.Aggregate()
+	out := Published{EventType: m.EventType}
+	out.AggregateType, out.AggregateID = e.Aggregate()
 	if k, ok := e.(bus.Keyed); ok && k.IdempotencyKey() != "" {
-		p.IdempotencyKey = k.IdempotencyKey()
-		p.EventID = outbox.EventID(m.TenantID, m.EventType, p.IdempotencyKey)
+		out.IdempotencyKey = k.IdempotencyKey()
+		out.EventID = outbox.EventID(m.TenantID, m.EventType, out.IdempotencyKey)
 	}
-	return e, p, nil
+	return e, out, nil
+}
+
+// manuals publishes events by hand.
+type manuals struct {
+	publishable
+
+	ob   *outbox.Outbox
+	acts *acts
 }
 
 var errOnlyChecked = errors.New("only checked")
 
-// CheckManual tells what [Ops.Publish] would save, and whether it exists already. It validates as
-// Publish does.
-func (o *Ops) CheckManual(ctx context.Context, m Manual) (Published, error) {
-	if !CallerOf(ctx).Sees(m.TenantID) {
-		return Published{}, fmt.Errorf("ops: publish for the tenant %d: %w", m.TenantID, ErrForbidden)
+func (m *manuals) check(ctx context.Context, typed Manual) (Published, error) {
+	if !CallerOf(ctx).Sees(typed.TenantID) {
+		return Published{}, fmt.Errorf("ops: publish for the tenant %d: %w", typed.TenantID, ErrForbidden)
 	}
-	e, p, err := o.decode(m)
+	e, p, err := m.decode(typed)
 	if err != nil {
 		return Published{}, err
 	}
-	err = o.db.RunInTx(ctx, o.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-		if p.Exists, err = o.exists(ctx, tx, p.EventID); err != nil {
+	err = m.acts.db.RunInTx(ctx, m.acts.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
+		if p.Exists, err = m.exists(ctx, tx, p.EventID); err != nil {
 			return err
 		}
-		if err := o.save(ctx, tx, m, e); err != nil {
+		if err := m.save(ctx, tx, typed, e); err != nil {
 			return err
 		}
 		return errOnlyChecked // so that nothing is saved
@@ -131,58 +156,57 @@ func (o *Ops) CheckManual(ctx context.Context, m Manual) (Published, error) {
 	if errors.Is(err, errOnlyChecked) {
 		return p, nil
 	}
-	return Published{}, fmt.Errorf("ops: publish %s: %w", m.EventType, err)
+	return Published{}, fmt.Errorf("ops: publish %s: %w", typed.EventType, err)
 }
 
-func (o *Ops) save(ctx context.Context, tx bun.Tx, m Manual, e bus.Event) error {
-	err := o.ob.Save(ctx, tx, outbox.With(e, outbox.Tenant(m.TenantID, m.StoreID), outbox.Meta("source", "manual")))
+func (m *manuals) save(ctx context.Context, tx bun.Tx, typed Manual, e bus.Event) error {
+	err := m.ob.Save(ctx, tx, outbox.With(e, outbox.Tenant(typed.TenantID, typed.StoreID), outbox.Meta("source", "manual")))
 	if errors.Is(err, outbox.ErrInvalidEvent) {
 		return asInvalid(err)
 	}
 	return err
 }
 
-func (o *Ops) exists(ctx context.Context, idb bun.IDB, eventID string) (bool, error) {
+func (m *manuals) exists(ctx context.Context, idb bun.IDB, eventID string) (bool, error) {
 	if eventID == "" {
 		return false, nil
 	}
-	missing, err := o.ob.Missing(ctx, idb, []string{eventID})
+	missing, err := m.ob.Missing(ctx, idb, []string{eventID})
 	return len(missing) == 0, err
 }
 
-// Publish saves an event that should have been saved: validated as Save would, audited, under its
-// deterministic id if its type has an idempotency key; to publish such an event again changes
-// nothing. An event without a key is a new one every time.
-func (o *Ops) Publish(ctx context.Context, op Operation, m Manual) (Published, error) {
-	if !CallerOf(ctx).Sees(m.TenantID) {
-		return Published{}, fmt.Errorf("ops: publish for the tenant %d: %w", m.TenantID, ErrForbidden)
+func (m *manuals) publish(ctx context.Context, op Operation, typed Manual) (Published, error) {
+	if !CallerOf(ctx).Sees(typed.TenantID) {
+		return Published{}, fmt.Errorf("ops: publish for the tenant %d: %w", typed.TenantID, ErrForbidden)
 	}
-	e, p, err := o.decode(m)
+	e, p, err := m.decode(typed)
 	if err != nil {
 		return Published{}, err
 	}
 	if err := asInvalid(op.Validate()); err != nil {
-		return Published{}, fmt.Errorf("ops: publish %s: %w", m.EventType, err)
+		return Published{}, fmt.Errorf("ops: publish %s: %w", typed.EventType, err)
 	}
 	if p.EventID == "" {
 		keyed := manualEvent{Event: e, key: "manual:" + uuid.NewString()}
-		e, p.EventID = keyed, outbox.EventID(m.TenantID, m.EventType, keyed.key)
+		e, p.EventID = keyed, outbox.EventID(typed.TenantID, typed.EventType, keyed.key)
 	}
-	err = o.db.RunInTx(ctx, o.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) (err error) {
-		if p.Exists, err = o.exists(ctx, tx, p.EventID); err != nil || p.Exists {
+	err = m.acts.db.RunInTx(ctx, m.acts.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) (err error) {
+		if p.Exists, err = m.exists(ctx, tx, p.EventID); err != nil || p.Exists {
 			return err
 		}
-		if err := o.save(ctx, tx, m, e); err != nil {
+		if err := m.save(ctx, tx, typed, e); err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, o.d, audit.Entry{Actor: op.Actor, Action: "publish", Target: p.EventID, Reason: op.Reason, Details: m.EventType + " of " + audit.Aggregate(p.AggregateType, p.AggregateID)})
+		return audit.Write(ctx, tx, m.acts.d, audit.Entry{
+			Actor: op.Actor, Action: "publish", Target: p.EventID, Reason: op.Reason,
+			Details: typed.EventType + " of " + audit.Aggregate(p.AggregateType, p.AggregateID),
+		})
 	})
 	if err != nil {
-		return Published{}, fmt.Errorf("ops: publish %s: %w", m.EventType, err)
+		return Published{}, fmt.Errorf("ops: publish %s: %w", typed.EventType, err)
 	}
 	if p.Created = !p.Exists; p.Created {
-		o.access.forget()
-		o.cfg.Logger.InfoContext(ctx, "operator", "actor", op.Actor, "action", "publish", "target", p.EventID, "reason", op.Reason)
+		m.acts.done(ctx, op, "publish", p.EventID)
 	}
 	return p, nil
 }

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -29,6 +28,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/doctor"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -109,7 +109,8 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	var errs []error
 	if c.Queries < 0 || c.Timeout < 0 || c.StuckAfter < 0 {
-		errs = append(errs, fmt.Errorf("ops.Config: Queries is %d, Timeout %v and StuckAfter %v: they must not be negative", c.Queries, c.Timeout, c.StuckAfter))
+		errs = append(errs, fmt.Errorf("ops.Config: Queries is %d, Timeout %v and StuckAfter %v: they must not be negative", c.Queries, c.Timeout,
+			c.StuckAfter))
 	}
 	seen := make(map[string]bool)
 	for i, j := range c.Jobs {
@@ -135,7 +136,8 @@ func (c Config) checkPublishable() error {
 			continue
 		}
 		if j, twice := first[e.EventType()]; twice {
-			errs = append(errs, fmt.Errorf("ops.Config.Publishable: %T and %T are both %q, and only one can be published under it: name each event type once, "+
+			errs = append(errs, fmt.Errorf("ops.Config.Publishable: %T and %T are both %q, and only one can be published under it: name each "+
+				"event type once, "+
 				"such as Publishable: []bus.Event{%T{}}", c.Publishable[j], e, e.EventType(), e))
 			continue
 		}
@@ -147,15 +149,16 @@ func (c Config) checkPublishable() error {
 // Ops reads and steers a deployment. It is safe for concurrent use.
 type Ops struct {
 	db  *bun.DB
-	d   dialect.Dialect
 	ob  *outbox.Outbox
 	cfg Config
 
-	access   *access
-	redactor *redactor
-	ring     ring
-	wake     chan struct{} // a bulk operation has been started here
-	quotes   atomic.Bool   // the database reads texts as they are written
+	access    *access
+	acts      *acts
+	search    *searcher
+	overviews *overviews
+	jobs      *jobs
+	manual    *manuals
+	bulks     *bulks
 }
 
 // New returns the operations of the deployment that works on ob, in db. All mistakes are reported at once.
@@ -171,15 +174,24 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Ops, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	return &Ops{db: db, d: d, ob: ob, cfg: cfg, access: newAccess(cfg), redactor: newRedactor(cfg), wake: make(chan struct{}, 1)}, nil
+	o := &Ops{db: db, ob: ob, cfg: cfg, access: newAccess(db, d, cfg)}
+	o.acts = &acts{db: db, d: d, access: o.access, log: cfg.Logger}
+	o.search = &searcher{loader: newLoader(o.access, cfg), publishable: cfg.Publishable, timeout: cfg.Timeout}
+	o.overviews = &overviews{access: o.access}
+	o.jobs = &jobs{access: o.access, acts: o.acts, here: cfg.Jobs}
+	o.manual = &manuals{publishable: cfg.Publishable, ob: ob, acts: o.acts}
+	o.bulks = &bulks{
+		rows: store.NewBulkOperations(d), acts: o.acts, search: o.search, ob: ob, wake: make(chan struct{}, 1), timeout: cfg.Timeout,
+	}
+	return o, nil
 }
 
 // Run works on bulk operations and samples rates for [Ops.Overview], until ctx ends. Any number of
 // instances may run it. It returns nil.
 func (o *Ops) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { o.sampling(ctx) })
-	wg.Go(func() { o.bulkLoop(ctx) })
+	wg.Go(func() { o.overviews.sampleRates(ctx, o.cfg.Logger) })
+	wg.Go(func() { o.bulks.loop(ctx) })
 	wg.Wait()
 	return nil
 }

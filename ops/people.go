@@ -2,11 +2,11 @@ package ops
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -15,21 +15,20 @@ const aliveFor = 30 * time.Second
 
 // Instances lists the publishers that have been seen within a day, the latest first. One that has
 // ended as it should is not among them.
-func (o *Ops) Instances(ctx context.Context) ([]Instance, error) {
-	return share(ctx, o.access, "instances", nil, func(ctx context.Context) ([]Instance, error) {
-		out := []Instance{}
-		err := o.rows(ctx, func(rows *sql.Rows) error {
-			var i Instance
-			var now, offset, started, seen int64
-			err := rows.Scan(&now, &i.Name, &i.Host, &i.Version, &i.InFlight, &offset, &i.Draining, &started, &seen)
-			i.ClockOffset, i.Started, i.Seen = time.Duration(offset)*time.Microsecond, instant(started), instant(seen)
-			i.Alive = time.Duration(now-seen)*time.Microsecond < aliveFor
-			out = append(out, i)
-			return err
-		}, "SELECT "+o.d.Micros(o.d.Now)+", "+o.name("name")+", "+o.name("host")+", "+o.name("version")+", in_flight, clock_offset_us, draining, "+o.d.Micros("started_at")+", "+o.d.Micros("seen_at")+
-			" FROM bc_instance WHERE seen_at > "+o.d.After+" ORDER BY seen_at DESC, name LIMIT ?", -instancesFor.Microseconds(), maxNames)
+func (o *Ops) Instances(ctx context.Context) ([]Instance, error) { return o.overviews.instances(ctx) }
+
+func (v *overviews) instances(ctx context.Context) ([]Instance, error) {
+	return share(ctx, v.access, "instances", nil, func(ctx context.Context) ([]Instance, error) {
+		rows, err := view.Instances(ctx, v.access.sql, instancesFor, maxNames)
 		if err != nil {
 			return nil, fmt.Errorf("ops: read instances: %w", err)
+		}
+		out := []Instance{}
+		for _, r := range rows {
+			out = append(out, Instance{
+				Name: r.Name, Host: r.Host, Version: r.Version, Started: r.StartedAt, Seen: r.SeenAt, Alive: r.SeenFor < aliveFor,
+				Draining: r.IsDraining, InFlight: r.InFlight, ClockOffset: r.ClockOffset,
+			})
 		}
 		return out, nil
 	})
@@ -41,7 +40,7 @@ func (o *Ops) Audit(ctx context.Context, q AuditQuery) (Page[AuditRow], error) {
 	if err != nil {
 		return Page[AuditRow]{}, err
 	}
-	where, args, err := before(q.Cursor)
+	id, err := before(q.Cursor)
 	if err != nil {
 		return Page[AuditRow]{}, err
 	}
@@ -49,17 +48,16 @@ func (o *Ops) Audit(ctx context.Context, q AuditQuery) (Page[AuditRow], error) {
 		if err := asInvalid(text.Key("ops: target", q.Target, longest)); err != nil {
 			return Page[AuditRow]{}, err
 		}
-		where, args = where+" AND target = ?", append(args, q.Target)
 	}
 	if CallerOf(ctx).limited() {
 		if q.Target == "" {
 			return Page[AuditRow]{}, CallerOf(ctx).whole("the audit log of everything")
 		}
-		if seen, err := o.named(ctx, Query{EventID: q.Target}, listText); err != nil || len(seen) == 0 {
+		if seen, err := o.search.named(ctx, Query{EventID: q.Target}, listText); err != nil || len(seen) == 0 {
 			return Page[AuditRow]{Rows: []AuditRow{}}, err
 		}
 	}
-	rows, err := o.auditRows(ctx, where+" ORDER BY id DESC LIMIT ?", append(args, limit+1)...)
+	rows, err := auditRows(view.AuditBefore(ctx, o.access.sql, id, q.Target, limit+1, pageText))
 	p := Page[AuditRow]{Rows: rows}
 	if len(rows) > limit {
 		p.Rows = rows[:limit]
@@ -68,18 +66,16 @@ func (o *Ops) Audit(ctx context.Context, q AuditQuery) (Page[AuditRow], error) {
 	return p, err
 }
 
-func (o *Ops) auditRows(ctx context.Context, where string, args ...any) ([]AuditRow, error) {
-	out := []AuditRow{}
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		var r AuditRow
-		var at int64
-		err := rows.Scan(&r.ID, &r.Actor, &r.Action, &r.Target, &r.Reason, &r.Details, &at)
-		r.At, r.Reason, r.Details = instant(at), shown(r.Reason, pageText), shown(r.Details, pageText)
-		out = append(out, r)
-		return err
-	}, "SELECT id, "+o.name("actor")+", "+o.name("action")+", "+o.name("target")+", "+cut("reason", pageText)+", COALESCE("+cut("details", pageText)+", ''), "+o.d.Micros("created_at")+" FROM bc_audit_log WHERE "+where, args...)
+func auditRows(rows []view.AuditRow, err error) ([]AuditRow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ops: read the audit log: %w", err)
+	}
+	out := []AuditRow{}
+	for _, r := range rows {
+		out = append(out, AuditRow{
+			ID: r.ID, Actor: r.Actor, Action: r.Action, Target: r.Target, Reason: shown(r.Reason, pageText),
+			Details: shown(r.Details, pageText), At: r.At,
+		})
 	}
 	return out, nil
 }
@@ -94,14 +90,14 @@ func pageSize(limit int) (int, error) {
 	return limit, nil
 }
 
-// before is the condition of a page of a list by falling id.
-func before(cursor string) (where string, args []any, err error) {
+// before reads the cursor of a list by falling id: the id of the last row of the page before, 0 for the first page.
+func before(cursor string) (id int64, err error) {
 	if cursor == "" {
-		return "id > 0", nil, nil
+		return 0, nil
 	}
-	id, err := strconv.ParseInt(cursor, 10, 64)
+	id, err = strconv.ParseInt(cursor, 10, 64)
 	if err != nil || id <= 0 {
-		return "", nil, invalidf("ops: %q is not a cursor: take it from the page before", cursor)
+		return 0, invalidf("ops: %q is not a cursor: take it from the page before", cursor)
 	}
-	return "id < ?", []any{id}, nil
+	return id, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
 type address struct {
@@ -69,7 +70,7 @@ func TestRates(t *testing.T) {
 	require.Zero(t, saved+done)
 	const second = 1_000_000
 	for i := range 100 {
-		r.add(sample{at: int64(i) * 5 * second, lastEvent: int64(i) * 50, lastRecord: int64(i) * 100, open: int64(i)})
+		r.add(view.Growth{At: int64(i) * 5 * second, LastEvent: int64(i) * 50, LastDelivery: int64(i) * 100, Open: int64(i)})
 	}
 	s, saved, done = r.series()
 	require.Len(t, s.Saved, 60, "five minutes")
@@ -78,7 +79,7 @@ func TestRates(t *testing.T) {
 	require.InDelta(t, 99, s.Open[59], 0)
 	require.InDelta(t, 10, saved, 0.001)
 	require.InDelta(t, 20, done, 0.001)
-	r.add(sample{at: 600 * second, lastEvent: 1}) // a restored database
+	r.add(view.Growth{At: 600 * second, LastEvent: 1}) // a restored database
 	_, saved, _ = r.series()
 	require.GreaterOrEqual(t, saved, 0.0)
 }

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
 const (
@@ -41,44 +41,37 @@ type known struct {
 	broken    map[string][]string // instances that leave a consumer alone, because what it calls is away
 }
 
-func (o *Ops) registry(ctx context.Context) (known, error) {
-	return share(ctx, o.access, "registry", nil, o.readRegistry)
+func (a *access) registry(ctx context.Context) (known, error) {
+	return share(ctx, a, "registry", nil, a.readRegistry)
 }
 
-func (o *Ops) readRegistry(ctx context.Context) (known, error) {
+func (a *access) readRegistry(ctx context.Context) (known, error) {
 	k := known{replays: make(map[string]registration), broken: make(map[string][]string)}
 	byName := make(map[string]*registration)
 	var names []string
-	var now int64
 	left := budget(registryBudget)
-	err := o.rows(ctx, func(rows *sql.Rows) error {
-		var r registration
-		var types, typ string
-		var until, registered, seen int64
-		if err := rows.Scan(&now, &r.name, &r.displayName, &types, &r.replayable, &r.paused, &until, &r.pausedBy, &r.pauseReason, &registered, &seen, &typ); err != nil {
+	err := view.Consumers(ctx, a.sql, listText, func(c view.Consumer) error {
+		k.at = c.At
+		if err := left.take(c.Types, c.Type, c.Name, c.PauseReason); err != nil {
 			return err
 		}
-		if err := left.take(types, typ, r.name, r.pauseReason); err != nil {
-			return err
+		if byName[c.Name] == nil {
+			r := registration{
+				name: c.Name, displayName: c.DisplayName, pausedBy: c.PausedBy, pauseReason: c.PauseReason, replayable: c.IsReplayable,
+				paused: c.IsPaused, pausedUntil: c.PausedUntil, registeredAt: c.RegisteredAt, seenAt: c.SeenAt, age: c.SeenFor,
+			}
+			_ = json.Unmarshal([]byte(c.Types), &r.types)
+			byName[c.Name] = &r
+			names = append(names, c.Name)
 		}
-		if byName[r.name] == nil {
-			_ = json.Unmarshal([]byte(types), &r.types)
-			r.pausedUntil, r.registeredAt, r.seenAt = instant(until), instant(registered), instant(seen)
-			r.age = time.Duration(now-seen) * time.Microsecond
-			byName[r.name] = &r
-			names = append(names, r.name)
-		}
-		if reg := byName[r.name]; typ != "" && !slices.Contains(reg.types, typ) {
-			reg.types = append(reg.types, typ)
+		if reg := byName[c.Name]; c.Type != "" && !slices.Contains(reg.types, c.Type) {
+			reg.types = append(reg.types, c.Type)
 		}
 		return nil
-	}, "SELECT "+o.d.Micros(o.d.Now)+", "+o.name("c.name")+", CASE WHEN c.display_name = c.name THEN '' ELSE "+o.name("c.display_name")+" END, "+cut("c.event_types", metadataText)+", c.replayable, CASE WHEN c.paused_until > "+o.d.Now+" THEN 1 ELSE 0 END, COALESCE("+o.d.Micros("c.paused_until")+", 0), "+
-		"COALESCE("+o.name("c.paused_by")+", ''), COALESCE("+cut("c.pause_reason", listText)+", ''), "+o.d.Micros("c.registered_at")+", "+o.d.Micros("c.seen_at")+", COALESCE("+o.name("t.event_type")+", '') "+
-		"FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name, t.event_type")
+	})
 	if err != nil {
 		return k, fmt.Errorf("ops: read the consumer registry: %w", err)
 	}
-	k.at = instant(now)
 	for _, name := range names {
 		r := *byName[name]
 		slices.Sort(r.types)
@@ -88,14 +81,11 @@ func (o *Ops) readRegistry(ctx context.Context) (known, error) {
 			k.consumers = append(k.consumers, r)
 		}
 	}
-	err = o.rows(ctx, func(rows *sql.Rows) error {
-		var instance, circuits string
-		err := rows.Scan(&instance, &circuits)
-		for c := range strings.SplitSeq(circuits, ",") {
+	err = view.Circuits(ctx, a.sql, aliveFor, maxNames, func(instance, consumers string) {
+		for c := range strings.SplitSeq(consumers, ",") {
 			k.broken[c] = append(k.broken[c], instance)
 		}
-		return err
-	}, "SELECT "+o.name("name")+", "+cut("circuits", metadataText)+" FROM bc_instance WHERE circuits IS NOT NULL AND seen_at > "+o.d.After+" LIMIT ?", -aliveFor.Microseconds(), maxNames)
+	})
 	if err != nil {
 		return k, fmt.Errorf("ops: read the instances: %w", err)
 	}

@@ -2,9 +2,11 @@ package ops
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -13,20 +15,13 @@ const (
 	samplesKept = 61 // five minutes of differences
 )
 
-// sample is how far the two large tables had grown at a moment.
-type sample struct {
-	at                    int64 // microseconds by the database's clock
-	lastEvent, lastRecord int64
-	open                  int64
-}
-
 // ring holds the samples of the last minutes, oldest first.
 type ring struct {
 	mu      sync.Mutex
-	samples []sample
+	samples []view.Growth
 }
 
-func (r *ring) add(s sample) {
+func (r *ring) add(s view.Growth) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.samples = append(r.samples, s)
@@ -40,13 +35,13 @@ func (r *ring) series() (s Series, saved, done float64) {
 	s = Series{Step: sampleEvery, Saved: []float64{}, Done: []float64{}, Open: []float64{}}
 	for i := 1; i < len(r.samples); i++ {
 		a, b := r.samples[i-1], r.samples[i]
-		s.Saved = append(s.Saved, rate(a.at, b.at, b.lastEvent-a.lastEvent))
-		s.Done = append(s.Done, rate(a.at, b.at, b.lastRecord-a.lastRecord))
-		s.Open = append(s.Open, float64(b.open))
+		s.Saved = append(s.Saved, rate(a.At, b.At, b.LastEvent-a.LastEvent))
+		s.Done = append(s.Done, rate(a.At, b.At, b.LastDelivery-a.LastDelivery))
+		s.Open = append(s.Open, float64(b.Open))
 	}
 	if n := len(r.samples); n > 1 {
 		a, b := r.samples[max(n-1-int(time.Minute/sampleEvery), 0)], r.samples[n-1]
-		saved, done = rate(a.at, b.at, b.lastEvent-a.lastEvent), rate(a.at, b.at, b.lastRecord-a.lastRecord)
+		saved, done = rate(a.At, b.At, b.LastEvent-a.LastEvent), rate(a.At, b.At, b.LastDelivery-a.LastDelivery)
 	}
 	return s, saved, done
 }
@@ -58,24 +53,22 @@ func rate(from, to, n int64) float64 {
 	return max(float64(n)/time.Duration((to-from)*int64(time.Microsecond)).Seconds(), 0)
 }
 
-// sample takes one sample, by looking at the ends of the primary keys.
-func (o *Ops) sample(ctx context.Context) error {
-	var s sample
-	err := o.row(ctx, []any{&s.at, &s.lastEvent, &s.lastRecord, &s.open}, "SELECT "+o.d.Micros(o.d.Now)+", COALESCE((SELECT MAX(id) FROM "+eventTable+"), 0), COALESCE((SELECT MAX(id) FROM "+logTable+"), 0), "+
-		"(SELECT COUNT(*) FROM (SELECT id FROM "+eventTable+" WHERE status <> 'SENT' AND status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED', 'DEAD') LIMIT ?) x)", CountCap+1)
+// sample takes one sample.
+func (v *overviews) sample(ctx context.Context) error {
+	s, err := view.Grown(ctx, v.access.sql, CountCap+1)
 	if err == nil {
-		o.ring.add(s)
+		v.ring.add(s)
 	}
 	return err
 }
 
-// sampling takes samples until ctx ends.
-func (o *Ops) sampling(ctx context.Context) {
+// sampleRates takes samples until ctx ends.
+func (v *overviews) sampleRates(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {
-		if err := o.sample(ctx); err != nil && ctx.Err() == nil {
-			o.cfg.Logger.DebugContext(ctx, "rates could not be sampled; the next beat tries again", telemetry.Err, err)
+		if err := v.sample(ctx); err != nil && ctx.Err() == nil {
+			log.DebugContext(ctx, "rates could not be sampled; the next beat tries again", telemetry.Err, err)
 		}
 		select {
 		case <-tick.C:

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/uptrace/bun"
-
+	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/audit"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -27,19 +27,24 @@ func (o *Ops) Trace(ctx context.Context, key string) (Story, error) {
 	if err := asInvalid(text.Key("ops: key", key, longest)); err != nil {
 		return Story{}, err
 	}
-	t := &tracer{o: o, story: Story{Key: key, Findings: []Finding{}, Events: []Event{}, Consumers: []string{}, Moments: []Moment{}, Sections: []Facts{}}, seen: make(map[string]bool)}
+	t := &tracer{cfg: o.cfg, searcher: o.search, seen: make(map[string]bool), story: Story{
+		Key: key, Findings: []Finding{}, Events: []Event{}, Consumers: []string{}, Moments: []Moment{}, Sections: []Facts{},
+	}}
 	if err := t.gather(ctx, key); err != nil {
 		return Story{}, err
 	}
 	if len(t.story.Events)+len(t.story.Sections)+len(t.lacks)+len(t.audit) == 0 {
-		return Story{}, fmt.Errorf("ops: nobody knows %s: it is no event id, aggregate id, idempotency key or trace id: %w", text.Quote(key), ErrNotFound)
+		return Story{}, fmt.Errorf("ops: nobody knows %s: it is no event id, aggregate id, idempotency key or trace id: %w", text.Quote(key),
+			ErrNotFound)
 	}
 	return t.tell(), nil
 }
 
 // tracer collects a story.
 type tracer struct {
-	o     *Ops
+	*searcher
+
+	cfg   Config
 	story Story
 	seen  map[string]bool     // event ids
 	lacks map[string][]string // facts without their event, by check
@@ -49,7 +54,7 @@ type tracer struct {
 
 func (t *tracer) gather(ctx context.Context, key string) error {
 	var err error
-	if t.known, err = t.o.readRegistry(ctx); err != nil {
+	if t.known, err = t.access.readRegistry(ctx); err != nil {
 		return err
 	}
 	if err := t.entry(ctx, key); err != nil {
@@ -65,23 +70,23 @@ func (t *tracer) gather(ctx context.Context, key string) error {
 		return err
 	}
 	for _, k := range further {
-		if err := t.search(ctx, Query{AggregateID: k}); err != nil {
+		if err := t.add(ctx, Query{AggregateID: k}); err != nil {
 			return err
 		}
 	}
 	if err := t.caused(ctx); err != nil {
 		return err
 	}
-	if t.o.cfg.Checks != nil && t.mayAskHost(ctx) {
+	if t.cfg.Checks != nil && t.mayAskHost(ctx) {
 		if err := t.missing(ctx, keys); err != nil {
 			return err
 		}
 	}
 	slices.SortFunc(t.story.Events, func(a, b Event) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
-	if err := t.o.completeWith(ctx, t.known, t.story.Events, listText); err != nil {
+	if err := t.completeWith(ctx, t.known, t.story.Events, listText); err != nil {
 		return err
 	}
-	if err := t.o.histories(ctx, t.story.Events); err != nil {
+	if err := t.histories(ctx, t.story.Events); err != nil {
 		return err
 	}
 	return t.interventions(ctx, unique(append(keys, further...)))
@@ -94,7 +99,7 @@ func (t *tracer) entry(ctx context.Context, key string) error {
 		queries = append(queries, Query{AggregateType: kind, AggregateID: id})
 	}
 	for _, q := range queries {
-		if err := t.search(ctx, q); err != nil {
+		if err := t.add(ctx, q); err != nil {
 			return err
 		}
 	}
@@ -107,7 +112,7 @@ func (t *tracer) entry(ctx context.Context, key string) error {
 	}
 	const most = 20
 	for _, x := range entities[:min(len(entities), most)] {
-		if err := t.search(ctx, Query{AggregateType: x.kind, AggregateID: x.id}); err != nil {
+		if err := t.add(ctx, Query{AggregateType: x.kind, AggregateID: x.id}); err != nil {
 			return err
 		}
 	}
@@ -125,17 +130,17 @@ func (t *tracer) caused(ctx context.Context) error {
 	}
 	traces = unique(traces)
 	for _, id := range traces[:min(len(traces), most)] {
-		if err := t.search(ctx, Query{TraceID: id}); err != nil {
+		if err := t.add(ctx, Query{TraceID: id}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// search adds the events that a query selects, as long as there is room.
-func (t *tracer) search(ctx context.Context, q Query) error {
+// add adds the events that a query selects, as long as there is room.
+func (t *tracer) add(ctx context.Context, q Query) error {
 	q.Limit = storyEvents
-	p, err := t.o.search(ctx, q)
+	p, err := t.page(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -158,17 +163,21 @@ func (t *tracer) sections(ctx context.Context, keys []string) (further []string,
 	if !t.mayAskHost(ctx) {
 		return nil, nil
 	}
-	for i, section := range t.o.cfg.Sections {
+	for i, section := range t.cfg.Sections {
 		for _, key := range keys {
 			facts, err := section(ctx, key)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
 			if err != nil {
-				t.o.cfg.Logger.WarnContext(ctx, "a section of a story failed", "section", i+1, "key", key, telemetry.Err, text.Error(err))
+				t.cfg.Logger.WarnContext(ctx, "a section of a story failed", "section", i+1, "key", key, telemetry.Err, text.Error(err))
 				t.find(Finding{
-					Rule: RuleSection, Level: Warn, Says: fmt.Sprintf("A section of the host (number %d) could not say what it knows of %s; the log of the service says why.", i+1, key),
-					Remedy: "Fix what it reads from; the rest of this story is complete.", Args: map[string]string{"section": fmt.Sprint(i + 1), "key": key},
+					Rule: RuleSection, Level: Warn,
+					Says:   fmt.Sprintf("A section of the host (number %d) could not say what it knows of %s; the log of the service says why.", i+1, key),
+					Remedy: "Fix what it reads from; the rest of this story is complete.", Args: map[string]string{
+						"section": fmt.Sprint(i + 1),
+						"key":     key,
+					},
 				})
 				break
 			}
@@ -186,7 +195,7 @@ func (t *tracer) sections(ctx context.Context, keys []string) (further []string,
 
 // mayAskHost reports whether sections and checks of the host may be asked: they know keys, and not whose they are.
 func (t *tracer) mayAskHost(ctx context.Context) bool {
-	return t.o.cfg.TenantSections || !CallerOf(ctx).limited()
+	return t.cfg.TenantSections || !CallerOf(ctx).limited()
 }
 
 func (t *tracer) find(f ...Finding) { t.story.Findings = append(t.story.Findings, f...) }
@@ -195,7 +204,7 @@ func (t *tracer) find(f ...Finding) { t.story.Findings = append(t.story.Findings
 func (t *tracer) missing(ctx context.Context, keys []string) error {
 	t.lacks = make(map[string][]string)
 	for _, key := range keys {
-		found, err := t.o.cfg.Checks.Lacks(ctx, key)
+		found, err := t.cfg.Checks.Lacks(ctx, key)
 		if err != nil {
 			return fmt.Errorf("ops: ask the consistency checks: %w", err)
 		}
@@ -215,7 +224,7 @@ func (t *tracer) interventions(ctx context.Context, targets []string) error {
 	for _, e := range t.story.Events {
 		targets = append(targets, e.EventID, audit.Aggregate(e.AggregateType, e.AggregateID))
 	}
-	types, err := t.o.aggregateTypes(ctx)
+	types, err := t.aggregateTypes(ctx)
 	if err != nil {
 		return err
 	}
@@ -223,8 +232,7 @@ func (t *tracer) interventions(ctx context.Context, targets []string) error {
 		targets = append(targets, audit.Aggregate(kind, t.story.Key))
 	}
 	const most = 500
-	rows, err := t.o.auditRows(ctx, "target IN (?) ORDER BY id DESC LIMIT ?", bun.List(unique(targets)), most)
-	t.audit = rows
+	t.audit, err = auditRows(view.AuditOf(ctx, t.access.sql, unique(targets), most, pageText))
 	return err
 }
 
@@ -235,7 +243,7 @@ func (t *tracer) ownInterventions(ctx context.Context) (err error) {
 		targets = append(targets, e.EventID)
 	}
 	if len(targets) > 0 {
-		t.audit, err = t.o.auditRows(ctx, "target IN (?) ORDER BY id DESC LIMIT ?", bun.List(targets), storyEvents)
+		t.audit, err = auditRows(view.AuditOf(ctx, t.access.sql, targets, storyEvents, pageText))
 	}
 	return err
 }
@@ -257,7 +265,7 @@ func (t *tracer) tell() Story {
 	for _, s := range t.story.Sections {
 		for _, m := range s.Moments {
 			if m.TraceURL == "" {
-				m.TraceURL = t.o.traceURL(m.TraceID)
+				m.TraceURL = t.traceURL(m.TraceID)
 			}
 			t.story.Moments = append(t.story.Moments, m)
 		}
@@ -294,54 +302,66 @@ func intervention(r AuditRow) Moment {
 
 // moments are what is known of an event and its deliveries.
 func (t *tracer) moments(e Event) {
-	add := func(on time.Time, kind, consumer, actor, says string, args map[string]string) {
-		if on.IsZero() {
-			return
-		}
-		args["type"] = e.EventType
-		if consumer != "" {
-			args["consumer"] = consumer
-		}
-		m := happened(on, kind, actor, says, args)
-		m.EventID, m.Consumer, m.TraceID, m.TraceURL = e.EventID, consumer, e.TraceID, e.TraceURL
-		t.story.Moments = append(t.story.Moments, m)
-	}
 	saved := "{type} saved"
 	if e.Source != "" {
 		saved += " by {source}"
 	}
-	add(e.CreatedAt, MomentSaved, "", e.Instance, saved, map[string]string{"source": e.Source})
+	t.moment(e, "", e.CreatedAt, MomentSaved, e.Instance, saved, map[string]string{"source": e.Source})
 	if e.LockedBy != "" {
-		add(e.UpdatedAt, MomentClaimed, "", e.LockedBy, "{type} claimed by {instance} until {until}", map[string]string{"instance": e.LockedBy, "until": at(e.NextRetryAt)})
+		t.moment(e, "", e.UpdatedAt, MomentClaimed, e.LockedBy, "{type} claimed by {instance} until {until}",
+			map[string]string{"instance": e.LockedBy, "until": at(e.NextRetryAt)})
 	}
-	add(e.SentAt, MomentSent, "", "", "{type} is delivered to everybody", map[string]string{})
+	t.moment(e, "", e.SentAt, MomentSent, "", "{type} is delivered to everybody", map[string]string{})
 	for _, d := range e.Deliveries {
-		told := false
+		isTold := false
 		for _, a := range d.History {
 			kind := MomentFailed
-			if string(a.Outcome) == "DEAD" {
-				kind, told = MomentDead, true
+			if a.Outcome == consumelog.Dead {
+				kind, isTold = MomentDead, true
 			}
-			add(a.At, kind, d.Consumer, a.Instance, "{consumer}: attempt {attempt} of {type} failed after {took}: {error}",
-				map[string]string{"attempt": strconv.Itoa(a.Attempt), "took": a.Duration.Round(time.Millisecond).String(), "error": firstLine(a.Error)})
+			t.moment(e, d.Consumer, a.At, kind, a.Instance, "{consumer}: attempt {attempt} of {type} failed after {took}: {error}",
+				map[string]string{
+					"attempt": strconv.Itoa(a.Attempt), "took": a.Duration.Round(time.Millisecond).String(), "error": firstLine(a.Error),
+				})
 		}
-		switch d.Status {
-		case "SUCCESS":
-			says, args := recorded(d)
-			add(d.ConsumedAt, MomentDone, d.Consumer, "", "{consumer} has done {type}"+says, args)
-		case "SKIPPED":
-			add(d.UpdatedAt, MomentSkipped, d.Consumer, "", "{consumer} skipped {type}: {error}", map[string]string{"error": firstLine(d.Error)})
-		case "DEAD":
-			if !told {
-				add(d.UpdatedAt, MomentDead, d.Consumer, "", "{consumer} gave up {type}: {error}", map[string]string{"error": firstLine(d.Error)})
-			}
-		case "PENDING":
-			add(d.UpdatedAt, MomentWaits, d.Consumer, "", "{type} waits for {consumer}", map[string]string{})
-		case "PROCESSING":
-			add(d.UpdatedAt, MomentClaimed, d.Consumer, d.LockedBy, "{consumer} runs {type} on {instance} until {until}", map[string]string{"instance": d.LockedBy, "until": at(d.NextRetryAt)})
-		default:
-		}
+		t.outcome(e, d, isTold)
 	}
+}
+
+// outcome is the moment at which a delivery came into its state. If its death is told already it is not told again.
+func (t *tracer) outcome(e Event, d Delivery, deathIsTold bool) {
+	failure := map[string]string{"error": firstLine(d.Error)}
+	switch d.Status {
+	case consumelog.Success:
+		says, args := recorded(d)
+		t.moment(e, d.Consumer, d.ConsumedAt, MomentDone, "", "{consumer} has done {type}"+says, args)
+	case consumelog.Skipped:
+		t.moment(e, d.Consumer, d.UpdatedAt, MomentSkipped, "", "{consumer} skipped {type}: {error}", failure)
+	case consumelog.Dead:
+		if !deathIsTold {
+			t.moment(e, d.Consumer, d.UpdatedAt, MomentDead, "", "{consumer} gave up {type}: {error}", failure)
+		}
+	case consumelog.Pending:
+		t.moment(e, d.Consumer, d.UpdatedAt, MomentWaits, "", "{type} waits for {consumer}", map[string]string{})
+	case consumelog.Processing:
+		t.moment(e, d.Consumer, d.UpdatedAt, MomentClaimed, d.LockedBy, "{consumer} runs {type} on {instance} until {until}",
+			map[string]string{"instance": d.LockedBy, "until": at(d.NextRetryAt)})
+	default:
+	}
+}
+
+// moment adds a moment of an event, and of a delivery of it if there is a consumer. What has no time has not happened.
+func (t *tracer) moment(e Event, consumer string, on time.Time, kind, actor, says string, args map[string]string) {
+	if on.IsZero() {
+		return
+	}
+	args["type"] = e.EventType
+	if consumer != "" {
+		args["consumer"] = consumer
+	}
+	m := happened(on, kind, actor, says, args)
+	m.EventID, m.Consumer, m.TraceID, m.TraceURL = e.EventID, consumer, e.TraceID, e.TraceURL
+	t.story.Moments = append(t.story.Moments, m)
 }
 
 // recorded is what a consumer has written down about its delivery.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // taken reports whether a place is there at once.
@@ -93,7 +94,7 @@ func TestCallersTakeTurns(t *testing.T) {
 // A read ends when the last of those who wait for it has gone, and whoever comes then gets another one.
 func TestAReadEndsWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
-	a := newAccess(Config{Queries: 2})
+	a := newAccess(nil, dialect.Dialect{}, Config{Queries: 2})
 	begun, ended := make(chan struct{}), make(chan struct{})
 	read := func(ctx context.Context) (int, error) {
 		close(begun)

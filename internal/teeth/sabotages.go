@@ -299,9 +299,8 @@ func ofOperations() []sabotage {
 			"./console", "OtherSites", nil,
 		},
 		{
-			"an intervention leaves no trace", "ops/jobs.go",
-			"return audit.Write(ctx, tx, o.d, audit.Entry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: " +
-				"details})", "_ = audit.Entry{Details: details}\n\t\t\treturn nil",
+			"an intervention leaves no trace", "ops/act.go",
+			"return audit.Write(ctx, tx, a.d, entry)", "_ = entry\n\t\t\treturn nil",
 			"./ops", "Payload|Pause|Bulk", nil,
 		},
 		{

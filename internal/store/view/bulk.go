@@ -1,0 +1,80 @@
+package view
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// Bulk is a row of a bulk operation.
+type Bulk struct {
+	ID                               int64
+	OperationID, Action              string
+	Request                          string // JSON
+	State                            string
+	Total                            int64
+	HasMore                          bool // Total stopped counting
+	Seen, Done, Passed               int64
+	Actor, Reason                    string
+	LockedBy                         string
+	CreatedAt, UpdatedAt, FinishedAt time.Time
+	Error                            string
+}
+
+// Texts is how many characters are read of the texts of bulk operations.
+type Texts struct{ Request, Other int }
+
+// BulksBefore lists bulk operations with smaller ids than one (0: all), the newest first.
+func BulksBefore(ctx context.Context, r Reader, id int64, most int, texts Texts) ([]Bulk, error) {
+	where, args := "id > 0", []any{}
+	if id != 0 {
+		where, args = "id < ?", append(args, id)
+	}
+	return readBulks(ctx, r, texts, where+" ORDER BY id DESC LIMIT ?", append(args, most)...)
+}
+
+// BulkOf reads a bulk operation. The list is empty if there is none.
+func BulkOf(ctx context.Context, r Reader, operation string, texts Texts) ([]Bulk, error) {
+	return readBulks(ctx, r, texts, "operation_id = ?", operation)
+}
+
+func readBulks(ctx context.Context, r Reader, texts Texts, where string, args ...any) (out []Bulk, err error) {
+	err = r.Rows(ctx, func(rows *sql.Rows) error {
+		var b Bulk
+		var created, updated, finished int64
+		err := rows.Scan(&b.ID, &b.OperationID, &b.Action, &b.Request, &b.State, &b.Total, &b.HasMore, &b.Seen, &b.Done, &b.Passed,
+			&b.Actor, &b.Reason, &b.LockedBy, &created, &updated, &finished, &b.Error)
+		b.CreatedAt, b.UpdatedAt, b.FinishedAt = Instant(created), Instant(updated), Instant(finished)
+		out = append(out, b)
+		return err
+	}, "SELECT id, "+r.name("operation_id")+", "+r.name("action")+", "+cut(r.D.Text("request"), texts.Request)+", "+r.name("state")+
+		", total, total_more, seen, done, passed, "+r.name("actor")+", "+cut("reason", texts.Other)+", "+orEmpty(r.name("locked_by"))+", "+
+		r.D.Micros("created_at")+", "+r.D.Micros("updated_at")+", "+orZero(r.D.Micros("finished_at"))+", "+
+		orEmpty(cut("error_message", texts.Other))+" FROM bc_bulk_operation WHERE "+where, args...)
+	return out, err
+}
+
+// FreeBulk is the oldest bulk operation that nobody works on, empty if there is none.
+func FreeBulk(ctx context.Context, r Reader) (operation string, err error) {
+	err = r.row(ctx, []any{&operation}, "SELECT operation_id FROM bc_bulk_operation WHERE state = 'RUNNING' "+
+		"AND (locked_until IS NULL OR locked_until < "+r.D.Now+") ORDER BY id LIMIT 1")
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return operation, err
+}
+
+// BulkPlace is how far a bulk operation has got.
+type BulkPlace struct {
+	Version int64  // of its lease
+	UpTo    int64  // the last event that it is about
+	Cursor  string // where it goes on
+}
+
+// BulkPlaceOf tells how far a bulk operation has got.
+func BulkPlaceOf(ctx context.Context, r Reader, operation string) (p BulkPlace, err error) {
+	err = r.row(ctx, []any{&p.Version, &p.UpTo, &p.Cursor},
+		"SELECT lock_version, up_to, next_cursor FROM bc_bulk_operation WHERE operation_id = ?", operation)
+	return p, err
+}
