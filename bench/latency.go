@@ -298,7 +298,7 @@ func (e *engine) listen(consumer int, done func(seq int), before func() error) {
 
 // courier starts a publisher.
 func (e *engine) courier(ctx context.Context) (courier, error) {
-	e.bus.Inject(inject.Faults{AfterCommit: func(consumer string, ids []string) error {
+	e.bus.Registrations().Inject(inject.Faults{AfterCommit: func(consumer string, ids []string) error {
 		done, _ := e.done.Load(consumer)
 		for _, id := range ids {
 			if seq, ok := e.seqs.LoadAndDelete(consumer + id); ok {

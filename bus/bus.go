@@ -9,13 +9,12 @@ import (
 	"log/slog"
 	"sort"
 	"strings"
-	"sync"
 
 	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/bluecone-go/bluecone/internal/inject"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -49,45 +48,40 @@ type DeadLetter struct {
 // Register everything before the first publisher runs. Nothing panics: outbox.NewPublisher returns what was registered
 // wrongly, all at once ([Bus.Err]).
 type Bus struct {
-	db      *bun.DB
-	log     store.Log
-	logger  *slog.Logger
-	tracer  trace.Tracer
-	metrics *telemetry.Metrics
-	onDead  func(ctx context.Context, d DeadLetter)
+	access // with which package outbox gets at what is registered
+	all    *handler.Registrations
 
-	mu         sync.Mutex
-	consumers  []*Consumer
-	taken      map[string]*Consumer // by their names and keys in lower case
-	unconsumed map[string]struct{}
-	upcasters  map[string]map[int]Upcaster
-	open       bool
-	faults     inject.Faults
-	mistakes   []error // of the wiring
+	// all's lock guards the following.
+	consumers []*Consumer
+	taken     map[string]*Consumer // by their names and keys in lower case
+	mistakes  []error              // of the wiring
 }
+
+type access = handler.Access
 
 // New returns a bus whose consumers work in db: that of the outbox. Mistakes in what is registered with it, and a db that is
 // nil or not MySQL, MariaDB, PostgreSQL or SQLite, are returned by outbox.NewPublisher, all at once.
 func New(db *bun.DB, cfg Config) *Bus {
-	b := &Bus{
-		db: db, logger: cfg.Logger, onDead: cfg.OnDead,
-		tracer:     telemetry.Tracer(cfg.TracerProvider),
-		taken:      make(map[string]*Consumer),
-		unconsumed: make(map[string]struct{}),
-		upcasters:  make(map[string]map[int]Upcaster),
+	all := handler.NewRegistrations()
+	all.DB, all.Logger, all.Tracer = db, cfg.Logger, telemetry.Tracer(cfg.TracerProvider)
+	if cfg.OnDead != nil {
+		all.OnDead = func(ctx context.Context, d handler.DeadLetter) {
+			cfg.OnDead(ctx, DeadLetter{Envelope: envelopeOf(d.Event), Consumer: d.Consumer, Key: d.Key, Attempts: d.Attempts, Error: d.Error})
+		}
 	}
-	if b.logger == nil {
-		b.logger = slog.Default()
+	if all.Logger == nil {
+		all.Logger = slog.Default()
 	}
+	b := &Bus{access: handler.AccessTo(all), all: all, taken: make(map[string]*Consumer)}
 	if db == nil {
 		b.refuse(errors.New("bus.New: db is nil: give it the database of the outbox, bus.New(db, bus.Config{})"))
 		return b
 	}
 	var err error
-	if b.log, err = store.OpenLog(db); err != nil {
+	if all.Log, err = store.OpenLog(db); err != nil {
 		b.refuse(fmt.Errorf("bus.New: %w", err))
 	}
-	if b.metrics, err = telemetry.NewMetrics(cfg.MeterProvider); err != nil {
+	if all.Metrics, err = telemetry.NewMetrics(cfg.MeterProvider); err != nil {
 		b.refuse(fmt.Errorf("bus.New: %w", err))
 	}
 	return b
@@ -98,9 +92,9 @@ func New(db *bun.DB, cfg Config) *Bus {
 // another consumer (also but for case), mistakes in cfg, and a consumer that is given no handler are mistakes
 // that outbox.NewPublisher returns.
 func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
-	c := &Consumer{bus: b, name: name, key: cmp.Or(cfg.Key, name), cfg: cfg.withDefaults(), handlers: make(map[string]*handler)}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c := &Consumer{bus: b, c: handler.NewConsumer(b.all, name, cmp.Or(cfg.Key, name), cfg.handled())}
+	b.all.Lock()
+	defer b.all.Unlock()
 	if b.isLate("bus.Consumer " + text.Quote(name)) {
 		return c
 	}
@@ -110,25 +104,26 @@ func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
 		}
 		return c
 	}
-	b.taken[strings.ToLower(c.name)], b.taken[strings.ToLower(c.key)] = c, c
+	b.taken[strings.ToLower(name)], b.taken[strings.ToLower(c.Key())] = c, c
 	b.consumers = append(b.consumers, c)
+	b.all.Consumers = append(b.all.Consumers, c.c)
 	return c
 }
 
-// mistakes are those of a consumer that is about to be registered. It needs the bus's mu.
+// mistakes are those of a consumer that is about to be registered. It needs the lock of what is registered.
 func (c *Consumer) mistakes(cfg ConsumerConfig) (mistakes []error) {
-	if err := text.ConsumerName("bus.Consumer: name", c.name); err != nil {
+	if err := text.ConsumerName("bus.Consumer: name", c.Name()); err != nil {
 		return []error{err}
 	}
 	if err := cfg.validate(); err != nil {
-		return []error{fmt.Errorf("bus.Consumer %q: %w", c.name, err)}
+		return []error{fmt.Errorf("bus.Consumer %q: %w", c.Name(), err)}
 	}
 	if cfg.Replayable {
-		if err := text.Key("bus.Consumer: key of a replayable consumer", store.ReplayName(c.key), 128); err != nil {
+		if err := text.Key("bus.Consumer: key of a replayable consumer", store.ReplayName(c.Key()), 128); err != nil {
 			return []error{err}
 		}
 	}
-	one, two := c.bus.taken[strings.ToLower(c.name)], c.bus.taken[strings.ToLower(c.key)]
+	one, two := c.bus.taken[strings.ToLower(c.Name())], c.bus.taken[strings.ToLower(c.Key())]
 	if one != nil {
 		mistakes = append(mistakes, c.collides(one))
 	}
@@ -141,11 +136,11 @@ func (c *Consumer) mistakes(cfg ConsumerConfig) (mistakes []error) {
 // collides says which of its two names the consumer shares with another: an operator could not tell
 // the two apart, nor a table whose collation ignores case.
 func (c *Consumer) collides(other *Consumer) error {
-	for _, mine := range []struct{ what, is string }{{"name", c.name}, {"Key", c.key}} {
-		for _, theirs := range []struct{ what, is string }{{"name", other.name}, {"Key", other.key}} {
+	for _, mine := range []struct{ what, is string }{{"name", c.Name()}, {"Key", c.Key()}} {
+		for _, theirs := range []struct{ what, is string }{{"name", other.Name()}, {"Key", other.Key()}} {
 			if strings.EqualFold(mine.is, theirs.is) {
 				return fmt.Errorf("bus.Consumer %q: its %s %q collides with the %s %q of consumer %q: give it one that differs by more than case",
-					c.name, mine.what, mine.is, theirs.what, theirs.is, other.name)
+					c.Name(), mine.what, mine.is, theirs.what, theirs.is, other.Name())
 			}
 		}
 	}
@@ -155,8 +150,8 @@ func (c *Consumer) collides(other *Consumer) error {
 // Unconsumed declares event types that are saved although nobody consumes them. Such
 // events become SENT at once; others without a consumer are parked and reported.
 func (b *Bus) Unconsumed(eventTypes ...string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.all.Lock()
+	defer b.all.Unlock()
 	if b.isLate(fmt.Sprintf("bus.Unconsumed %q", eventTypes)) {
 		return
 	}
@@ -165,7 +160,7 @@ func (b *Bus) Unconsumed(eventTypes ...string) {
 			b.refuse(err)
 			continue
 		}
-		b.unconsumed[t] = struct{}{}
+		b.all.Unconsumed[t] = struct{}{}
 	}
 }
 
@@ -176,8 +171,8 @@ type Upcaster func(payload json.RawMessage) (json.RawMessage, error)
 // chained before the payload is decoded. A second step for the same version, and one that no handler
 // needs, are mistakes that outbox.NewPublisher returns.
 func (b *Bus) Upcast(eventType string, from int, up Upcaster) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.all.Lock()
+	defer b.all.Unlock()
 	if b.isLate("bus.Upcast " + text.Quote(eventType)) {
 		return
 	}
@@ -185,14 +180,14 @@ func (b *Bus) Upcast(eventType string, from int, up Upcaster) {
 		b.refuse(err)
 		return
 	}
-	if b.upcasters[eventType] == nil {
-		b.upcasters[eventType] = make(map[int]Upcaster)
+	if b.all.Upcasters[eventType] == nil {
+		b.all.Upcasters[eventType] = make(map[int]handler.Upcaster)
 	}
-	if b.upcasters[eventType][from] != nil {
+	if b.all.Upcasters[eventType][from] != nil {
 		b.refuse(fmt.Errorf("bus.Upcast %q from version %d: there is such a step already", eventType, from))
 		return
 	}
-	b.upcasters[eventType][from] = up
+	b.all.Upcasters[eventType][from] = up
 }
 
 func checkUpcast(eventType string, from int, up Upcaster) error {
@@ -207,20 +202,17 @@ func checkUpcast(eventType string, from int, up Upcaster) error {
 	return nil
 }
 
-// Inject makes deliveries fail at chosen points. Only package bustest can make the argument.
-func (b *Bus) Inject(f inject.Faults) { b.faults = f }
-
 // Consumers lists the registered consumers by name.
 func (b *Bus) Consumers() []*Consumer {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.all.Lock()
+	defer b.all.Unlock()
 	out := append([]*Consumer(nil), b.consumers...)
-	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
+	sort.Slice(out, func(i, j int) bool { return out[i].Name() < out[j].Name() })
 	return out
 }
 
 // Ignores reports whether the event type was declared [Bus.Unconsumed].
 func (b *Bus) Ignores(eventType string) bool {
-	_, ok := b.unconsumed[eventType]
+	_, ok := b.all.Unconsumed[eventType]
 	return ok
 }

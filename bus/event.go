@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"time"
+
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 )
 
 // Event is a fact that a module saves with the change that caused it.
@@ -64,6 +67,15 @@ type Envelope struct {
 	Malformed string
 }
 
+// envelopeOf is a row as handlers see it.
+func envelopeOf(r *eventrow.Row) Envelope {
+	return Envelope{
+		OutboxID: r.OutboxID, ID: r.ID, Type: r.Type, AggregateType: r.AggregateType, AggregateID: r.AggregateID,
+		TenantID: r.TenantID, StoreID: r.StoreID, SchemaVersion: max(r.SchemaVersion, 1), Data: r.Payload,
+		Metadata: r.Metadata, CreatedAt: r.CreatedAt, MaxAttempts: r.MaxAttempts, Malformed: r.Malformed,
+	}
+}
+
 // Message is one event on its way to one consumer.
 type Message[E Event] struct {
 	Envelope
@@ -77,7 +89,7 @@ type Message[E Event] struct {
 	Replay bool
 
 	consumer string // its durable key; empty for a message that a test has made
-	record   *record
+	record   *handler.Record
 }
 
 // Key is a stable idempotency key for effects outside the database:
@@ -90,7 +102,7 @@ func (m Message[E]) Key() string { return cmp.Or(m.consumer, m.Consumer) + ":" +
 // (at most 255 bytes) into consume_log.idempotency_key, if the delivery succeeds.
 func (m Message[E]) RecordKey(key string) {
 	if m.record != nil {
-		m.record.key = key
+		m.record.Key = key
 	}
 }
 
@@ -98,12 +110,6 @@ func (m Message[E]) RecordKey(key string) {
 // A string such as "NO_COUPON" is a result too.
 func (m Message[E]) RecordResult(v any) {
 	if m.record != nil {
-		m.record.result = v
+		m.record.Result = v
 	}
-}
-
-// record is what a handler said about its delivery.
-type record struct {
-	key    string
-	result any
 }

@@ -51,28 +51,10 @@ func inherited(md Metadata) Metadata {
 //		err := ob.Save(m.Context(ctx), tx, PointsGiven{…})
 //	}
 func (m Message[E]) Context(ctx context.Context) context.Context {
-	ctx = ofMessage(ctx, &m.Envelope, origin.Of(ctx).Added)
+	ctx = origin.WithMessage(ctx, m.Metadata, origin.Of(ctx).Added, m.TenantID, m.StoreID)
 	within := telemetry.Extract(ctx, m.Metadata)
 	if trace.SpanContextFromContext(within).TraceID() == trace.SpanContextFromContext(ctx).TraceID() {
 		return ctx // in a span of that trace
 	}
 	return within
-}
-
-// ofMessage returns ctx for a call about one message.
-func ofMessage(ctx context.Context, env *Envelope, added Metadata) context.Context {
-	md := env.Metadata
-	if md == nil {
-		md = Metadata{}
-	}
-	return origin.With(ctx, origin.Origin{Metadata: md, Added: added, TenantID: env.TenantID, StoreID: env.StoreID})
-}
-
-// ofMany returns ctx for a call about several messages: what it saves belongs to the tenant that they have in common.
-func ofMany(ctx context.Context, ds []*delivery) context.Context {
-	o := origin.Origin{TenantID: ds[0].env.TenantID, StoreID: ds[0].env.StoreID}
-	for _, d := range ds[1:] {
-		o.Mixed = o.Mixed || d.env.TenantID != o.TenantID || d.env.StoreID != o.StoreID
-	}
-	return origin.With(ctx, o)
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime/debug"
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/personal"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -19,8 +19,8 @@ import (
 // event type that this consumer does not handle yet: whatever is wrong is returned by outbox.NewPublisher.
 // c is what [Bus.Consumer] returned.
 func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[E]) error) {
-	register[E](c, "On", fn == nil, &handler{run: func(ctx context.Context, tx bun.Tx, ds []*delivery) error {
-		return fn(ctx, tx, messageOf[E](c, ds[0]))
+	register[E](c, "On", fn == nil, &handler.Handler{Run: func(ctx context.Context, tx bun.Tx, ms []*handler.Message) error {
+		return fn(ctx, tx, messageOf[E](c.c, ms[0]))
 	}})
 }
 
@@ -29,69 +29,55 @@ func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[
 // so that only the failing one is retried. What it saves belongs to the tenant and store that all of them have in common;
 // [Message.Context] says of which one it speaks, where they differ and for the sake of metadata and trace.
 func OnBatch[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, ms []Message[E]) error) {
-	register[E](c, "OnBatch", fn == nil, &handler{batch: true, run: func(ctx context.Context, tx bun.Tx, ds []*delivery) error {
-		ms := make([]Message[E], len(ds))
-		for i, d := range ds {
-			ms[i] = messageOf[E](c, d)
+	register[E](c, "OnBatch", fn == nil, &handler.Handler{Batch: true, Run: func(ctx context.Context, tx bun.Tx, ms []*handler.Message) error {
+		all := make([]Message[E], len(ms))
+		for i, m := range ms {
+			all[i] = messageOf[E](c.c, m)
 		}
-		return fn(ctx, tx, ms)
+		return fn(ctx, tx, all)
 	}})
 }
 
 // OnExternal registers a handler whose effect lies outside the database. It runs at
 // least once; hand [Message.Key] to whatever it calls.
 func OnExternal[E Event](c *Consumer, fn func(ctx context.Context, m Message[E]) error) {
-	register[E](c, "OnExternal", fn == nil, &handler{external: true, run: func(ctx context.Context, _ bun.Tx, ds []*delivery) error {
-		return fn(ctx, messageOf[E](c, ds[0]))
+	register[E](c, "OnExternal", fn == nil, &handler.Handler{External: true, Run: func(ctx context.Context, _ bun.Tx, ms []*handler.Message) error {
+		return fn(ctx, messageOf[E](c.c, ms[0]))
 	}})
 }
 
-// handler is the part of a registration that does not know its event's Go type.
-type handler struct {
-	eventType string
-	spanName  string
-	version   int
-	batch     bool
-	external  bool
-	tooLong   error // the cause of a context that ends with the timeout
-	decode    func(payload json.RawMessage) (any, error)
-	shared    reflect.Type // what decode makes a pointer to, if consumers may have it in common
-	run       func(ctx context.Context, tx bun.Tx, ds []*delivery) error
-}
-
 // register gives h, of which only how to run it is known, to the consumer, or notes what is wrong with it.
-func register[E Event](c *Consumer, verb string, isNil bool, h *handler) {
+func register[E Event](c *Consumer, verb string, isNil bool, h *handler.Handler) {
 	if c == nil || c.bus == nil {
 		panic("bus." + verb + ": the consumer was not made by Bus.Consumer, so there is no bus that could return this mistake")
 	}
 	b := c.bus
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.isLate(fmt.Sprintf("bus.%s of consumer %q", verb, c.name)) {
+	b.all.Lock()
+	defer b.all.Unlock()
+	if b.isLate(fmt.Sprintf("bus.%s of consumer %q", verb, c.Name())) {
 		return
 	}
 	var zero E
-	err := h.describe(reflect.TypeFor[E](), zero)
+	err := describe(h, reflect.TypeFor[E](), zero)
 	switch {
 	case err != nil:
 	case isNil:
 		err = errors.New("the handler is nil")
-	case c.handlers[h.eventType] != nil:
-		err = fmt.Errorf("the consumer has two handlers for %s: one event type has one handler in a consumer; give the other to a consumer of its own", h.eventType)
+	case c.Handles(h.EventType):
+		err = fmt.Errorf("the consumer has two handlers for %s: one event type has one handler in a consumer; give the other to a consumer of its own", h.EventType)
 	}
 	if err != nil {
 		c.refused = true
-		b.refuse(fmt.Errorf("bus.%s of consumer %q: %w", verb, c.name, err))
+		b.refuse(fmt.Errorf("bus.%s of consumer %q: %w", verb, c.Name(), err))
 		return
 	}
-	h.decode = decoder[E](h.eventType)
-	h.tooLong = fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", h.eventType, c.name, c.cfg.Timeout)
-	personal.Learn(h.eventType, reflect.TypeFor[E]())
-	c.handlers[h.eventType] = h
+	h.Decode = decoder[E](h.EventType)
+	personal.Learn(h.EventType, h.Type)
+	c.c.Add(h)
 }
 
 // describe fills in what the event type says, and refuses a type that cannot be an event.
-func (h *handler) describe(t reflect.Type, e Event) error {
+func describe(h *handler.Handler, t reflect.Type, e Event) error {
 	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface {
 		return fmt.Errorf("the event type %v must be a value type, not a pointer or an interface: bus.Message[OrderPaid], not bus.Message[*OrderPaid]", t)
 	}
@@ -104,10 +90,7 @@ func (h *handler) describe(t reflect.Type, e Event) error {
 	if err := text.CheckFields(t); err != nil {
 		return err
 	}
-	h.eventType, h.spanName, h.version = e.EventType(), "consume "+e.EventType(), VersionOf(e)
-	if immutable(t) {
-		h.shared = t
-	}
+	h.EventType, h.Version, h.Type = e.EventType(), VersionOf(e), t
 	return nil
 }
 
@@ -130,28 +113,11 @@ func VersionOf(e Event) int {
 	return 1
 }
 
-func messageOf[E Event](c *Consumer, d *delivery) Message[E] {
-	return Message[E]{Envelope: *d.env, Payload: *d.payload.(*E), Consumer: c.name, consumer: c.key, Attempt: d.attempt, Replay: d.replay(), record: &d.record}
-}
-
-// decode upcasts and decodes the payload of d. Its errors are permanent.
-func (c *Consumer) decode(d *delivery) error {
-	if d.payload != nil {
-		return nil
+func messageOf[E Event](c *handler.Consumer, m *handler.Message) Message[E] {
+	return Message[E]{
+		Envelope: envelopeOf(m.Event), Payload: *m.Payload.(*E), Consumer: c.Name, consumer: c.Key, Attempt: m.Attempt, Replay: m.Replay,
+		record: &m.Record,
 	}
-	if d.env.Malformed != "" {
-		return Permanent(errors.New("the event's row is malformed: " + d.env.Malformed))
-	}
-	h := c.handlers[d.env.Type]
-	if h == nil {
-		return fmt.Errorf("consumer %s has no handler for %s", c.name, d.env.Type)
-	}
-	payload, err := d.payloads.of(h.shared, func() (any, error) { return c.bus.decode(d.env, h) })
-	if err != nil {
-		return Permanent(err)
-	}
-	d.payload = payload
-	return nil
 }
 
 // Decode is the payload of a stored event as a handler of E gets it: brought to the version of E by the upcasters of b, and
@@ -161,7 +127,7 @@ func Decode[E Event](b *Bus, env *Envelope) (E, error) {
 	if env.Malformed != "" {
 		return e, errors.New("the event's row is malformed: " + env.Malformed)
 	}
-	payload, err := b.upcast(env, VersionOf(e))
+	payload, err := b.all.Upcast(env.Type, env.SchemaVersion, VersionOf(e), env.Data)
 	if err == nil {
 		err = json.Unmarshal(payload, &e)
 	}
@@ -169,39 +135,4 @@ func Decode[E Event](b *Bus, env *Envelope) (E, error) {
 		return e, fmt.Errorf("payload of %s does not decode into %T: %w", env.Type, e, err)
 	}
 	return e, nil
-}
-
-// decode upcasts and decodes a payload. Both call code of the user's, whose panic would end the process, again after each start.
-func (b *Bus) decode(env *Envelope, h *handler) (payload any, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			said := fmt.Sprintf("decoding it, with a %T", v) // the value itself may be of the payload
-			payload, err = nil, fmt.Errorf("payload of %s does not decode: %w", env.Type, &PanicError{Value: said, Stack: string(debug.Stack())})
-		}
-	}()
-	upcast, err := b.upcast(env, h.version)
-	if err != nil {
-		return nil, err
-	}
-	return h.decode(upcast)
-}
-
-// upcast is the event's payload in the schema version that this code knows.
-func (b *Bus) upcast(env *Envelope, known int) (json.RawMessage, error) {
-	payload, version := env.Data, env.SchemaVersion
-	for version < known {
-		up := b.upcasters[env.Type][version]
-		if up == nil {
-			return nil, fmt.Errorf("%s has schema version %d, this code knows version %d and has no upcaster from %d", env.Type, env.SchemaVersion, known, version)
-		}
-		var err error
-		if payload, err = up(payload); err != nil {
-			return nil, fmt.Errorf("upcast %s from version %d: %w", env.Type, version, err)
-		}
-		version++
-	}
-	if version > known {
-		return nil, fmt.Errorf("%s has schema version %d, newer than version %d of this code", env.Type, version, known)
-	}
-	return payload, nil
 }

@@ -14,8 +14,8 @@ import (
 // Err returns everything that is wrong with what has been registered so far, nil if that is nothing.
 // outbox.NewPublisher returns it, so a program has no need to call it.
 func (b *Bus) Err() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.all.Lock()
+	defer b.all.Unlock()
 	all := slices.Concat(b.mistakes, b.withoutHandlers(), b.idleUpcasters())
 	if len(all) == 0 {
 		return nil
@@ -25,46 +25,46 @@ func (b *Bus) Err() error {
 
 // WorksIn reports whether the consumers work in db, or in a copy that shares its pool. A bus without a database works nowhere
 // else: [Bus.Err] says what is wrong with it.
-func (b *Bus) WorksIn(db *bun.DB) bool { return b.db == nil || b.db.DB == db.DB }
+func (b *Bus) WorksIn(db *bun.DB) bool { return b.all.DB == nil || b.all.DB.DB == db.DB }
 
-// refuse notes a mistake in the wiring. It needs b.mu.
+// refuse notes a mistake in the wiring. It needs the lock of what is registered.
 func (b *Bus) refuse(err error) {
 	b.mistakes = append(b.mistakes, err)
 }
 
-// isLate refuses what is registered after a publisher has started: no lane was made for it. It needs b.mu.
+// isLate refuses what is registered after a publisher has started: no lane was made for it. It needs the lock of what is registered.
 func (b *Bus) isLate(what string) bool {
-	if !b.open {
+	if !b.all.Closed {
 		return false
 	}
 	err := fmt.Errorf("%s was registered after a publisher had started: register everything first, then call outbox.NewPublisher and bus.Run", what)
-	b.logger.Error("bus: nobody will run what was registered late", telemetry.Err, err)
+	b.all.Logger.Error("bus: nobody will run what was registered late", telemetry.Err, err)
 	b.refuse(err)
 	return true
 }
 
-// withoutHandlers finds consumers that would never get an event. It needs b.mu.
+// withoutHandlers finds consumers that would never get an event. It needs the lock of what is registered.
 func (b *Bus) withoutHandlers() (mistakes []error) {
 	for _, c := range b.consumers {
-		if len(c.handlers) == 0 && !c.refused {
+		if len(c.EventTypes()) == 0 && !c.refused {
 			mistakes = append(mistakes, fmt.Errorf("bus.Consumer %q has no handler, so it would never get an event: register one, such as "+
-				"bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[OrderPaid]) error { … }), or remove the consumer", c.name))
+				"bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[OrderPaid]) error { … }), or remove the consumer", c.Name()))
 		}
 	}
 	return mistakes
 }
 
-// idleUpcasters finds steps that would never be taken. It needs b.mu.
+// idleUpcasters finds steps that would never be taken. It needs the lock of what is registered.
 func (b *Bus) idleUpcasters() (mistakes []error) {
 	known := make(map[string]int) // the newest version that a handler takes, by event type
 	for _, c := range b.consumers {
-		for t, h := range c.handlers {
-			known[t] = max(known[t], h.version)
+		for _, t := range c.EventTypes() {
+			known[t] = max(known[t], c.c.Handler(t).Version)
 		}
 	}
 	types := sortedKeys(known)
-	for _, t := range sortedKeys(b.upcasters) {
-		for _, from := range sortedKeys(b.upcasters[t]) {
+	for _, t := range sortedKeys(b.all.Upcasters) {
+		for _, from := range sortedKeys(b.all.Upcasters[t]) {
 			switch newest := known[t]; {
 			case newest == 0:
 				mistakes = append(mistakes, fmt.Errorf("bus.Upcast %q from version %d: no consumer has a handler for that type, so nobody would take the step: "+

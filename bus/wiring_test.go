@@ -155,12 +155,7 @@ func TestWiringMistakesAreCollectedWithTheirNames(t *testing.T) {
 }
 
 // open lets a publisher start.
-func open(b *bus.Bus) {
-	b.Open(bus.Host{
-		Instance: "i", Lease: time.Second, Ended: func(context.Context, []string) {},
-		Refresh: func(context.Context) error { return nil }, Paused: func(string) bool { return false },
-	})
-}
+func open(b *bus.Bus) { b.Registrations().Close() }
 
 // What is right is no mistake, and what follows from a mistake is not said again.
 func TestWiringIsJudgedOnce(t *testing.T) {

@@ -106,7 +106,7 @@ func (h *Harness) settle() {
 		h.publisher, err = outbox.NewPublisher(h.Outbox, h.Bus, outbox.PublisherConfig{})
 		h.must(err, "make the publisher")
 	}
-	h.Bus.Inject(h.faults)
+	h.Bus.Registrations().Inject(h.faults)
 	for range maxRounds {
 		h.exec("UPDATE bc_event_consume_log SET next_retry_at = "+h.d.After+" WHERE outbox_id > ? AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at < "+h.d.Never, -1, h.first)
 		h.exec("UPDATE bc_outbox_event SET next_retry_at = "+h.d.After+" WHERE id > ? AND (status = 'DISPATCHING' OR (status = 'SCHEDULED' AND lock_version > 0))", -1, h.first)

@@ -48,7 +48,7 @@ func AllSaved[E bus.Event](h *Harness) []Saved[E] {
 	keys := h.keys(zero.EventType())
 	out := make([]Saved[E], 0, len(rows))
 	for _, r := range rows {
-		s := Saved[E]{Envelope: *bus.EnvelopeOf(r), IdempotencyKey: keys[r.OutboxID]}
+		s := Saved[E]{Envelope: envelopeOf(r), IdempotencyKey: keys[r.OutboxID]}
 		s.Payload, err = bus.Decode[E](h.Bus, &s.Envelope)
 		h.must(err, "decode "+r.ID)
 		if r.Status == string(outbox.StatusScheduled) && r.LockVersion == 0 {
@@ -57,6 +57,15 @@ func AllSaved[E bus.Event](h *Harness) []Saved[E] {
 		out = append(out, s)
 	}
 	return out
+}
+
+// envelopeOf is a row as handlers see it.
+func envelopeOf(r eventrow.Row) bus.Envelope {
+	return bus.Envelope{
+		OutboxID: r.OutboxID, ID: r.ID, Type: r.Type, AggregateType: r.AggregateType, AggregateID: r.AggregateID,
+		TenantID: r.TenantID, StoreID: r.StoreID, SchemaVersion: max(r.SchemaVersion, 1), Data: r.Payload,
+		Metadata: r.Metadata, CreatedAt: r.CreatedAt, MaxAttempts: r.MaxAttempts, Malformed: r.Malformed,
+	}
 }
 
 // keys are the idempotency keys of the test's events of a type.

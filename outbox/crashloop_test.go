@@ -30,7 +30,7 @@ func (f *fixture) leftBy(owner string, started int, where string) {
 // batches notes how many deliveries of the consumer each transaction is about to hold.
 func (f *fixture) batches() *[]int {
 	var sizes []int
-	f.bus.Inject(inject.Faults{BeforeDelivery: func(_ string, ids []string) error { // one worker calls it
+	f.bus.Registrations().Inject(inject.Faults{BeforeDelivery: func(_ string, ids []string) error { // one worker calls it
 		sizes = append(sizes, len(ids))
 		return nil
 	}})

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/engine/delivery"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -70,7 +70,7 @@ func (s *session) writeDeferred(ctx context.Context) (err error) {
 		err = errors.Join(err, s.p.ob.log.Defer(ctx, s.p.ob.db, waiting, 0))
 		over()
 		for _, f := range held {
-			f.done(bus.Succeeded) // the dispatch itself
+			f.done(delivery.Succeeded) // the dispatch itself
 		}
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/delivery"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -37,7 +38,7 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 		if len(f.waits) > 0 {
 			held = append(held, f)
 		} else {
-			f.done(bus.Succeeded) // the dispatch itself
+			f.done(delivery.Succeeded) // the dispatch itself
 		}
 	}
 	s.deferAll(held)
@@ -67,7 +68,7 @@ func (s *session) route(f *flight, all *roster) {
 	f.needed = append(slices.Clip(here.keys), others...)
 	local := int32(0)
 	for _, c := range here.consumers {
-		if c.Knows(f.row.Type, f.env.SchemaVersion) {
+		if c.Knows(f.row.Type, f.row.SchemaVersion) {
 			local++
 		} else {
 			f.leave(c.Key())
@@ -85,7 +86,7 @@ func (s *session) offerAll(flights []*flight, kind due.Kind) {
 	wanted := make(map[*bus.Consumer][]*flight)
 	for _, f := range flights {
 		for _, c := range s.takers[f.row.Type].consumers {
-			if !c.Knows(f.row.Type, f.env.SchemaVersion) {
+			if !c.Knows(f.row.Type, f.row.SchemaVersion) {
 				continue
 			}
 			if wanted[c] == nil {
@@ -101,11 +102,13 @@ func (s *session) offerAll(flights []*flight, kind due.Kind) {
 
 // offer hands events to the lane of a consumer.
 func (s *session) offer(c *bus.Consumer, wanted []*flight, kind due.Kind) {
-	events := make([]bus.Claimed, len(wanted))
+	events := make([]delivery.Claimed, len(wanted))
 	for i, f := range wanted {
-		events[i] = bus.Claimed{Kind: kind, Envelope: f.env, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, Suspect: s.isSuspect(f, c.Key())}
+		events[i] = delivery.Claimed{
+			Kind: kind, Event: &f.row, Lease: &f.lease, Payloads: &f.decoded, Done: f.report, Fresh: f.fresh, Suspect: s.isSuspect(f, c.Key()),
+		}
 	}
-	taken := s.lanes.Offer(c, events)
+	taken := s.lanes.Offer(c.Key(), events)
 	for _, f := range wanted[taken:] {
 		f.wait(c.Key())
 		f.open.Add(-1) // never the last one: the dispatch itself is still open

@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/delivery"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // flight is an event between its claim and its settling.
 type flight struct {
 	row     eventrow.Row
-	env     *bus.Envelope
-	lease   bus.Lease
-	decoded bus.Payloads
+	lease   delivery.Lease
+	decoded handler.Payloads
 	needed  []string // keys of the consumers that must have a row when the event is settled
 	waits   []string // of those whose deliveries are to wait in the log
 	left    int      // how many of them, from the first, wait for an instance that knows the event's schema version
@@ -30,11 +30,11 @@ type flight struct {
 	clean  atomic.Bool  // every delivery that does not wait in the log has succeeded here
 	landed func(*flight)
 
-	report func(bus.Outcome) // done
+	report func(delivery.Outcome) // done
 }
 
 func newFlight(row eventrow.Row, c claim, landed func(*flight)) *flight {
-	f := &flight{row: row, env: bus.EnvelopeOf(row), fresh: row.LockVersion == 1, landed: landed}
+	f := &flight{row: row, fresh: row.LockVersion == 1, landed: landed}
 	if f.report = f.done; c.handed {
 		f.routed = c.consumers
 	}
@@ -48,8 +48,8 @@ func newFlight(row eventrow.Row, c claim, landed func(*flight)) *flight {
 func (f *flight) bytes() int { return len(f.row.Payload) }
 
 // done takes the outcome of one delivery; the last one lands the flight.
-func (f *flight) done(outcome bus.Outcome) {
-	if outcome != bus.Succeeded {
+func (f *flight) done(outcome delivery.Outcome) {
+	if outcome != delivery.Succeeded {
 		f.clean.Store(false)
 	}
 	if f.open.Add(-1) == 0 {

@@ -176,7 +176,7 @@ func TestPressureEasesTheLane(t *testing.T) {
 		f.effects()
 		f.counting("A", bus.ConsumerConfig{Batch: 1})
 		var faults atomic.Int64
-		f.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+		f.bus.Registrations().Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 			if faults.Add(1) <= 8 {
 				return errors.New("too many connections")
 			}

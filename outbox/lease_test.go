@@ -30,7 +30,7 @@ func TestLostLeaseRollsBack(t *testing.T) {
 			return effect(ctx, tx, m, 1)
 		})
 		var once sync.Once
-		f.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+		f.bus.Registrations().Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 			once.Do(func() {
 				f.exec("UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = lock_version + 1")
 				f.hurry()

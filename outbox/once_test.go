@@ -36,7 +36,7 @@ func TestUnknownCommitIsReadBack(t *testing.T) {
 			f.effects()
 			f.counting(name, bus.ConsumerConfig{})
 			var hits atomic.Int64
-			f.bus.Inject(faults(func() error {
+			f.bus.Registrations().Inject(faults(func() error {
 				if hits.Add(1) == 1 {
 					return driver.ErrBadConn
 				}
@@ -214,7 +214,7 @@ func TestFrozenInstanceIsFenced(t *testing.T) {
 			}
 			var once sync.Once
 			taken := 0
-			frozen.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+			frozen.bus.Registrations().Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 				once.Do(func() { // the lease expires meanwhile, and the other instance does the work
 					healthy.hurry()
 					healthy.once()

@@ -166,7 +166,7 @@ func TestEveryDeliveryAsksInItsTransaction(t *testing.T) {
 			claimed, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			letGo, claims := sync.OnceFunc(func() { close(goOn) }), sync.OnceFunc(func() { close(claimed) })
 			t.Cleanup(letGo)
-			other.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+			other.bus.Registrations().Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 				claims()
 				<-goOn
 				return nil
@@ -180,7 +180,7 @@ func TestEveryDeliveryAsksInItsTransaction(t *testing.T) {
 				}()
 				<-claimed
 			})
-			f.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error { afterTheClaim(); return nil }})
+			f.bus.Registrations().Inject(inject.Faults{BeforeDelivery: func(string, []string) error { afterTheClaim(); return nil }})
 			f.once()
 			require.Zero(t, f.count("SELECT COUNT(*) FROM effect"), "the other instance has the first event in hand")
 			letGo()

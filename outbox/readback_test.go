@@ -40,7 +40,7 @@ func TestUnknownCommitOfABatchIsReadBackForEveryEvent(t *testing.T) {
 		f.effects()
 		f.counting("A", bus.ConsumerConfig{})
 		var armed, hits atomic.Bool
-		f.bus.Inject(inject.Faults{BeforeCommit: func(_ string, ids []string) error {
+		f.bus.Registrations().Inject(inject.Faults{BeforeCommit: func(_ string, ids []string) error {
 			if len(ids) < 2 || !hits.CompareAndSwap(false, true) {
 				return nil
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/delivery"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -20,7 +21,7 @@ import (
 // session is one run of a publisher: its lanes, its flights and the loops around them.
 type session struct {
 	p         *Publisher
-	lanes     *bus.Lanes
+	lanes     *delivery.Lanes
 	consumers []*bus.Consumer
 	local     map[string]*bus.Consumer // the same, by their keys
 	takers    map[string]takers        // the same, by the event types they take
@@ -74,7 +75,10 @@ func (p *Publisher) open() *session {
 		s.local[c.Key()] = c
 	}
 	s.takers, s.registry = takersOf(s.consumers), registry{ob: p.ob, local: s.local}
-	s.lanes = p.bus.Open(bus.Host{Instance: p.owner, Lease: p.cfg.Lease, MaxInHand: p.cfg.MaxInHand, Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused})
+	s.lanes = delivery.Open(p.bus.Registrations(), delivery.Host{
+		Instance: p.owner, Lease: p.cfg.Lease, MaxInHand: p.cfg.MaxInHand,
+		Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused,
+	})
 	s.most = s.lanes.Most() + settleBatch
 	p.sessions.Add(1)
 	s.background.Go(s.settleLoop)

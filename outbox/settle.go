@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/delivery"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -263,7 +264,7 @@ func (s *session) announce(ctx context.Context, flights []*flight) {
 		}
 		if talks {
 			o.logger.DebugContext(ctx, "event sent", telemetry.EventID, f.row.ID, telemetry.EventType, f.row.Type, telemetry.AggregateID, f.row.AggregateID,
-				telemetry.TraceID, f.env.Metadata[bus.MetaTraceID], telemetry.RequestID, f.env.Metadata[bus.MetaRequestID])
+				telemetry.TraceID, f.row.Metadata[bus.MetaTraceID], telemetry.RequestID, f.row.Metadata[bus.MetaRequestID])
 		}
 	}
 }
@@ -294,7 +295,7 @@ func (s *session) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("outbox: renew leases: %w", err)
 	}
-	var lost []*bus.Lease
+	var lost []*delivery.Lease
 	for _, f := range flights {
 		switch {
 		case f.isAmong(renewed):

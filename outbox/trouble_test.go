@@ -123,7 +123,7 @@ func TestOutageLongerThanALeaseIsNoAttempt(t *testing.T) {
 			f.counting("A", bus.ConsumerConfig{})
 			var once sync.Once
 			gone := make(chan struct{})
-			f.bus.Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+			f.bus.Registrations().Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 				once.Do(func() { way.Break(chaos.Fault{Kind: chaos.Reset}); close(gone) })
 				return nil
 			}})

@@ -55,13 +55,18 @@ func TestImportsRunOneWay(t *testing.T) {
 	t.Parallel()
 	above := map[string][]string{ // package → what it must never reach
 		"consumelog":  {"bus", "outbox", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
-		"bus":         {"outbox", "consumelog", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
+		"bus":         {"internal/engine/delivery", "outbox", "consumelog", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
 		"outbox":      {"bustest", "reaper", "consistency", "migrations", "ops", "console"},
 		"reaper":      {"bus", "outbox", "consumelog", "bustest", "consistency", "migrations", "ops", "console"},
 		"consistency": {"bus", "outbox", "consumelog", "bustest", "reaper", "migrations", "ops", "console"},
 		"migrations":  {"bus", "outbox", "consumelog", "bustest", "reaper", "consistency", "ops", "console"},
 		"ops":         {"bustest", "reaper", "consistency", "console"},
 		"console":     {"bustest", "reaper", "consistency"},
+
+		"internal/handler":         {"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/flow"},
+		"internal/engine/claim":    {"bus", "outbox", "consumelog", "internal/handler", "internal/engine/delivery", "internal/engine/flow"},
+		"internal/engine/delivery": {"bus", "outbox", "consumelog"},
+		"internal/engine/flow":     {"bus", "outbox", "consumelog", "internal/handler", "internal/store", "internal/engine/delivery", "internal/engine/claim"},
 	}
 	all := packages(t, "./...")
 	for name := range above { // nobody imports the alerts but programs

@@ -27,3 +27,11 @@ func Of(ctx context.Context) Origin {
 	}
 	return Origin{}
 }
+
+// WithMessage returns ctx for work on behalf of one message.
+func WithMessage(ctx context.Context, metadata, added map[string]string, tenantID, storeID int64) context.Context {
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	return With(ctx, Origin{Metadata: metadata, Added: added, TenantID: tenantID, StoreID: storeID})
+}

@@ -6,17 +6,17 @@ const attempts = "./internal/attempts"
 func ofAttempts() []sabotage {
 	return []sabotage{
 		{
-			"a handler goes on outside of the transaction that SQLite has ended", "bus/fence.go",
+			"a handler goes on outside of the transaction that SQLite has ended", "internal/handler/fence.go",
 			`case f.dialect.Name == "sqlite" && f.isOver(ctx):`, "case false:",
 			attempts, "TransactionThatAStatementHasEnded", nil,
 		},
 		{
-			"a statement that commits by itself is sent", "bus/fence.go",
+			"a statement that commits by itself is sent", "internal/handler/fence.go",
 			"case dialect.CommitsByItself:\n", "case dialect.Reach(-1):\n",
 			attempts, "StatementThatCommitsByItself", nil,
 		},
 		{
-			"a session that a handler has changed goes back to the pool", "bus/fence.go",
+			"a session that a handler has changed goes back to the pool", "internal/handler/fence.go",
 			"\tif changed {", "\tif changed && false {",
 			attempts, "SessionThatAHandlerChanges", nil,
 		},

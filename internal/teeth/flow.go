@@ -4,7 +4,7 @@ package main
 func ofFlow() []sabotage {
 	return []sabotage{
 		{
-			"one slow event holds up the other aggregates of its consumer", "bus/lane.go",
+			"one slow event holds up the other aggregates of its consumer", "internal/engine/delivery/lane.go",
 			"ln.fullBatch(size), ln.box())", "ln.fullBatch(size), time.Hour)",
 			engine, "SlowEventHoldsUp", nil,
 		},
@@ -19,14 +19,14 @@ func ofFlow() []sabotage {
 			rooms, "Circuit", nil,
 		},
 		{
-			"a delivery that asks for another run later counts as a failure of its consumer", "bus/circuit.go",
+			"a delivery that asks for another run later counts as a failure of its consumer", "internal/engine/delivery/circuit.go",
 			"return 0, false", "return flow.Failed, true",
-			pure, "WhatAnAnswerSays", nil,
+			rooms, "WhatAnAnswerSays", nil,
 		},
 		{
-			"what has run before is a probe of the circuit like any other", "bus/take.go",
+			"what has run before is a probe of the circuit like any other", "internal/engine/delivery/take.go",
 			"if ln.isHalfOpen() {\n\t\tif batch", "if false {\n\t\tif batch",
-			pure, "FailedRetries", nil,
+			rooms, "FailedRetries", nil,
 		},
 		{
 			"what waited behind an event goes to the end of all that is due", "internal/store/wakeup.go",
@@ -44,14 +44,14 @@ func ofFlow() []sabotage {
 			rooms, "HalvesWhatShares", nil,
 		},
 		{
-			"retries that are refused have turns as long as those of new deliveries", "bus/take.go",
+			"retries that are refused have turns as long as those of new deliveries", "internal/engine/delivery/take.go",
 			"	if kind == claim.Retries {", "	if kind > claim.Orphans {",
-			pure, "ShortTurns", nil,
+			rooms, "ShortTurns", nil,
 		},
 		{
-			"a slow lane queues all that it can while others starve", "bus/lane.go",
+			"a slow lane queues all that it can while others starve", "internal/engine/delivery/lane.go",
 			"	if !ln.ahead.Knows() {", "	if ln.ahead.Knows() || true {",
-			pure, "RoomForThose", nil,
+			rooms, "RoomForThose", nil,
 		},
 		{
 			"a refusal makes every delivery run alone", "internal/engine/flow/wary.go",
@@ -59,9 +59,9 @@ func ofFlow() []sabotage {
 			rooms, "RefusalsCost|HalvesWhatShares", nil,
 		},
 		{
-			"nobody sees a backlog in the consume log", "bus/batch.go",
+			"nobody sees a backlog in the consume log", "internal/engine/delivery/batch.go",
 			" || ln.more.Has(claim.Deliveries))", " || ln.more.Has(claim.Deliveries) && false)",
-			pure, "BatchSizeFollows", nil,
+			rooms, "BatchSizeFollows", nil,
 		},
 	}
 }

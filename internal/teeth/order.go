@@ -45,7 +45,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "OrderIsKept|OneBadEvent", nil,
 		},
 		{
-			"a direct delivery does not ask", "bus/deliver.go",
+			"a direct delivery does not ask", "internal/engine/delivery/deliver.go",
 			"\treturn ln.ask(ctx, tx, ds)\n}", "\tif ds[0].direct() {\n\t\treturn aside, nil\n\t}\n\treturn ln.ask(ctx, tx, ds)\n}",
 			engine, "EveryDeliveryAsks", nil,
 		},
@@ -80,7 +80,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "ParkedEventKeepsItsPlace", nil,
 		},
 		{
-			"what was claimed with a failed delivery runs outside", "bus/external.go",
+			"what was claimed with a failed delivery runs outside", "internal/engine/delivery/external.go",
 			"a != store.MayRun || !d.direct() {\n\t\treturn a, nil",
 			"!d.direct() {\n\t\treturn store.MayRun, nil\n" +
 				"\t} else if a != store.MayRun {\n\t\treturn a, nil",

@@ -30,7 +30,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			[]edit{{"internal/store/start.go", `pairs, "started = 1", leasedBy)`, `pairs, "started = 0", leasedBy)`}},
 		},
 		{
-			"suspects run side by side until their last attempt", "bus/start.go",
+			"suspects run side by side until their last attempt", "internal/engine/delivery/start.go",
 			"if again {", "if again && false {",
 			"./internal/crash", "OnlyWhatKills", nil,
 		},
@@ -55,8 +55,8 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "WithoutAnAnswer", nil,
 		},
 		{
-			"a lane leases what is due", "bus/batch.go",
-			"return min(most, ln.c.cfg.Queue)", "return max(most, ln.c.cfg.Queue)",
+			"a lane leases what is due", "internal/engine/delivery/batch.go",
+			"return min(most, ln.c.Config.Queue)", "return max(most, ln.c.Config.Queue)",
 			engine, "NoMoreThanItStarts", nil,
 		},
 		{
@@ -86,7 +86,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "TakesOverFrom", nil,
 		},
 		{
-			"what is never counted never ends", "bus/consumer.go",
+			"what is never counted never ends", "internal/engine/delivery/verdict.go",
 			"limit > 0 && d.sinceFirstRun() >= limit {", "limit > 0 && d.sinceFirstRun() < 0 {",
 			engine, "MaxAge", nil,
 		},

@@ -45,7 +45,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LeasesLeftByTheEnd", nil,
 		},
 		{
-			"a lane asks a silent database without a limit", "bus/parts.go",
+			"a lane asks a silent database without a limit", "internal/engine/delivery/parts.go",
 			"context.WithTimeout(ctx, ln.l.host.Lease)", "context.WithCancel(ctx)",
 			engine, "SilentDatabaseHoldsNoLane", nil,
 		},
@@ -66,8 +66,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "RottenRows", nil,
 		},
 		{
-			"the log knows a consumer by its name", "bus/delivery.go",
-			"Consumer: c.key, EventID", "Consumer: c.name, EventID",
+			"the log knows a consumer by its name", "internal/engine/delivery/delivery.go",
+			"Consumer: c.Key, EventID", "Consumer: c.Name, EventID",
 			engine, "RenamedConsumer|RollingRename", nil,
 		},
 		{
@@ -81,33 +81,33 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LogKeepsTheOrder", nil,
 		},
 		{
-			"handlers have in common what they can write to", "bus/payload.go",
+			"handlers have in common what they can write to", "internal/handler/payload.go",
 			"reflect.Map, reflect.Slice,", "reflect.Map,",
 			engine, "HandlerOwnsItsPayload", nil,
 		},
 		{
-			"a consumer that only fails keeps all its workers", "bus/batch.go",
+			"a consumer that only fails keeps all its workers", "internal/engine/delivery/batch.go",
 			"if ln.isHalfOpen() {\n\t\treturn 1", "if false {\n\t\treturn 1",
-			pure, "OneWorker", nil,
+			rooms, "OneWorker", nil,
 		},
 		{
-			"a lost lease of an event stops nothing", "bus/lease.go",
+			"a lost lease of an event stops nothing", "internal/engine/delivery/lease.go",
 			"(d.held != nil && d.held.lost.Load())", "(d.held != nil && d.held.lost.Load() && false)",
 			engine, "StoppedExternal", nil,
 		},
 		{
-			"a lost lease of a delivery stops nothing", "bus/lease.go",
+			"a lost lease of a delivery stops nothing", "internal/engine/delivery/lease.go",
 			"(d.own != nil && d.own.lost.Load())", "(d.own != nil && d.own.lost.Load() && false)",
 			engine, "StoppedRetry", nil,
 		},
 		{
-			"no last look before COMMIT", "bus/deliver.go",
+			"no last look before COMMIT", "internal/engine/delivery/deliver.go",
 			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):",
 			"case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }) && false:",
 			engine, "FrozenInstance|LostLease", nil,
 		},
 		{
-			"the marker is not looked for before COMMIT", "bus/deliver.go",
+			"the marker is not looked for before COMMIT", "internal/engine/delivery/deliver.go",
 			"case !held.Marked:", "case !held.Marked && false:",
 			engine, "HandlerThatRollsBackItself", nil,
 		},
@@ -124,8 +124,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			},
 		},
 		{
-			"on SQLite failures are written beside the deliveries", "bus/lanes.go",
-			"if l.bus.oneWriter() {", "if l.bus.oneWriter() && false {",
+			"on SQLite failures are written beside the deliveries", "internal/engine/delivery/lanes.go",
+			"if l.regs.HasOneWriter() {", "if l.regs.HasOneWriter() && false {",
 			engine, "OneWriter", nil,
 		},
 		{
@@ -196,9 +196,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "EndLeavesNothingHeld", nil,
 		},
 		{
-			"a full lane lets the others starve", "bus/lane.go",
+			"a full lane lets the others starve", "internal/engine/delivery/lane.go",
 			"if starved {", "if false {",
-			pure, "Starved", nil,
+			rooms, "Starved", nil,
 		},
 		{
 			"leases are not renewed", "outbox/session.go",
@@ -211,8 +211,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "SweepFinishes", nil,
 		},
 		{
-			"nobody is told of a DEAD delivery", "bus/outcome.go",
-			"if ln.l.bus.onDead != nil {", "if ln.l.bus.onDead == nil {",
+			"nobody is told of a DEAD delivery", "internal/engine/delivery/outcome.go",
+			"if ln.l.regs.OnDead != nil {", "if ln.l.regs.OnDead == nil {",
 			engine, "DeadRaises", nil,
 		},
 		{
@@ -246,13 +246,13 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "Burst", nil,
 		},
 		{
-			"a strained database gets all workers", "bus/pace.go",
+			"a strained database gets all workers", "internal/engine/delivery/pace.go",
 			"p.isStrained(1) && p.felt >= feelAfter", "p.isStrained(1) && p.felt < 0",
-			pure, "Pace", nil,
+			rooms, "Pace", nil,
 		},
 		{
-			"a paused consumer goes on", "bus/circuit.go",
-			"|| ln.l.host.Paused(ln.c.key)", "|| (ln.l.host.Paused(ln.c.key) && false)",
+			"a paused consumer goes on", "internal/engine/delivery/circuit.go",
+			"|| ln.l.host.Paused(ln.c.Key)", "|| (ln.l.host.Paused(ln.c.Key) && false)",
 			engine, "Paused", nil,
 		},
 		{
@@ -266,12 +266,12 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "NoPayload", nil,
 		},
 		{
-			"SQL that does not fit the tables burns attempts", "bus/circuit.go",
+			"SQL that does not fit the tables burns attempts", "internal/engine/delivery/circuit.go",
 			"if dialect.Classify(err) == dialect.Schema {", "if dialect.Classify(err) == dialect.Schema && false {",
 			engine, "SchemaError", nil,
 		},
 		{
-			"the marker is written after the handler", "bus/deliver.go",
+			"the marker is written after the handler", "internal/engine/delivery/deliver.go",
 			"\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\treturn aside, asInfra(fence, err)\n\t}\n" +
 				"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n",
 			"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n\tif err == nil {\n" +

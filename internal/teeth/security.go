@@ -73,15 +73,15 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			attacked, "ClaimsAreBounded", nil,
 		},
 		{
-			"payloads of retries are not bounded by bytes", "bus/room.go",
+			"payloads of retries are not bounded by bytes", "internal/engine/delivery/room.go",
 			"fits := r.used == 0 || r.used+bytes <= r.most", "fits := r.used >= 0",
-			"./bus " + engine, "RetriesAreBounded|PayloadRoom",
-			[]edit{{"bus/room.go", "r.line[0] != ln && r.used+bytes > r.most/2", "false"}},
+			rooms + " " + engine, "RetriesAreBounded|PayloadRoom",
+			[]edit{{"internal/engine/delivery/room.go", "r.line[0] != ln && r.used+bytes > r.most/2", "false"}},
 		},
 		{
-			"nobody tells a consumer that there is room for its retries", "bus/room.go",
+			"nobody tells a consumer that there is room for its retries", "internal/engine/delivery/room.go",
 			"r.used -= bytes\n\tr.mu.Unlock()\n\tr.wake()", "r.used -= bytes\n\tr.mu.Unlock()",
-			"./bus", "PayloadRoom", nil,
+			rooms, "PayloadRoom", nil,
 		},
 		{
 			"a webhook is taken however old it is", "alert/verify.go",

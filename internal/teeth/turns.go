@@ -6,7 +6,7 @@ func ofTurns() []sabotage {
 		{
 			"a backlog of NEW events is claimed to its end", "outbox/cycle.go",
 			"if !exhaustive && !time.Now().Before(until) {", "if !exhaustive && s.agenda.Due() != due.Of(due.New) && !time.Now().Before(until) {",
-			"./internal/simulation ./bus", "BacklogDelays|DueDeliveriesHaveRoom", nil,
+			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
 			"the first kind of due work in the list goes first", "internal/engine/claim/turns.go",
@@ -14,14 +14,14 @@ func ofTurns() []sabotage {
 			"./internal/engine/claim", "Starves|TurnsGoRound", nil,
 		},
 		{
-			"a lane takes what has come first", "bus/take.go",
+			"a lane takes what has come first", "internal/engine/delivery/take.go",
 			"ln.turns.Take(kind); kind == claim.New", "ln.turns = (claim.Turns{}); kind == claim.New",
-			"./internal/simulation ./bus", "BacklogDelays|DueDeliveriesHaveRoom", nil,
+			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
-			"a full queue takes nothing from the consume log", "bus/refill.go",
+			"a full queue takes nothing from the consume log", "internal/engine/delivery/refill.go",
 			"share-ln.queued(kind), ln.c", "share-len(ln.queue), ln.c",
-			"./internal/simulation ./bus", "BacklogDelays|DueDeliveriesHaveRoom", nil,
+			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
 			"RunOnce ends behind what is blocked", "outbox/cycle.go",
@@ -39,14 +39,14 @@ func ofTurns() []sabotage {
 			engine, "RunOnceGetsPastWhatIsBlocked", nil,
 		},
 		{
-			"deliveries that must wait hide those behind them", "bus/refill.go",
+			"deliveries that must wait hide those behind them", "internal/engine/delivery/refill.go",
 			"return ln.noteMore(claimed.Found, room, len(left) > 0)",
 			"return ln.noteMore(claimed.Found, room, len(left) > 0) && " +
 				"len(claimed.Deliveries) > 0",
 			engine, "RunOnceGetsPastDeliveries", nil,
 		},
 		{
-			"what sleeps behind a retry waits for the next look", "bus/outcome.go",
+			"what sleeps behind a retry waits for the next look", "internal/engine/delivery/outcome.go",
 			"if woken > 0 {", "if woken < 0 {",
 			engine, "RunOnceDelivers", nil,
 		},

@@ -4,13 +4,13 @@ package main
 func ofVersions() []sabotage {
 	return []sabotage{
 		{
-			"an old instance runs what is newer than its code", "bus/consumer.go",
-			"return h != nil && version <= h.version", "return h != nil",
+			"an old instance runs what is newer than its code", "internal/handler/consumer.go",
+			"return h != nil && version <= h.Version", "return h != nil",
 			engineAndLives, "Version|OldInstanceLeaves|SimulatedLives", nil,
 		},
 		{
-			"an old instance runs a newer version from the log", "bus/refill.go",
-			"case !ln.c.Knows(d.env.Type, d.env.SchemaVersion):", "case d.env.Type == \"\":",
+			"an old instance runs a newer version from the log", "internal/engine/delivery/refill.go",
+			"case !ln.c.Knows(d.Event.Type, d.Event.SchemaVersion):", "case d.Event.Type == \"\":",
 			engine, "OldInstanceLeaves", nil,
 		},
 		{

@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -18,10 +19,10 @@ import (
 // service is away, or the other side was not reached, or went away, or a table is not as the code takes it to be. Such an
 // attempt does not count: no event becomes DEAD at once because a service was away or a migration was late.
 func unreached(err error) bool {
-	if later := (*retryAfterError)(nil); errors.As(err, &later) {
+	if later := (*handler.RetryAfterError)(nil); errors.As(err, &later) {
 		return false // the handler knows better
 	}
-	if away := (*unavailableError)(nil); errors.As(err, &away) {
+	if away := (*handler.UnavailableError)(nil); errors.As(err, &away) {
 		return true
 	}
 	if dialect.Classify(err) == dialect.Schema {
@@ -42,13 +43,13 @@ func unreached(err error) bool {
 
 // outcomeOf is what a handler's error says about other deliveries, if anything.
 func outcomeOf(err error) (o flow.Outcome, says bool) {
-	var skip *skipError
-	var later *retryAfterError
-	var away *unavailableError
+	var skip *handler.SkipError
+	var later *handler.RetryAfterError
+	var away *handler.UnavailableError
 	switch {
 	case errors.As(err, &skip):
 		return flow.Succeeded, true
-	case IsPermanent(err):
+	case handler.IsPermanent(err):
 		return flow.Failed, true
 	case errors.As(err, &later):
 		return 0, false
@@ -84,12 +85,12 @@ func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause e
 	switch {
 	case !changed:
 	case o == flow.Succeeded:
-		ln.l.bus.logger.InfoContext(ctx, "consumer works again", telemetry.Consumer, ln.c.name)
+		ln.l.regs.Logger.InfoContext(ctx, "consumer works again", telemetry.Consumer, ln.c.Name)
 	default:
 		time.AfterFunc(wait, ln.refill)
-		telemetry.Add(ctx, ln.l.bus.metrics.CircuitOpened, 1, telemetry.Consumer, ln.c.name)
-		ln.l.bus.logger.WarnContext(ctx, "consumer is paused because what it calls cannot be reached or used; its attempts do not count",
-			telemetry.Consumer, ln.c.name, telemetry.Delay, wait, telemetry.Err, text.Error(cause))
+		telemetry.Add(ctx, ln.l.regs.Metrics.CircuitOpened, 1, telemetry.Consumer, ln.c.Name)
+		ln.l.regs.Logger.WarnContext(ctx, "consumer is paused because what it calls cannot be reached or used; its attempts do not count",
+			telemetry.Consumer, ln.c.Name, telemetry.Delay, wait, telemetry.Err, text.Error(cause))
 	}
 }
 
@@ -124,7 +125,7 @@ func (ln *lane) rest() {
 // halted reports whether the lane must not start anything now: its consumer is paused by an
 // operator, or its circuit is open. It needs ln.mu.
 func (ln *lane) halted() bool {
-	return ln.circuit.State(time.Now()) == flow.Open || ln.l.host.Paused(ln.c.key) || (ln.c.replays != nil && ln.l.host.Paused(ln.c.replays.key))
+	return ln.circuit.State(time.Now()) == flow.Open || ln.l.host.Paused(ln.c.Key) || (ln.c.Replays != nil && ln.l.host.Paused(ln.c.Replays.Key))
 }
 
 // isBroken reports whether the circuit has opened, and nothing has succeeded since.

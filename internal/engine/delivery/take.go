@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"maps"
@@ -63,13 +63,13 @@ func (ln *lane) takeOf(kind claim.Kind, size int) []*delivery {
 		key := d.aggregate()
 		_, busy := ln.busy[key]
 		first, behind := passed[key]
-		if behind && !d.direct() && d.env.OutboxID < first { // what stays could not run before it
+		if behind && !d.direct() && d.Event.OutboxID < first { // what stays could not run before it
 			behind = false
 		}
 		fits := len(batch) == 0 || (batch[0].suspect() == d.suspect() && !ln.external(d) && !ln.external(batch[0]))
-		if d.kind != kind || !fits || (!ln.c.cfg.Unordered && (busy || behind)) {
-			if first == 0 || d.env.OutboxID < first {
-				passed[key] = d.env.OutboxID
+		if d.kind != kind || !fits || (!ln.c.Config.Unordered && (busy || behind)) {
+			if first == 0 || d.Event.OutboxID < first {
+				passed[key] = d.Event.OutboxID
 			}
 			rest = append(rest, d)
 			continue

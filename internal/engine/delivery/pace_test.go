@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"cmp"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -65,7 +67,7 @@ func TestPaceEasesAfterErrors(t *testing.T) {
 // A batch is what fits into the time box, which a backlog and a slow machine stretch.
 func TestBatchSizeFollowsTimes(t *testing.T) {
 	t.Parallel()
-	c := &Consumer{cfg: ConsumerConfig{}.withDefaults()}
+	c := &handler.Consumer{Config: handler.Config{}.WithDefaults()}
 	ln := &lane{c: c, window: widest(c)}
 	require.Equal(t, firstBatch, ln.batchSize(), "who knows")
 	ln.observeTime(time.Millisecond)
@@ -90,19 +92,19 @@ func TestBatchSizeFollowsTimes(t *testing.T) {
 	ln.perEvent = time.Minute
 	require.Equal(t, 1, ln.batchSize())
 	ln.perEvent = time.Microsecond
-	require.Equal(t, c.cfg.Batch, ln.batchSize())
+	require.Equal(t, c.Config.Batch, ln.batchSize())
 	refused := []*delivery{{}}
 	ln.refused(slices.Repeat(refused, 32))
 	ln.accepted(t.Context(), slices.Repeat(refused, 15))
 	require.Equal(t, mostWary, ln.batchSize(), "a handler has refused one lately")
 	ln.accepted(t.Context(), refused)
-	require.Equal(t, c.cfg.Batch, ln.batchSize())
+	require.Equal(t, c.Config.Batch, ln.batchSize())
 }
 
 // While every delivery fails there is one worker, which tries one at a time, and nobody waits for it, until one succeeds.
 func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 	t.Parallel()
-	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4}
+	ln := &lane{c: &handler.Consumer{Config: handler.Config{}.WithDefaults()}, limit: 4}
 	for range 19 {
 		ln.observe(t.Context(), flow.Failed, true, errors.New("no"))
 	}
@@ -120,14 +122,16 @@ func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 // Retries that fail leave what comes in alone: it is run at once, before the next retry.
 func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
 	t.Parallel()
-	ln := &lane{c: &Consumer{cfg: ConsumerConfig{}.withDefaults()}, limit: 4, busy: make(map[store.Aggregate]struct{})}
+	ln := &lane{c: &handler.Consumer{Config: handler.Config{}.WithDefaults()}, limit: 4, busy: make(map[store.Aggregate]struct{})}
 	for range 100 {
 		ln.observe(t.Context(), flow.Failed, false, errors.New("no"))
 	}
 	require.False(t, ln.behind)
-	of := func(aggregate string) *Envelope { return &Envelope{AggregateID: aggregate} }
-	retry := &delivery{kind: claim.Retries, env: of("1"), lease: &store.Leased{Before: store.Failed}}
-	mate, never := &delivery{env: of("1")}, &delivery{env: of("2")}
+	of := func(aggregate string) handler.Message {
+		return handler.Message{Event: &eventrow.Row{AggregateID: aggregate}}
+	}
+	retry := &delivery{kind: claim.Retries, Message: of("1"), lease: &store.Leased{Before: store.Failed}}
+	mate, never := &delivery{Message: of("1")}, &delivery{Message: of("2")}
 	ln.queue = []*delivery{retry, mate, never}
 	ln.turns.Take(claim.New) // it would be the turn of the retry
 	for _, want := range []*delivery{never, retry} {
@@ -169,9 +173,9 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := ConsumerConfig{}.withDefaults()
+			cfg := handler.Config{}.WithDefaults()
 			ln := &lane{
-				c: &Consumer{cfg: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
+				c: &handler.Consumer{Config: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
 				limit: 4, window: 200, queue: queueOf(150), usual: c.each, turn: c.turn, overhead: c.overhead,
 			}
 			for range c.looks {
@@ -186,9 +190,9 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 // A full lane is no reason for the others to have nothing to do, until it is known whether it is slow.
 func TestRoomForThoseThatAreStarved(t *testing.T) {
 	t.Parallel()
-	cfg := ConsumerConfig{}.withDefaults()
+	cfg := handler.Config{}.WithDefaults()
 	ln := &lane{
-		c: &Consumer{cfg: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
+		c: &handler.Consumer{Config: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
 		limit: 4, window: 200, queue: queueOf(200), looked: time.Now(),
 	}
 	free, window := ln.room(dryLanes{}, false)
@@ -238,7 +242,7 @@ func TestUsualTimeOfAHandler(t *testing.T) {
 func queueOf(n int) []*delivery {
 	ds := make([]*delivery, n)
 	for i := range ds {
-		ds[i] = &delivery{env: &Envelope{OutboxID: int64(i + 1)}}
+		ds[i] = &delivery{Message: handler.Message{Event: &eventrow.Row{OutboxID: int64(i + 1)}}}
 	}
 	return ds
 }
@@ -248,14 +252,14 @@ func TestWhatAnAnswerSaysAboutOthers(t *testing.T) {
 	t.Parallel()
 	away := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	for answer, want := range map[error]flow.Outcome{
-		errors.New("no"): flow.Failed, Permanent(away): flow.Failed, Skip("not ours"): flow.Succeeded, away: flow.Unreached,
-		Unavailable(errors.New("503")): flow.Unavailable,
+		errors.New("no"): flow.Failed, handler.Permanent(away): flow.Failed, &handler.SkipError{Reason: "not ours"}: flow.Succeeded, away: flow.Unreached,
+		handler.Unavailable(errors.New("503")): flow.Unavailable,
 	} {
 		o, says := outcomeOf(answer)
 		require.True(t, says)
 		require.Equal(t, want, o, answer.Error())
 	}
-	_, says := outcomeOf(RetryAfter(away, time.Second))
+	_, says := outcomeOf(handler.RetryAfter(away, time.Second))
 	require.False(t, says)
-	require.NoError(t, Unavailable(nil))
+	require.NoError(t, handler.Unavailable(nil))
 }

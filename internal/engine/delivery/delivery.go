@@ -1,20 +1,22 @@
-package bus
+package delivery
 
 import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Claimed is an event that a publisher has leased and hands to the lanes.
 type Claimed struct {
-	Envelope *Envelope
+	Event *eventrow.Row
 	// Lease is that of the event, which the publisher extends, and gives to [Lanes.Lose] when it is lost.
 	Lease *Lease
 	// Payloads are those of the event, for all consumers that it is offered to.
-	Payloads *Payloads
+	Payloads *handler.Payloads
 	// Done is told how the delivery ended, once.
 	Done func(Outcome)
 	// Kind is the kind of due work that the event was.
@@ -40,11 +42,7 @@ const (
 
 // delivery is one event on its way to one consumer, inside a lane.
 type delivery struct {
-	env      *Envelope
-	attempt  int
-	payloads *Payloads // of the event, for a direct delivery
-	payload  any
-	record   record
+	handler.Message
 
 	kind    claim.Kind    // of due work
 	held    *Lease        // of the event, for a direct delivery
@@ -54,8 +52,7 @@ type delivery struct {
 	lease   *store.Leased // for a delivery from the retry queue
 	bytes   int           // of its payload and metadata, for such a one
 	own     *Lease        // whether that is still ours
-	started time.Time
-	queued  time.Time // when a direct delivery came into the lane
+	queued  time.Time     // when a direct delivery came into the lane
 }
 
 func (d *delivery) direct() bool { return d.lease == nil }
@@ -82,8 +79,6 @@ func (d *delivery) suspect() bool {
 	return d.lease.Suspect
 }
 
-func (d *delivery) replay() bool { return d.lease != nil && store.IsReplay(d.lease.Consumer) }
-
 // sinceFirstRun is how long before its lease the delivery ran for the first time, 0 if it did not.
 func (d *delivery) sinceFirstRun() time.Duration {
 	if d.lease == nil {
@@ -94,7 +89,7 @@ func (d *delivery) sinceFirstRun() time.Duration {
 
 // aggregate is the entity within which order holds.
 func (d *delivery) aggregate() store.Aggregate {
-	return store.Aggregate{Tenant: d.env.TenantID, Type: d.env.AggregateType, ID: d.env.AggregateID}
+	return store.Aggregate{Tenant: d.Event.TenantID, Type: d.Event.AggregateType, ID: d.Event.AggregateID}
 }
 
 // asks is the question of the delivery whether it may run.
@@ -104,7 +99,7 @@ func (d *delivery) asks() store.Asked {
 
 // pair names the event for the gate; only a direct delivery must prove its outbox lease.
 func (d *delivery) pair() dialect.Pair {
-	p := dialect.Pair{ID: d.env.OutboxID}
+	p := dialect.Pair{ID: d.Event.OutboxID}
 	if d.held != nil {
 		p.Version = d.held.Version
 	}
@@ -112,10 +107,10 @@ func (d *delivery) pair() dialect.Pair {
 }
 
 // row is the delivery's row in the consume log.
-func (d *delivery) row(c *Consumer) store.Delivery {
+func (d *delivery) row(c *handler.Consumer) store.Delivery {
 	return store.Delivery{
-		Consumer: c.key, EventID: d.env.ID, EventType: d.env.Type, OutboxID: d.env.OutboxID,
-		AggregateType: d.env.AggregateType, AggregateID: d.env.AggregateID, TenantID: d.env.TenantID, Attempts: d.attempt,
+		Consumer: c.Key, EventID: d.Event.ID, EventType: d.Event.Type, OutboxID: d.Event.OutboxID,
+		AggregateType: d.Event.AggregateType, AggregateID: d.Event.AggregateID, TenantID: d.Event.TenantID, Attempts: d.Attempt,
 		Suspect: d.suspect(),
 	}
 }

@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -20,7 +21,7 @@ import (
 // deliveries keep the order in which they came.
 type lane struct {
 	l *Lanes
-	c *Consumer
+	c *handler.Consumer
 
 	mu       sync.Mutex
 	queue    []*delivery
@@ -52,12 +53,12 @@ type lane struct {
 	turn     time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
 }
 
-func newLane(l *Lanes, c *Consumer, limit int) *lane {
+func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 	if l.budget != nil && len(c.ExternalTypes()) == 0 { // a handler without a transaction needs no turn while it runs
 		limit = min(limit, cap(l.budget))
 	}
 	return &lane{
-		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), fitting: mostWaiting, pace: newPace(c.cfg.Rate),
+		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), fitting: mostWaiting, pace: newPace(c.Config.Rate),
 		busy: make(map[store.Aggregate]struct{}), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
 }
@@ -72,7 +73,7 @@ func (ln *lane) push(ds []*delivery) int {
 	if len(ds) == 0 {
 		return 0
 	}
-	room := ln.c.cfg.Queue - ln.queued(claim.New) - ln.queued(claim.Scheduled) - ln.queued(claim.Expired)
+	room := ln.c.Config.Queue - ln.queued(claim.New) - ln.queued(claim.Scheduled) - ln.queued(claim.Expired)
 	if kind := ds[0].kind; kind != claim.New {
 		room = min(room, ln.share()-ln.queued(kind))
 	}
@@ -101,7 +102,7 @@ func (ln *lane) readmit(ds []*delivery) bool {
 
 // enqueue needs ln.mu.
 func (ln *lane) enqueue(ds []*delivery) {
-	if ln.queue = append(ln.queue, ds...); ln.l.bus.faults.Reorder {
+	if ln.queue = append(ln.queue, ds...); ln.l.regs.Faults.Reorder {
 		ln.reverse()
 	}
 	ln.start()
@@ -110,7 +111,7 @@ func (ln *lane) enqueue(ds []*delivery) {
 // reverse turns the queue round, but for the order within each aggregate. It needs ln.mu.
 func (ln *lane) reverse() {
 	slices.SortStableFunc(ln.queue, func(a, b *delivery) int {
-		return cmp.Compare(b.env.AggregateType+"/"+b.env.AggregateID, a.env.AggregateType+"/"+a.env.AggregateID)
+		return cmp.Compare(b.Event.AggregateType+"/"+b.Event.AggregateID, a.Event.AggregateType+"/"+a.Event.AggregateID)
 	})
 }
 
@@ -225,7 +226,7 @@ func (ln *lane) mostDirect() int {
 
 // share is how much of its queue the lane keeps for events of each kind that is not NEW. It is what the window of NEW
 // ones leaves.
-func (ln *lane) share() int { return max(ln.c.cfg.Queue/10, 1) }
+func (ln *lane) share() int { return max(ln.c.Config.Queue/10, 1) }
 
 // roomFor tells how many more events of a kind that is not NEW the lane takes, and how many when it has none of them,
 // unless it does not work directly.
@@ -266,7 +267,7 @@ func (ln *lane) patience(quickest time.Duration) time.Duration {
 
 func (ln *lane) work(batch []*delivery, began time.Time) {
 	defer ln.l.wg.Done()
-	ln.l.bus.log.Learn(ln.l.work)
+	ln.l.regs.Log.Learn(ln.l.work)
 	ln.run(ln.l.work, batch)
 	ln.l.room.give(loaded(batch))
 	ln.mu.Lock()
@@ -297,8 +298,7 @@ func loaded(batch []*delivery) (bytes int) {
 }
 
 func (ln *lane) external(d *delivery) bool {
-	h := ln.c.handlers[d.env.Type]
-	return h != nil && h.external
+	return ln.c.IsExternal(d.Event.Type)
 }
 
 // leased lists the retried deliveries in memory.
@@ -337,7 +337,7 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 		d.done(Abandoned)
 		return
 	}
-	if err := ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, 0, *d.lease); err != nil {
+	if err := ln.l.regs.Log.PutBack(ctx, ln.l.host.Instance, 0, *d.lease); err != nil {
 		ln.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
 	}
 	ln.reportWaiting(d)
@@ -345,7 +345,7 @@ func (ln *lane) giveBack(ctx context.Context, d *delivery) {
 
 // gate is the consumer's question to the consume log.
 func (ln *lane) gate() store.Gate {
-	return store.Gate{Consumer: ln.c.key, Types: ln.c.EventTypes(), Ordered: !ln.c.cfg.Unordered, PassDead: ln.c.cfg.OnDead == Continue, Owner: ln.l.host.Instance, Replay: ln.c.replays != nil}
+	return store.Gate{Consumer: ln.c.Key, Types: ln.c.EventTypes(), Ordered: !ln.c.Config.Unordered, PassDead: ln.c.Config.PassDead, Owner: ln.l.host.Instance, Replay: ln.c.Replays != nil}
 }
 
 func (ln *lane) idle() bool {

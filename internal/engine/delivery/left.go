@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -13,16 +13,6 @@ const (
 	mostVersioned = 50  // lanes that one look asks for: they have their turns
 	leftPage      = 200 // deliveries that a lane looks at in one go
 )
-
-// isVersioned reports whether the consumer knows a schema version that others may not know.
-func (c *Consumer) isVersioned() bool {
-	for _, h := range c.handlers {
-		if h.version > 1 {
-			return true
-		}
-	}
-	return false
-}
 
 // Left are the keys of the consumers to which deliveries may have been left by others: if there are any, [Lanes.TakeLeft]
 // has something to do. They are those that know a schema version that others may not know, some of them at a time. Only
@@ -77,10 +67,10 @@ func (ln *lane) findLeft(ctx context.Context, most int) (known []int64) {
 		return nil
 	}
 	for began := time.Now(); w.on && len(known) == 0; w.took, began = w.took+time.Since(began), time.Now() {
-		page, err := ln.l.bus.log.Left.Page(ctx, ln.l.bus.db, ln.c.key, w.after, leftPage)
+		page, err := ln.l.regs.Log.Left.Page(ctx, ln.l.regs.DB, ln.c.Key, w.after, leftPage)
 		if err != nil {
-			ln.l.bus.logger.Log(ctx, ln.level(ctx, err), "deliveries that others have left could not be looked at; the next beat tries again",
-				telemetry.Consumer, ln.c.name, telemetry.Err, err)
+			ln.l.regs.Logger.Log(ctx, ln.level(ctx, err), "deliveries that others have left could not be looked at; the next beat tries again",
+				telemetry.Consumer, ln.c.Name, telemetry.Err, err)
 		}
 		w.on = len(page) == leftPage
 		for _, d := range page {
@@ -112,7 +102,7 @@ func (ln *lane) leave(ctx context.Context, ds []*delivery) {
 		leases[i] = *d.lease
 	}
 	err := ln.insist(ctx, func(ctx context.Context) error {
-		return ln.l.Write(ctx, func() error { return ln.l.bus.log.Leave(ctx, ln.l.host.Instance, leases...) })
+		return ln.l.Write(ctx, func() error { return ln.l.regs.Log.Leave(ctx, ln.l.host.Instance, leases...) })
 	})
 	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 		ln.warn(ctx, ds[0], "deliveries could not be left to instances that know their schema version; their leases will expire", err)

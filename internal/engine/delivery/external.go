@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -13,7 +14,7 @@ import (
 // in the consume log while it runs, so that it has one runner at a time; if the process
 // dies after the effect and before the result is stored, it runs again.
 func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
-	log := ln.l.bus.log
+	log := ln.l.regs.Log
 	answer, err := ln.beginExternal(ctx, d)
 	if err != nil {
 		ln.postpone(ctx, d, err)
@@ -27,7 +28,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	defer cancel(nil)
 	defer ln.guard([]*delivery{d}, cancel)()
 	if _, err := ln.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
-		if runCtx.Err() != nil && !errors.Is(err, errStuck) { // the handler was told to stop: that is no failure of its own
+		if runCtx.Err() != nil && !errors.Is(err, handler.ErrStuck) { // the handler was told to stop: that is no failure of its own
 			ln.setAside(ctx, d, store.Lost)
 			return
 		}
@@ -37,7 +38,7 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer done()
 	err = ln.l.Write(ctx, func() error {
-		return ln.l.bus.db.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
+		return ln.l.regs.DB.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
 			if err := log.Finish(ctx, tx, ln.l.host.Instance, []store.Leased{*d.lease}); err != nil {
 				return err
 			}
@@ -62,9 +63,9 @@ func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
 func (ln *lane) beginExternal(ctx context.Context, d *delivery) (store.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
-	log := ln.l.bus.log
+	log := ln.l.regs.Log
 	if d.direct() {
-		existing, err := log.Existing(ctx, ln.l.bus.db, ln.c.key, []string{d.env.ID})
+		existing, err := log.Existing(ctx, ln.l.regs.DB, ln.c.Key, []string{d.Event.ID})
 		if err != nil {
 			return "", err
 		}
@@ -72,11 +73,11 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (store.Answer, e
 			return recorded, nil
 		}
 	}
-	answers, err := log.Ask(ctx, ln.l.bus.db, ln.gate(), []store.Asked{d.asks()})
+	answers, err := log.Ask(ctx, ln.l.regs.DB, ln.gate(), []store.Asked{d.asks()})
 	if err != nil {
 		return "", err
 	}
-	if a := answers[d.env.OutboxID]; a != store.MayRun || !d.direct() {
+	if a := answers[d.Event.OutboxID]; a != store.MayRun || !d.direct() {
 		return a, nil
 	}
 	if begun, err := ln.begin(ctx, []*delivery{d}); err != nil || len(begun) == 0 {

@@ -1,4 +1,4 @@
-package bus
+package handler
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
-// fence watches the statements of one transaction and ends it for good at the first
+// Fence watches the statements of one transaction and ends it for good at the first
 // error after which it must not commit.
 //
 // After a deadlock MariaDB has rolled the transaction back, runs the next statement in
@@ -25,7 +25,7 @@ import (
 //
 // It refuses, in the same way, a statement that commits by itself, and ends the
 // connection of a handler that may have changed the session: the next one would find it so.
-type fence struct {
+type Fence struct {
 	dialect dialect.Dialect
 	conn    bun.Conn
 	over    bool // it was ended; only the goroutine that began it looks
@@ -39,16 +39,16 @@ type fence struct {
 // errPoisoned wraps the error that ended a fenced transaction.
 var errPoisoned = errors.New("the transaction was rolled back because it could not be trusted any more")
 
-// errEnds says that the handler itself has ended its transaction: that is an attempt.
-var errEnds = errors.New("the handler ended its transaction")
+// ErrEnds says that the handler itself has ended its transaction: that is an attempt.
+var ErrEnds = errors.New("the handler ended its transaction")
 
-// beginFenced starts a transaction whose every statement passes the fence. Release it.
-func beginFenced(ctx context.Context, db *bun.DB, opts *sql.TxOptions) (bun.Tx, *fence, error) {
+// Begin starts a transaction whose every statement passes the fence. [Fence.End] ends it.
+func Begin(ctx context.Context, db *bun.DB, opts *sql.TxOptions) (bun.Tx, *Fence, error) {
 	d, err := dialect.Of(db)
 	if err != nil {
 		return bun.Tx{}, nil, err
 	}
-	f := &fence{dialect: d}
+	f := &Fence{dialect: d}
 	if f.conn, err = db.WithQueryHook(f).Conn(ctx); err != nil {
 		return bun.Tx{}, nil, err
 	}
@@ -62,10 +62,10 @@ func beginFenced(ctx context.Context, db *bun.DB, opts *sql.TxOptions) (bun.Tx, 
 }
 
 // BeforeQuery refuses a statement that commits by itself: it ends the transaction, so that the statement is not sent.
-func (f *fence) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
+func (f *Fence) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
 	switch f.dialect.ReachOf(ev.Query) {
 	case dialect.CommitsByItself:
-		f.poison(fmt.Errorf("%w: %s commits by itself what was written before; run such a statement on a connection of its own, outside of handlers", errEnds, ev.Operation()))
+		f.poison(fmt.Errorf("%w: %s commits by itself what was written before; run such a statement on a connection of its own, outside of handlers", ErrEnds, ev.Operation()))
 	case dialect.OfSession:
 		f.mu.Lock()
 		f.changed = true
@@ -76,23 +76,23 @@ func (f *fence) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Con
 }
 
 // AfterQuery poisons the transaction after an error of a class that poisons, and if the error has ended it.
-func (f *fence) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
+func (f *Fence) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
 	switch {
 	case ev.Err == nil || f.tx == nil:
 	case dialect.Classify(ev.Err).Poisons():
 		f.poison(fmt.Errorf("%w: %w", errPoisoned, ev.Err))
 	case f.dialect.Name == "sqlite" && f.isOver(ctx):
-		f.poison(fmt.Errorf("%w, by a statement that failed: %w", errEnds, ev.Err))
+		f.poison(fmt.Errorf("%w, by a statement that failed: %w", ErrEnds, ev.Err))
 	}
 }
 
 // isOver reports whether SQLite has ended the transaction: only then another one can begin.
-func (f *fence) isOver(ctx context.Context) bool {
+func (f *Fence) isOver(ctx context.Context) bool {
 	_, err := f.tx.ExecContext(context.WithoutCancel(ctx), "BEGIN")
 	return err == nil
 }
 
-func (f *fence) poison(err error) {
+func (f *Fence) poison(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err == nil && f.tx != nil {
@@ -101,15 +101,35 @@ func (f *fence) poison(err error) {
 	}
 }
 
-// poisoned is the error that ended the transaction, or nil.
-func (f *fence) poisoned() error {
+// Poisoned is the error that ended the transaction, or nil.
+func (f *Fence) Poisoned() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
+// End rolls the transaction back, unless it has committed, and gives its connection back, once. It never waits for a handler
+// that is stuck inside.
+func (f *Fence) End(tx bun.Tx, undo, isStuck bool) {
+	switch {
+	case f.over:
+		return
+	case isStuck:
+		go func() { // the handler holds it; its context is over
+			_ = tx.Tx.Rollback()
+			f.release()
+		}()
+	case undo:
+		_ = tx.Rollback() // it may be over already, which is what we want
+		f.release()
+	default:
+		f.release()
+	}
+	f.over = true
+}
+
 // release gives the connection back when the transaction is over, or ends it if its session may have been changed.
-func (f *fence) release() {
+func (f *Fence) release() {
 	f.mu.Lock()
 	changed := f.changed
 	f.mu.Unlock()

@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"testing"
@@ -7,20 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // queuedLane is a lane that does not run what it has.
 func queuedLane(ds ...*delivery) *lane {
-	c := &Consumer{name: "A", cfg: ConsumerConfig{}.withDefaults()}
+	c := &handler.Consumer{Name: "A", Config: handler.Config{}.WithDefaults()}
 	return &lane{
-		c: c, l: &Lanes{bus: &Bus{}}, limit: 1, window: 200, fitting: mostWaiting, queue: ds,
+		c: c, l: &Lanes{regs: &handler.Registrations{}}, limit: 1, window: 200, fitting: mostWaiting, queue: ds,
 		busy: make(map[store.Aggregate]struct{}),
 	}
 }
 
 func waiting(kind claim.Kind, id int64, aggregate string) *delivery {
-	d := &delivery{kind: kind, env: &Envelope{OutboxID: id, AggregateID: aggregate}}
+	d := &delivery{kind: kind, Message: handler.Message{Event: &eventrow.Row{OutboxID: id, AggregateID: aggregate}}}
 	if kind > claim.Expired {
 		d.lease = &store.Leased{ID: id}
 	}
@@ -79,8 +81,8 @@ func TestRetryOvertakesOnlyWhatIsLater(t *testing.T) {
 	ln.turns.Take(claim.New)
 	batch := ln.take(10)
 	require.Len(t, batch, 1)
-	require.EqualValues(t, 7, batch[0].env.OutboxID)
+	require.EqualValues(t, 7, batch[0].Event.OutboxID)
 	ln = queuedLane(waiting(claim.New, 5, "y"), waiting(claim.Scheduled, 4, "y"))
 	ln.turns.Take(claim.New)
-	require.EqualValues(t, 5, ln.take(10)[0].env.OutboxID, "events keep the order in which they were claimed")
+	require.EqualValues(t, 5, ln.take(10)[0].Event.OutboxID, "events keep the order in which they were claimed")
 }

@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"cmp"
@@ -7,6 +7,13 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/handler"
+)
+
+const (
+	batchTimeBox   = 20 * time.Millisecond
+	backlogTimeBox = 3 * batchTimeBox
+	worthOverhead  = 8 // how many times as long as a transaction's overhead its handlers may take
 )
 
 // firstBatch is for a handler of which nobody knows yet how long it takes: a slow one is known soon.
@@ -20,7 +27,7 @@ const firstBatch = 4
 // so that a machine that is slow under its load does not get smaller and smaller batches, and with them
 // even more to do.
 func (ln *lane) batchSize() int {
-	box, most := ln.box(), ln.c.cfg.Batch
+	box, most := ln.box(), ln.c.Config.Batch
 	switch {
 	case ln.isHalfOpen():
 		return 1
@@ -106,17 +113,17 @@ const probesInHand = 4
 // depth is how many waiting deliveries to have leased that have not started. It needs ln.mu.
 func (ln *lane) depth() int {
 	if ln.isHalfOpen() {
-		return min(probesInHand, ln.c.cfg.Queue)
+		return min(probesInHand, ln.c.Config.Queue)
 	}
 	idle := 0
 	if len(ln.queue) == 0 {
 		idle = max(ln.mostWorkers()-ln.workers.Running(), 0)
 	}
 	most := ln.ahead.Limit(max(ln.mostWorkers()-idle, 0), idle)
-	if rate := ln.c.cfg.Rate; rate > 0 {
+	if rate := ln.c.Config.Rate; rate > 0 {
 		most = min(most, max(int(rate), 1))
 	}
-	return min(most, ln.c.cfg.Queue)
+	return min(most, ln.c.Config.Queue)
 }
 
 // together is how many of the deliveries should share a transaction, after what handlers have refused lately.
@@ -143,7 +150,7 @@ func (ln *lane) observeOverhead(took time.Duration) {
 const sojourn = 200 * time.Millisecond
 
 // widest leaves a fifth of the queue to events that come out of turn.
-func widest(c *Consumer) int { return c.cfg.Queue - c.cfg.Queue/5 }
+func widest(c *handler.Consumer) int { return c.Config.Queue - c.Config.Queue/5 }
 
 // narrowest is the least that a window becomes: less would make batches that are not worth their
 // transactions. A lane begins with twice as much: the first claims of an instance that joins others

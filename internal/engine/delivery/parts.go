@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -13,8 +14,8 @@ import (
 // call was about shares no transaction as a whole again.
 func (ln *lane) deliverParts(ctx context.Context, ds []*delivery, err error) {
 	first, count := 0, len(ds)
-	if r, ok := errors.AsType[*refusal](err); ok {
-		first, count = r.first, r.count
+	if r, ok := errors.AsType[*handler.RefusalError](err); ok {
+		first, count = r.First, r.Count
 	}
 	if first > 0 {
 		ln.deliver(ctx, ds[:first])
@@ -58,7 +59,7 @@ func (ln *lane) passable(ctx context.Context, ds, after []*delivery) []*delivery
 	var heads []*delivery // one answers for its whole aggregate
 	for _, d := range ds {
 		key := d.aggregate()
-		if ln.c.cfg.Unordered || (after != nil && !slices.ContainsFunc(after, func(a *delivery) bool { return a.aggregate() == key })) {
+		if ln.c.Config.Unordered || (after != nil && !slices.ContainsFunc(after, func(a *delivery) bool { return a.aggregate() == key })) {
 			continue
 		}
 		if mates[key] = append(mates[key], d); len(mates[key]) == 1 {
@@ -67,7 +68,7 @@ func (ln *lane) passable(ctx context.Context, ds, after []*delivery) []*delivery
 	}
 	limited, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
-	answers, err := ln.ask(limited, ln.l.bus.db, heads)
+	answers, err := ln.ask(limited, ln.l.regs.DB, heads)
 	if err != nil {
 		return ds // whoever runs them meets it again
 	}

@@ -1,14 +1,17 @@
-package bus
+package delivery
 
 import (
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
+
+	"github.com/bluecone-go/bluecone/internal/handler"
 )
 
 // However many consumers there are, they do not open a connection each: not even in a pool that has no limit.
@@ -20,11 +23,12 @@ func TestManyConsumersShareConnections(t *testing.T) {
 		pool, err := sql.Open("pgx", "postgres://nobody@127.0.0.1:1/none") // nobody connects
 		require.NoError(t, err)
 		pool.SetMaxOpenConns(c.open)
-		b := New(bun.NewDB(pool, pgdialect.New()), Config{})
+		regs := &handler.Registrations{DB: bun.NewDB(pool, pgdialect.New()), Logger: slog.Default()}
 		for i := range c.consumers {
-			b.Consumer(fmt.Sprint("C", i), ConsumerConfig{})
+			name := fmt.Sprint("C", i)
+			regs.Consumers = append(regs.Consumers, handler.NewConsumer(regs, name, name, handler.Config{}))
 		}
-		limits, budget := b.shares()
+		limits, budget := shares(regs)
 		require.Equal(t, c.budget, cap(budget), "%+v", c)
 		require.Equal(t, c.limit, limits["C0"], "%+v", c)
 		require.NoError(t, pool.Close())

@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -65,7 +67,7 @@ func (ln *lane) leaseShare() int { return (ln.depth() + 2) / 3 }
 func (ln *lane) roomInQueue() store.Limits {
 	share := ln.leaseShare()
 	room := func(kind claim.Kind, most int) int {
-		return max(min(share-ln.queued(kind), ln.c.cfg.Batch*2, most, ln.fitting), 0)
+		return max(min(share-ln.queued(kind), ln.c.Config.Batch*2, most, ln.fitting), 0)
 	}
 	limits := store.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
@@ -149,19 +151,19 @@ func (ln *lane) noteFitting(got int, all bool) {
 // forgotten, they would wait for the end of their leases.
 func (ln *lane) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
 	err = ln.l.Write(ctx, func() (err error) {
-		claimed, err = ln.l.bus.log.Claim(ctx, store.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
+		claimed, err = ln.l.regs.Log.Claim(ctx, store.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
 		return err
 	})
 	if err == nil {
 		return claimed, nil
 	}
-	ln.l.bus.logger.Log(ctx, ln.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, ln.c.name, telemetry.Err, err)
+	ln.l.regs.Logger.Log(ctx, ln.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, ln.c.Name, telemetry.Err, err)
 	if len(claimed.Deliveries) == 0 {
 		return store.Claimed{}, err
 	}
 	var lost []int64
 	err = ln.insist(ctx, func(ctx context.Context) (err error) {
-		lost, err = ln.l.bus.log.Lost(ctx, ln.l.host.Instance, claimed.Deliveries)
+		lost, err = ln.l.regs.Log.Lost(ctx, ln.l.host.Instance, claimed.Deliveries)
 		return err
 	})
 	if err != nil {
@@ -176,12 +178,12 @@ func (ln *lane) claim(ctx context.Context, room store.Limits, dueFor time.Durati
 func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 	for _, key := range asleep {
 		ln := l.lanes[key]
-		if ln == nil || ln.c.cfg.Unordered { // who keeps no order lets nobody sleep
+		if ln == nil || ln.c.Config.Unordered { // who keeps no order lets nobody sleep
 			continue
 		}
 		var woken int
 		err := l.Write(ctx, func() (err error) {
-			woken, err = l.bus.log.WakeForgotten(ctx, ln.gate())
+			woken, err = l.regs.Log.WakeForgotten(ctx, ln.gate())
 			return err
 		})
 		if err != nil {
@@ -214,7 +216,7 @@ func (ln *lane) admit(ctx context.Context, claimed []store.Leased) (got int, all
 		ids[i] = c.EventID
 	}
 	taken := 0
-	events, more, err := ln.l.bus.envelopes(ctx, ids, func(bytes int) bool {
+	events, more, err := ln.l.load(ctx, ids, func(bytes int) bool {
 		ok := ln.l.room.take(ln, bytes)
 		if ok {
 			taken += bytes
@@ -225,9 +227,12 @@ func (ln *lane) admit(ctx context.Context, claimed []store.Leased) (got int, all
 	for i := range claimed {
 		lease := claimed[i]
 		event, found := events[lease.EventID]
-		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease), attempt: lease.Attempts, env: event.env, bytes: event.bytes}
-		if !found {
-			d.env = &Envelope{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType, AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
+		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease)}
+		d.Attempt, d.Replay = lease.Attempts, store.IsReplay(lease.Consumer)
+		if found {
+			d.Event, d.bytes = event, event.Size
+		} else {
+			d.Event = &eventrow.Row{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType, AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
 		}
 		switch {
 		case err != nil:
@@ -235,8 +240,8 @@ func (ln *lane) admit(ctx context.Context, claimed []store.Leased) (got int, all
 		case !found && more:
 			late = append(late, d)
 		case !found:
-			ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
-		case !ln.c.Knows(d.env.Type, d.env.SchemaVersion):
+			ln.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
+		case !ln.c.Knows(d.Event.Type, d.Event.SchemaVersion):
 			unknown = append(unknown, d)
 		default:
 			taken -= d.bytes // until its batch has ended

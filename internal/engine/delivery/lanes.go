@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -37,7 +37,7 @@ type Host struct {
 
 // Lanes run the deliveries of one bus: one lane per consumer, side by side.
 type Lanes struct {
-	bus    *Bus
+	regs   *handler.Registrations
 	host   Host
 	lanes  map[string]*lane // by the consumers' keys
 	budget chan struct{}    // one token per transaction that may be open; nil means the lanes' own limits do
@@ -60,24 +60,25 @@ var (
 	errSilent    = fmt.Errorf("the database has not answered for the length of a lease: %w", driver.ErrBadConn)
 )
 
-// Open starts the lanes. From now on the bus takes no registrations. Close them with [Lanes.Drain].
-func (b *Bus) Open(host Host) *Lanes {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.open = true
-	limits, budget := b.shares()
-	l := &Lanes{bus: b, host: host, lanes: make(map[string]*lane), budget: budget, line: make(chan struct{}, 1), claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1), room: payloadRoom{most: host.MaxInHand}}
+// Open starts the lanes of the consumers. From now on none can be registered. Close them with [Lanes.Drain].
+func Open(regs *handler.Registrations, host Host) *Lanes {
+	regs.Close()
+	limits, budget := shares(regs)
+	l := &Lanes{
+		regs: regs, host: host, lanes: make(map[string]*lane), budget: budget, room: payloadRoom{most: host.MaxInHand},
+		line: make(chan struct{}, 1), claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1),
+	}
 	l.work, l.stop = context.WithCancelCause(context.Background())
-	for _, c := range b.consumers {
-		l.lanes[c.key] = newLane(l, c, limits[c.key])
-		b.metrics.ZeroConsumer(l.work, c.name, c.EventTypes())
-		if c.cfg.Replayable {
-			r := c.replayer()
-			l.lanes[r.key] = newLane(l, r, 1)
+	for _, c := range regs.Consumers {
+		l.lanes[c.Key] = newLane(l, c, limits[c.Key])
+		regs.Metrics.ZeroConsumer(l.work, c.Name, c.EventTypes())
+		if c.Config.Replayable {
+			r := replayer(c)
+			l.lanes[r.Key] = newLane(l, r, 1)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.lanes)) {
-		if l.lanes[key].c.isVersioned() {
+		if l.lanes[key].c.IsVersioned() {
 			l.versioned = append(l.versioned, key)
 		}
 	}
@@ -99,20 +100,20 @@ const (
 // or its part of a pool that is too small for all, but at least one, so that a slow consumer
 // never holds what another needs. Only if there are fewer connections than consumers do they
 // have to take turns, through a budget of tokens.
-func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
-	limits, wanted := make(map[string]int, len(b.consumers)), 0
-	for _, c := range b.consumers {
-		limits[c.key] = c.cfg.Concurrency
-		wanted += c.cfg.Concurrency
-		if c.cfg.Replayable {
+func shares(regs *handler.Registrations) (limits map[string]int, budget chan struct{}) {
+	limits, wanted := make(map[string]int, len(regs.Consumers)), 0
+	for _, c := range regs.Consumers {
+		limits[c.Key] = c.Config.Concurrency
+		wanted += c.Config.Concurrency
+		if c.Config.Replayable {
 			wanted++
 		}
 	}
-	if b.oneWriter() {
+	if regs.HasOneWriter() {
 		return limits, make(chan struct{}, 1) // one writer: a second transaction would only wait inside the database
 	}
-	open := b.db.Stats().MaxOpenConnections
-	if open == 0 && len(b.consumers) > unboundedConns {
+	open := regs.DB.Stats().MaxOpenConnections
+	if open == 0 && len(regs.Consumers) > unboundedConns {
 		open = unboundedConns + engineConns
 	}
 	free := max(open-engineConns, 1)
@@ -122,20 +123,25 @@ func (b *Bus) shares() (limits map[string]int, budget chan struct{}) {
 	for key, n := range limits {
 		limits[key] = max(n*free/wanted, 1)
 	}
-	if len(b.consumers) <= free {
-		b.logger.Info("consumers ask for more connections than the pool has; each gets its share", "wanted", wanted, "free", free, "maxOpenConns", open)
+	if len(regs.Consumers) <= free {
+		regs.Logger.Info("consumers ask for more connections than the pool has; each gets its share", "wanted", wanted, "free", free, "maxOpenConns", open)
 		return limits, nil
 	}
-	b.logger.Warn("there are more consumers than connections, so a slow consumer delays others: raise MaxOpenConns",
-		"consumers", len(b.consumers), "free", free, "maxOpenConns", open)
+	regs.Logger.Warn("there are more consumers than connections, so a slow consumer delays others: raise MaxOpenConns",
+		"consumers", len(regs.Consumers), "free", free, "maxOpenConns", open)
 	return limits, make(chan struct{}, free)
 }
 
-// oneWriter tells whether the database lets one transaction write at a time.
-func (b *Bus) oneWriter() bool {
-	d, err := dialect.Of(b.db)
-	return err == nil && d.Name == "sqlite"
+// replayer is the consumer that runs the replays of c: under a key of its own in the consume log,
+// with c's handlers, and slowly.
+func replayer(c *handler.Consumer) *handler.Consumer {
+	cfg := c.Config
+	cfg.Concurrency, cfg.Batch, cfg.Rate = 1, min(cfg.Batch, replayBatch), cfg.Rate/10
+	return c.ReplaysAs(store.ReplayName(c.Name), store.ReplayName(c.Key), cfg)
 }
+
+// replayBatch is the most replays in one transaction: they are in no hurry.
+const replayBatch = 10
 
 // Turn waits until a transaction may be open, and returns what to call when it is over. Where there
 // are connections enough, that is at once. On SQLite the engine's own writers take turns here:
@@ -162,7 +168,7 @@ func (l *Lanes) laneTurn() (over func()) {
 // Write runs a short write of the engine's, on SQLite when it is its turn. A caller who has one already would wait for
 // itself.
 func (l *Lanes) Write(ctx context.Context, write func() error) error {
-	if l.bus.oneWriter() {
+	if l.regs.HasOneWriter() {
 		select {
 		case l.budget <- struct{}{}:
 			defer func() { <-l.budget }()
@@ -183,7 +189,7 @@ func (l *Lanes) Room() (now, atMost int) {
 	var dry dryLanes
 	starved := false
 	for _, ln := range l.lanes {
-		if ln.c.replays != nil {
+		if ln.c.Replays != nil {
 			continue
 		}
 		each, idle, empty := ln.dry()
@@ -194,7 +200,7 @@ func (l *Lanes) Room() (now, atMost int) {
 	}
 	now, atMost = math.MaxInt, math.MaxInt
 	for _, ln := range l.lanes {
-		if ln.c.replays != nil {
+		if ln.c.Replays != nil {
 			continue // it gets nothing directly
 		}
 		free, window := ln.room(dry, starved)
@@ -222,7 +228,7 @@ func (l *Lanes) RoomFor(kind claim.Kind) (now, atMost int) {
 	now, atMost = math.MaxInt, math.MaxInt
 	flowing := false
 	for _, ln := range l.lanes {
-		if ln.c.replays != nil {
+		if ln.c.Replays != nil {
 			continue // it gets nothing directly
 		}
 		free, share, flows := ln.roomFor(kind)
@@ -240,7 +246,7 @@ func (l *Lanes) RoomFor(kind claim.Kind) (now, atMost int) {
 // Dry reports whether the lanes that take events directly have nothing in their queues.
 func (l *Lanes) Dry() bool {
 	for _, ln := range l.lanes {
-		if ln.c.replays == nil && !ln.drained() {
+		if ln.c.Replays == nil && !ln.drained() {
 			return false
 		}
 	}
@@ -251,7 +257,7 @@ func (l *Lanes) Dry() bool {
 func (l *Lanes) Most() int {
 	most := 1
 	for _, ln := range l.lanes {
-		most += ln.c.cfg.Queue + ln.limit*ln.c.cfg.Batch
+		most += ln.c.Config.Queue + ln.limit*ln.c.Config.Batch
 	}
 	return most
 }
@@ -266,19 +272,22 @@ func (l *Lanes) free() {
 	}
 }
 
-// Offer hands leased events, in id order, to the lane of one consumer. It tells how many of
+// Offer hands leased events, in id order, to the lane of the consumer with this key. It tells how many of
 // them, from the first, the lane has taken: if it is full, behind or paused, the rest have to
 // wait in the consume log.
-func (l *Lanes) Offer(c *Consumer, events []Claimed) (taken int) {
-	if l.lanes[c.key].isHalted() {
+func (l *Lanes) Offer(key string, events []Claimed) (taken int) {
+	if l.lanes[key].isHalted() {
 		return 0
 	}
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
 		ds[i] = &all[i]
-		all[i] = delivery{kind: ev.Kind, env: ev.Envelope, attempt: 1, payloads: ev.Payloads, held: ev.Lease, fresh: ev.Fresh, doubted: ev.Suspect, done: ev.Done}
+		all[i] = delivery{
+			Message: handler.Message{Event: ev.Event, Attempt: 1, Payloads: ev.Payloads},
+			kind:    ev.Kind, held: ev.Lease, fresh: ev.Fresh, doubted: ev.Suspect, done: ev.Done,
+		}
 	}
-	return l.lanes[c.key].push(ds)
+	return l.lanes[key].push(ds)
 }
 
 // Retry lets the lanes of these consumers, by their keys, claim and run what waits for them and is due; others are passed over.
@@ -320,7 +329,7 @@ func (l *Lanes) Renew(ctx context.Context) error {
 			rows = append(rows, *d.lease)
 		}
 	}
-	lost, err := l.bus.log.Renew(ctx, l.host.Instance, l.host.Lease, rows)
+	lost, err := l.regs.Log.Renew(ctx, l.host.Instance, l.host.Lease, rows)
 	gone := make([]*Lease, len(lost))
 	for i, id := range lost {
 		gone[i] = held[id].own
@@ -333,7 +342,7 @@ func (l *Lanes) Renew(ctx context.Context) error {
 // that are consumers of these lanes.
 func (l *Lanes) Expire(ctx context.Context, keys []string, owner string) error {
 	mine := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return l.lanes[key] == nil })
-	return l.Write(ctx, func() error { return l.bus.log.Expire(ctx, mine, owner) })
+	return l.Write(ctx, func() error { return l.regs.Log.Expire(ctx, mine, owner) })
 }
 
 // Quiesce makes the lanes drop what has not started: it is reported as [Abandoned],

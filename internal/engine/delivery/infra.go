@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/handler"
 )
 
 // infraError is a failure of the database, not of the handler: it is not an attempt.
@@ -17,11 +18,11 @@ type infraError struct {
 func (e *infraError) Error() string { return e.err.Error() }
 func (e *infraError) Unwrap() error { return e.err }
 
-func asInfra(f *fence, err error) error {
+func asInfra(f *handler.Fence, err error) error {
 	if err == nil || isInfra(err) {
 		return err
 	}
-	if p := f.poisoned(); p != nil && !errors.Is(p, errEnds) || dialect.Classify(err) == dialect.TxRetry {
+	if p := f.Poisoned(); p != nil && !errors.Is(p, handler.ErrEnds) || dialect.Classify(err) == dialect.TxRetry {
 		return &infraError{err: err}
 	}
 	return err
@@ -49,5 +50,5 @@ func lostByHandler(err error) bool {
 func (ln *lane) reaches(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	return ln.l.bus.db.PingContext(ctx) == nil
+	return ln.l.regs.DB.PingContext(ctx) == nil
 }

@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -53,10 +54,10 @@ func (ln *lane) mayRun(ctx context.Context, d *delivery) bool {
 		ln.setAside(ctx, d, store.Lost)
 	case ln.isHalted():
 		ln.setAside(ctx, d, store.Blocked)
-	case d.suspect() && d.attempt > ln.c.maxAttempts(d.env):
-		ln.fail(ctx, d, fmt.Errorf("all %d attempts are used up, the last of them ended without an answer: the process died, or lost its lease, while it ran alone", ln.c.maxAttempts(d.env)))
+	case d.suspect() && d.Attempt > ln.c.MaxAttempts(d.Event):
+		ln.fail(ctx, d, fmt.Errorf("all %d attempts are used up, the last of them ended without an answer: the process died, or lost its lease, while it ran alone", ln.c.MaxAttempts(d.Event)))
 	default:
-		if err := ln.c.decode(d); err != nil {
+		if err := ln.c.Decode(&d.Message); err != nil {
 			ln.fail(ctx, d, err)
 			return false
 		}
@@ -115,16 +116,16 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 	silence := time.AfterFunc(ln.l.host.Lease, func() { cancel(errSilent) }) // handlers have limits of their own
 	defer silence.Stop()
 	defer ln.guard(ds, cancel)()
-	faults, ids, began := &ln.l.bus.faults, eventIDs(ds), time.Now()
-	if err := inject.Call(faults.BeforeDelivery, ln.c.name, ids); err != nil {
+	faults, ids, began := &ln.l.regs.Faults, eventIDs(ds), time.Now()
+	if err := inject.Call(faults.BeforeDelivery, ln.c.Name, ids); err != nil {
 		return nil, &infraError{err: err}
 	}
-	tx, fence, err := beginFenced(ctx, ln.l.bus.db, ln.options())
+	tx, fence, err := handler.Begin(ctx, ln.l.regs.DB, ln.options())
 	if err != nil {
 		return nil, &infraError{err: silenced(ctx, err)}
 	}
 	defer func() {
-		ln.end(tx, fence, err != nil || len(aside) > 0, errors.Is(err, errStuck))
+		fence.End(tx, err != nil || len(aside) > 0, errors.Is(err, handler.ErrStuck))
 		if silent := silenced(ctx, err); err != nil && silent != err { //nolint:errorlint // another one, or the same
 			err = &infraError{err: silent}
 		}
@@ -138,7 +139,7 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 		silence.Reset(ln.l.host.Lease)
 		aside, err = ln.verify(ctx, tx, ds)
 	}
-	if p := fence.poisoned(); errors.Is(p, errEnds) {
+	if p := fence.Poisoned(); errors.Is(p, handler.ErrEnds) {
 		return nil, errors.Join(p, err)
 	} else if p != nil {
 		return nil, &infraError{err: errors.Join(p, err), handled: true}
@@ -146,13 +147,13 @@ func (ln *lane) transact(ctx context.Context, ds []*delivery) (aside map[*delive
 	if err != nil || len(aside) > 0 {
 		return aside, asInfra(fence, err)
 	}
-	if err = inject.Call(faults.BeforeCommit, ln.c.name, ids); err == nil {
+	if err = inject.Call(faults.BeforeCommit, ln.c.Name, ids); err == nil {
 		if err = tx.Commit(); err == nil {
-			err = inject.Call(faults.AfterCommit, ln.c.name, ids)
+			err = inject.Call(faults.AfterCommit, ln.c.Name, ids)
 		}
 	}
 	if err != nil {
-		ln.end(tx, fence, true, false) // reading back may need the connection
+		fence.End(tx, true, false) // reading back may need the connection
 		return nil, ln.readBack(ctx, ds, err)
 	}
 	ln.observeOverhead(time.Since(began) - handled)
@@ -170,9 +171,24 @@ func silenced(ctx context.Context, err error) error {
 func eventIDs(ds []*delivery) []string {
 	ids := make([]string, len(ds))
 	for i, d := range ds {
-		ids[i] = d.env.ID
+		ids[i] = d.Event.ID
 	}
 	return ids
+}
+
+// handle calls the handlers of ds, and learns how long they take.
+func (ln *lane) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took time.Duration, err error) {
+	ms := make([]*handler.Message, len(ds))
+	for i, d := range ds {
+		ms[i] = &d.Message
+	}
+	call, err := ln.c.Prepare(ms)
+	if err != nil {
+		return 0, err
+	}
+	took, err = call.Run(ctx, tx)
+	ln.observeTime(took / time.Duration(len(ds)))
+	return took, err
 }
 
 // writeMarkers turns the deliveries into SUCCESS rows: new ones, or those that are leased.
@@ -182,13 +198,13 @@ func (ln *lane) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) err
 		for i, d := range ds {
 			leases[i] = *d.lease
 		}
-		return ln.l.bus.log.Finish(ctx, tx, ln.l.host.Instance, leases)
+		return ln.l.regs.Log.Finish(ctx, tx, ln.l.host.Instance, leases)
 	}
 	rows := make([]store.Delivery, len(ds))
 	for i, d := range ds {
 		rows[i] = d.row(ln.c)
 	}
-	err := ln.l.bus.log.MarkSuccess(ctx, tx, rows, pairsOf(ds))
+	err := ln.l.regs.Log.MarkSuccess(ctx, tx, rows, pairsOf(ds))
 	if dialect.Classify(err) == dialect.Duplicate {
 		forget(ds) // a twin was faster: look up next time
 		return &infraError{err: err}
@@ -223,12 +239,12 @@ func (ln *lane) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*deliv
 	}
 	gate := ln.gate()
 	gate.Marked = true
-	answers, err := ln.l.bus.log.Ask(ctx, tx, gate, asked)
+	answers, err := ln.l.regs.Log.Ask(ctx, tx, gate, asked)
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range ds {
-		if a := answers[d.env.OutboxID]; a != store.MayRun {
+		if a := answers[d.Event.OutboxID]; a != store.MayRun {
 			aside[d] = a
 		}
 	}
@@ -249,15 +265,15 @@ func (ln *lane) findRecorded(ctx context.Context, tx bun.IDB, ds []*delivery, as
 	ids := make([]string, 0, len(ds))
 	for _, d := range ds {
 		if !d.fresh {
-			ids = append(ids, d.env.ID)
+			ids = append(ids, d.Event.ID)
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	existing, err := ln.l.bus.log.Existing(ctx, tx, ln.c.key, ids)
+	existing, err := ln.l.regs.Log.Existing(ctx, tx, ln.c.Key, ids)
 	for _, d := range ds {
-		if _, ok := existing[d.env.ID]; ok {
+		if _, ok := existing[d.Event.ID]; ok {
 			aside[d] = recorded
 		}
 	}
@@ -275,16 +291,16 @@ func forget(ds []*delivery) {
 // was frozen finds here that others have gone on without it.
 func (ln *lane) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside map[*delivery]store.Answer, err error) {
 	for _, d := range ds {
-		if d.record == (record{}) {
+		if d.Record == (handler.Record{}) {
 			continue
 		}
-		note := store.Note{EventID: d.env.ID, IdempotencyKey: d.record.key, Result: d.record.result}
-		if err := ln.l.bus.log.Annotate(ctx, tx, ln.c.key, []store.Note{note}); err != nil {
+		note := store.Note{EventID: d.Event.ID, IdempotencyKey: d.Record.Key, Result: d.Record.Result}
+		if err := ln.l.regs.Log.Annotate(ctx, tx, ln.c.Key, []store.Note{note}); err != nil {
 			return nil, err
 		}
 	}
 	began := time.Now()
-	held, err := ln.l.bus.log.Holds(ctx, tx, ln.c.key, ds[0].env.ID, ln.l.host.Instance, ds[0].pair())
+	held, err := ln.l.regs.Log.Holds(ctx, tx, ln.c.Key, ds[0].Event.ID, ln.l.host.Instance, ds[0].pair())
 	switch {
 	case err != nil: // PostgreSQL refuses everything after a failed statement
 		return nil, fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
@@ -307,7 +323,7 @@ func (ln *lane) readBack(ctx context.Context, ds []*delivery, commitErr error) e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for try := 1; ; try++ {
-		there, err := ln.l.bus.log.Marked(ctx, ln.l.bus.db, ln.c.key, eventIDs(ds))
+		there, err := ln.l.regs.Log.Marked(ctx, ln.l.regs.DB, ln.c.Key, eventIDs(ds))
 		switch {
 		case err == nil && there:
 			return nil
@@ -320,26 +336,6 @@ func (ln *lane) readBack(ctx context.Context, ds []*delivery, commitErr error) e
 		}
 		ln.pause(ctx, try)
 	}
-}
-
-// end rolls the transaction back, unless it has committed, and gives its connection back, once. It never waits for a handler
-// that is stuck inside.
-func (ln *lane) end(tx bun.Tx, f *fence, undo, stuck bool) {
-	switch {
-	case f.over:
-		return
-	case stuck:
-		go func() { // the handler holds it; its context is over
-			_ = tx.Tx.Rollback()
-			f.release()
-		}()
-	case undo:
-		_ = tx.Rollback() // it may be over already, which is what we want
-		f.release()
-	default:
-		f.release()
-	}
-	f.over = true
 }
 
 // pause waits a little, longer with every try, with jitter.

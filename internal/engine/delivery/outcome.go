@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -20,7 +21,7 @@ const recordTimeout = 10 * time.Second
 
 // options are those of a delivery's transaction.
 func (ln *lane) options() *sql.TxOptions {
-	d, err := dialect.Of(ln.l.bus.db)
+	d, err := dialect.Of(ln.l.regs.DB)
 	if err != nil {
 		return nil
 	}
@@ -29,11 +30,11 @@ func (ln *lane) options() *sql.TxOptions {
 
 // succeed reports deliveries whose transaction has committed.
 func (ln *lane) succeed(ctx context.Context, ds []*delivery) {
-	m := ln.l.bus.metrics
+	m := ln.l.regs.Metrics
 	for _, d := range ds {
-		telemetry.Add(ctx, m.Consumed, 1, telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
-		telemetry.Observe(ctx, m.Latency, time.Since(d.env.CreatedAt), telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
-		ln.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.started))
+		telemetry.Add(ctx, m.Consumed, 1, telemetry.Consumer, ln.c.Name, telemetry.EventType, d.Event.Type)
+		telemetry.Observe(ctx, m.Latency, time.Since(d.Event.CreatedAt), telemetry.Consumer, ln.c.Name, telemetry.EventType, d.Event.Type)
+		ln.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.Started))
 	}
 	ln.reportEnd(ctx, Succeeded, ds...)
 }
@@ -44,18 +45,18 @@ func (ln *lane) setAside(ctx context.Context, d *delivery, answer store.Answer) 
 	defer cancel()
 	switch {
 	case answer == recorded:
-		telemetry.Add(ctx, ln.l.bus.metrics.Idempotent, 1, telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type)
+		telemetry.Add(ctx, ln.l.regs.Metrics.Idempotent, 1, telemetry.Consumer, ln.c.Name, telemetry.EventType, d.Event.Type)
 		ln.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
 		ln.reportEnd(ctx, Recorded, d)
 	case answer == store.Lost && !d.lost():
 		// The process is going down, or the outbox lease is gone.
 		ln.abandon(ctx, d)
 	case answer == store.Lost:
-		telemetry.Add(ctx, ln.l.bus.metrics.LeaseLost, 1, telemetry.Consumer, ln.c.name)
+		telemetry.Add(ctx, ln.l.regs.Metrics.LeaseLost, 1, telemetry.Consumer, ln.c.Name)
 		ln.line(ctx, slog.LevelWarn, d, "the lease of the delivery was lost; its new holder goes on")
 		ln.abandon(ctx, d)
 	case answer == store.Gone && d.lease != nil:
-		ln.fail(ctx, d, Permanent(errors.New("the event's row does not exist any more")))
+		ln.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
 	case answer == store.Blocked && d.direct():
 		ln.deferDirect(ctx, ln.untilNextLook(), d)
 	case d.direct():
@@ -77,7 +78,7 @@ func (ln *lane) abandon(ctx context.Context, d *delivery) {
 // back looks as if it had killed its process.
 func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
 	err := ln.insist(ctx, func(ctx context.Context) error {
-		return ln.l.Write(ctx, func() error { return ln.l.bus.log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease) })
+		return ln.l.Write(ctx, func() error { return ln.l.regs.Log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease) })
 	})
 	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 		ln.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
@@ -100,7 +101,7 @@ func (ln *lane) putBackAll(ctx context.Context, ds []*delivery, delay time.Durat
 	for i, d := range ds {
 		leases[i] = *d.lease
 	}
-	err := ln.l.Write(limited, func() error { return ln.l.bus.log.PutBack(limited, ln.l.host.Instance, delay, leases...) })
+	err := ln.l.Write(limited, func() error { return ln.l.regs.Log.PutBack(limited, ln.l.host.Instance, delay, leases...) })
 	for _, d := range ds {
 		if err != nil {
 			ln.putBack(ctx, d, delay)
@@ -135,7 +136,7 @@ func (ln *lane) deferDirect(ctx context.Context, delay time.Duration, ds ...*del
 	for i, d := range ds {
 		rows[i] = d.row(ln.c)
 	}
-	err := ln.l.Write(ctx, func() error { return ln.l.bus.log.Defer(ctx, ln.l.bus.db, rows, delay) })
+	err := ln.l.Write(ctx, func() error { return ln.l.regs.Log.Defer(ctx, ln.l.regs.DB, rows, delay) })
 	if err != nil {
 		ln.warn(ctx, ds[0], "deliveries could not be queued; their events will be claimed again", err)
 		ln.report(ctx, Abandoned, ds...)
@@ -164,7 +165,7 @@ func (ln *lane) postpone(ctx context.Context, d *delivery, err error) {
 func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	v := ln.c.verdict(d, cause)
+	v := verdict(ln.c, d, cause)
 	if v.Status == store.Failed && !v.Counts && unreached(cause) {
 		wait := flow.RetryUnreached(d.sinceFirstRun())
 		v.Delay = wait*3/4 + rand.N(wait/2)
@@ -190,21 +191,21 @@ func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
 // store writes the verdict and the attempt. It reports false if the delivery belongs to somebody else.
 func (ln *lane) store(ctx context.Context, d *delivery, v store.Verdict) (mine bool, err error) {
 	attempt := store.Attempt{Instance: ln.l.host.Instance}
-	if !d.started.IsZero() { // no handler was called otherwise
-		attempt.Duration = time.Since(d.started)
+	if !d.Started.IsZero() { // no handler was called otherwise
+		attempt.Duration = time.Since(d.Started)
 	}
 	for try := 1; ; try++ {
 		err = ln.l.Write(ctx, func() (err error) {
 			if d.direct() {
-				mine, err = ln.l.bus.log.Fail(ctx, d.row(ln.c), v, attempt)
+				mine, err = ln.l.regs.Log.Fail(ctx, d.row(ln.c), v, attempt)
 				return err
 			}
-			err = ln.l.bus.log.FailLeased(ctx, ln.l.host.Instance, *d.lease, v, attempt)
+			err = ln.l.regs.Log.FailLeased(ctx, ln.l.host.Instance, *d.lease, v, attempt)
 			mine = err == nil
 			return err
 		})
 		if errors.Is(err, store.ErrLeaseLost) {
-			telemetry.Add(ctx, ln.l.bus.metrics.LeaseLost, 1, telemetry.Consumer, ln.c.name)
+			telemetry.Add(ctx, ln.l.regs.Metrics.LeaseLost, 1, telemetry.Consumer, ln.c.Name)
 			return false, nil
 		}
 		if err == nil || try == infraTries || ctx.Err() != nil {
@@ -216,14 +217,14 @@ func (ln *lane) store(ctx context.Context, d *delivery, v store.Verdict) (mine b
 
 // publishFailure tells metrics, log and the alert hook of a stored verdict.
 func (ln *lane) publishFailure(ctx context.Context, d *delivery, v store.Verdict, cause error) {
-	m, kv := ln.l.bus.metrics, []string{telemetry.Consumer, ln.c.name, telemetry.EventType, d.env.Type}
+	m, kv := ln.l.regs.Metrics, []string{telemetry.Consumer, ln.c.Name, telemetry.EventType, d.Event.Type}
 	if v.Status == store.Skipped {
 		telemetry.Add(ctx, m.Skipped, 1, kv...)
 		ln.line(ctx, slog.LevelInfo, d, "event skipped", telemetry.Reason, v.Error)
 		return
 	}
 	telemetry.Add(ctx, m.Refused, 1, kv...)
-	var p *PanicError
+	var p *handler.PanicError
 	if errors.As(cause, &p) && p.Stack != "" {
 		ln.line(ctx, slog.LevelError, d, "handler panicked", telemetry.Err, v.Error, telemetry.Stack, text.Clean(p.Stack, text.MaxError))
 	}
@@ -232,19 +233,19 @@ func (ln *lane) publishFailure(ctx context.Context, d *delivery, v store.Verdict
 		return
 	}
 	ln.line(ctx, slog.LevelError, d, "delivery is DEAD and waits for an operator", telemetry.Err, v.Error)
-	if ln.l.bus.onDead != nil {
-		ln.raiseAlert(ctx, d, DeadLetter{Envelope: *d.env, Consumer: ln.c.name, Key: ln.c.key, Attempts: d.attempt, Error: v.Error})
+	if ln.l.regs.OnDead != nil {
+		ln.raiseAlert(ctx, d, handler.DeadLetter{Event: d.Event, Consumer: ln.c.Name, Key: ln.c.Key, Attempts: d.Attempt, Error: v.Error})
 	}
 }
 
 // raiseAlert calls the user's hook. A panic in it ends that call only: the delivery is stored, and others have to go on.
-func (ln *lane) raiseAlert(ctx context.Context, d *delivery, letter DeadLetter) {
+func (ln *lane) raiseAlert(ctx context.Context, d *delivery, letter handler.DeadLetter) {
 	defer func() {
 		if v := recover(); v != nil {
 			ln.line(ctx, slog.LevelError, d, "Config.OnDead panicked", telemetry.Stack, text.Clean(string(debug.Stack()), text.MaxError))
 		}
 	}()
-	ln.l.bus.onDead(ctx, letter)
+	ln.l.regs.OnDead(ctx, letter)
 }
 
 // report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their
@@ -255,7 +256,7 @@ func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 		if d.done != nil {
 			d.done(outcome)
 		} else {
-			ids = append(ids, d.env.ID)
+			ids = append(ids, d.Event.ID)
 		}
 	}
 	if len(ids) > 0 {
@@ -274,7 +275,7 @@ func (ln *lane) reportEnd(ctx context.Context, outcome Outcome, ds ...*delivery)
 	if len(ended) > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 		defer cancel()
-		woken, err := ln.l.bus.log.WakeNext(ctx, ln.l.bus.db, []string{ln.c.key}, ended...)
+		woken, err := ln.l.regs.Log.WakeNext(ctx, ln.l.regs.DB, []string{ln.c.Key}, ended...)
 		if err != nil {
 			ln.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
 		}
@@ -298,12 +299,12 @@ func (ln *lane) level(ctx context.Context, err error) slog.Level {
 }
 
 func (ln *lane) line(ctx context.Context, level slog.Level, d *delivery, msg string, more ...any) {
-	if !ln.l.bus.logger.Enabled(ctx, level) {
+	if !ln.l.regs.Logger.Enabled(ctx, level) {
 		return
 	}
-	ln.l.bus.logger.Log(ctx, level, msg, append([]any{ //nolint:sloglint // keys are constants
-		telemetry.EventID, d.env.ID, telemetry.EventType, d.env.Type, telemetry.Consumer, ln.c.name,
-		telemetry.AggregateType, d.env.AggregateType, telemetry.AggregateID, d.env.AggregateID, telemetry.Attempt, d.attempt,
-		telemetry.TraceID, d.env.Metadata[MetaTraceID], telemetry.RequestID, d.env.Metadata[MetaRequestID],
+	ln.l.regs.Logger.Log(ctx, level, msg, append([]any{ //nolint:sloglint // keys are constants
+		telemetry.EventID, d.Event.ID, telemetry.EventType, d.Event.Type, telemetry.Consumer, ln.c.Name,
+		telemetry.AggregateType, d.Event.AggregateType, telemetry.AggregateID, d.Event.AggregateID, telemetry.Attempt, d.Attempt,
+		telemetry.TraceID, d.Event.Metadata[telemetry.TraceID], telemetry.RequestID, d.Event.Metadata[telemetry.RequestID],
 	}, more...)...)
 }

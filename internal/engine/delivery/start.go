@@ -1,4 +1,4 @@
-package bus
+package delivery
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func (ln *lane) announce(ctx context.Context, ds []*delivery) []*delivery {
 		for i, d := range ds {
 			leases[i] = *d.lease
 		}
-		return ln.l.bus.log.Start(ctx, ln.l.host.Instance, leases)
+		return ln.l.regs.Log.Start(ctx, ln.l.host.Instance, leases)
 	})
 	if err == nil {
 		return ds
@@ -51,7 +51,7 @@ func (ln *lane) runSuspects(ctx context.Context, ds []*delivery) {
 }
 
 func (ln *lane) runSuspect(ctx context.Context, d *delivery) {
-	over, ok := ln.l.takeSuspect(d.attempt > 1 || ln.c.maxAttempts(d.env) == 1)
+	over, ok := ln.l.takeSuspect(d.Attempt > 1 || ln.c.MaxAttempts(d.Event) == 1)
 	if !ok {
 		ln.leaveSuspect(ctx, d)
 		return
@@ -61,7 +61,7 @@ func (ln *lane) runSuspect(ctx context.Context, d *delivery) {
 	if d.direct() {
 		err = ln.beginSuspect(ctx, d)
 	} else {
-		err = ln.noteStart(ctx, func(ctx context.Context) error { return ln.l.bus.log.StartCounted(ctx, ln.l.host.Instance, *d.lease) })
+		err = ln.noteStart(ctx, func(ctx context.Context) error { return ln.l.regs.Log.StartCounted(ctx, ln.l.host.Instance, *d.lease) })
 	}
 	switch {
 	case errors.Is(err, store.ErrLeaseLost):
@@ -93,7 +93,7 @@ func (ln *lane) beginSuspect(ctx context.Context, d *delivery) error {
 	aside := make(map[*delivery]store.Answer)
 	limited, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
-	if err := ln.findRecorded(limited, ln.l.bus.db, []*delivery{d}, aside); err != nil || len(aside) > 0 {
+	if err := ln.findRecorded(limited, ln.l.regs.DB, []*delivery{d}, aside); err != nil || len(aside) > 0 {
 		return err
 	}
 	_, err := ln.begin(limited, []*delivery{d})
@@ -120,9 +120,9 @@ func (ln *lane) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) 
 	var leases map[string]store.Leased
 	err := ln.noteStart(ctx, func(ctx context.Context) (err error) {
 		if ds[0].suspect() {
-			leases, err = ln.l.bus.log.BeginCounted(ctx, rows[0], ln.l.host.Instance, ln.l.host.Lease)
+			leases, err = ln.l.regs.Log.BeginCounted(ctx, rows[0], ln.l.host.Instance, ln.l.host.Lease)
 		} else {
-			leases, err = ln.l.bus.log.Begin(ctx, rows, ln.l.host.Instance, ln.l.host.Lease)
+			leases, err = ln.l.regs.Log.Begin(ctx, rows, ln.l.host.Instance, ln.l.host.Lease)
 		}
 		return err
 	})
@@ -133,7 +133,7 @@ func (ln *lane) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) 
 	defer ln.mu.Unlock()
 	var begun []*delivery
 	for _, d := range ds {
-		if lease, ok := leases[d.env.ID]; ok {
+		if lease, ok := leases[d.Event.ID]; ok {
 			d.lease, d.own = &lease, new(Lease)
 			ln.inHand[d] = struct{}{}
 			begun = append(begun, d)

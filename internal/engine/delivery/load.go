@@ -1,0 +1,29 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+)
+
+// load reads events by id, the first of them, as far as they fit. Events whose row is gone are missing from the
+// result; more says that others may be missing because they did not fit.
+func (l *Lanes) load(ctx context.Context, eventIDs []string, fits func(bytes int) bool) (found map[string]*eventrow.Row, more bool, err error) {
+	d, err := dialect.Of(l.regs.DB)
+	if err != nil {
+		return nil, false, err
+	}
+	rows, more, err := eventrow.ReadWithin(ctx, l.regs.DB, d, fits, "bc_outbox_event AS e WHERE e.event_id IN (?) ORDER BY e.id", bun.List(eventIDs))
+	if err != nil {
+		return nil, false, fmt.Errorf("load events: %w", err)
+	}
+	found = make(map[string]*eventrow.Row, len(rows))
+	for i := range rows {
+		found[rows[i].ID] = &rows[i]
+	}
+	return found, more, nil
+}

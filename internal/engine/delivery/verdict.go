@@ -1,0 +1,42 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/text"
+)
+
+// verdict decides what an attempt that answered err makes of its delivery.
+func verdict(c *handler.Consumer, d *delivery, err error) store.Verdict {
+	v := store.Verdict{Status: store.Failed, Counts: true, Error: text.Error(err)}
+	var skip *handler.SkipError
+	var later *handler.RetryAfterError
+	switch {
+	case errors.As(err, &skip):
+		v.Status, v.Error = store.Skipped, skip.Reason
+	case handler.IsPermanent(err):
+		v.Status = store.Dead
+	case errors.As(err, &later):
+		v.Delay, v.Counts = later.Delay, false
+	case unreached(err):
+		v.Counts = false // the circuit says when to try again
+	case dialect.Classify(err) == dialect.Data:
+		v.Status = store.Dead
+	case d.Attempt < c.MaxAttempts(d.Event):
+		v.Delay = handler.Backoff(d.Attempt)
+	case c.Config.SlowCadence > 0:
+		v.Delay = c.Config.SlowCadence
+	default:
+		v.Status = store.Dead
+	}
+	if limit := c.MaxAge(d.Event.Type); v.Status == store.Failed && limit > 0 && d.sinceFirstRun() >= limit {
+		v.Status, v.Counts = store.Dead, true
+		v.Error = fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s", d.sinceFirstRun().Round(time.Second), limit, v.Error)
+	}
+	return v
+}

@@ -1,0 +1,70 @@
+package handler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Permanent marks err as hopeless: see bus.Permanent.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+// IsPermanent reports whether err, or an error it wraps, came from [Permanent].
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+// RetryAfter asks for another run that does not count this one: see bus.RetryAfter.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &RetryAfterError{err, max(d, 0)}
+}
+
+// Unavailable says that the service which the handler calls is away: see bus.Unavailable.
+func Unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &UnavailableError{err}
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// RetryAfterError is the answer of [RetryAfter].
+type RetryAfterError struct {
+	err   error
+	Delay time.Duration
+}
+
+func (e *RetryAfterError) Error() string { return e.err.Error() }
+func (e *RetryAfterError) Unwrap() error { return e.err }
+
+// UnavailableError is the answer of [Unavailable].
+type UnavailableError struct{ err error }
+
+func (e *UnavailableError) Error() string { return e.err.Error() }
+func (e *UnavailableError) Unwrap() error { return e.err }
+
+// SkipError is the answer that the event does not concern the consumer.
+type SkipError struct{ Reason string }
+
+func (e *SkipError) Error() string { return "skipped: " + e.Reason }
+
+// PanicError is the failure of a handler that panicked or called runtime.Goexit.
+type PanicError struct {
+	Value any    // what it panicked with
+	Stack string // where, empty for Goexit
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }

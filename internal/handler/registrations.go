@@ -1,0 +1,113 @@
+package handler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"github.com/uptrace/bun"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/inject"
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// Upcaster turns a stored payload of one schema version into the next.
+type Upcaster = func(payload json.RawMessage) (json.RawMessage, error)
+
+// Registrations are what was registered with one bus, and what its consumers work with. Whoever registers something holds
+// the lock; after Close nothing changes any more.
+type Registrations struct {
+	DB      *bun.DB
+	Log     store.Log
+	Logger  *slog.Logger
+	Tracer  trace.Tracer
+	Metrics *telemetry.Metrics
+	OnDead  func(ctx context.Context, d DeadLetter) // nil if nobody wants to know
+	Faults  inject.Faults
+
+	sync.Mutex
+	Consumers  []*Consumer
+	Unconsumed map[string]struct{}         // event types
+	Upcasters  map[string]map[int]Upcaster // by event type and the version from which they lead
+	Closed     bool                        // a publisher has started: no lane would be made for what comes
+}
+
+// DeadLetter is a delivery that the engine has given up.
+type DeadLetter struct {
+	Event         *eventrow.Row
+	Consumer, Key string
+	Attempts      int
+	Error         string
+}
+
+// NewRegistrations returns empty ones.
+func NewRegistrations() *Registrations {
+	return &Registrations{Unconsumed: make(map[string]struct{}), Upcasters: make(map[string]map[int]Upcaster)}
+}
+
+// Close ends the time of registering.
+func (r *Registrations) Close() {
+	r.Lock()
+	defer r.Unlock()
+	r.Closed = true
+}
+
+// Inject makes deliveries fail at chosen points, for tests.
+func (r *Registrations) Inject(f inject.Faults) { r.Faults = f }
+
+// HasOneWriter tells whether the database lets one transaction write at a time.
+func (r *Registrations) HasOneWriter() bool {
+	d, err := dialect.Of(r.DB)
+	return err == nil && d.Name == "sqlite"
+}
+
+// decode upcasts and decodes a payload. Both call code of the user's, whose panic would end the process, again after each start.
+func (r *Registrations) decode(event *eventrow.Row, h *Handler) (payload any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			said := fmt.Sprintf("decoding it, with a %T", v) // the value itself may be of the payload
+			payload, err = nil, fmt.Errorf("payload of %s does not decode: %w", event.Type, &PanicError{Value: said, Stack: string(debug.Stack())})
+		}
+	}()
+	upcast, err := r.Upcast(event.Type, event.SchemaVersion, h.Version, event.Payload)
+	if err != nil {
+		return nil, err
+	}
+	return h.Decode(upcast)
+}
+
+// Upcast is a stored payload in the schema version that this code knows.
+func (r *Registrations) Upcast(eventType string, stored, known int, payload json.RawMessage) (json.RawMessage, error) {
+	stored = max(stored, 1)
+	for version := stored; version < known; version++ {
+		up := r.Upcasters[eventType][version]
+		if up == nil {
+			return nil, fmt.Errorf("%s has schema version %d, this code knows version %d and has no upcaster from %d", eventType, stored, known, version)
+		}
+		var err error
+		if payload, err = up(payload); err != nil {
+			return nil, fmt.Errorf("upcast %s from version %d: %w", eventType, version, err)
+		}
+	}
+	if stored > known {
+		return nil, fmt.Errorf("%s has schema version %d, newer than version %d of this code", eventType, stored, known)
+	}
+	return payload, nil
+}
+
+// Access is embedded in a bus, so that the packages of this module can get at what is registered with it. Users cannot name what it
+// returns.
+type Access struct{ all *Registrations }
+
+// AccessTo gives access to registrations.
+func AccessTo(all *Registrations) Access { return Access{all} }
+
+// Registrations are those of the bus.
+func (a Access) Registrations() *Registrations { return a.all }
