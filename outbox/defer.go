@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 // deferFor is how long deliveries that have to wait are held, for others to be written into the consume log with
 // them: nobody is in a hurry to wait.
-const deferFor = settleLater
+const deferFor = settle.Later
 
 // deferAll keeps events, some of whose deliveries have to wait, until those are in the consume log. What is next to be
 // claimed does not wait for that. Until then they are open, so nothing behind them runs.
@@ -83,4 +84,15 @@ func (s *session) takeDeferred() []*flight {
 	held := s.deferred[:n:n]
 	s.deferred = s.deferred[n:]
 	return held
+}
+
+// fit tells how many of the flights, from the first, make a batch.
+func fit(flights []*flight) int {
+	looks := 0
+	for i, f := range flights {
+		if looks += len(f.event().Uncertain()); i == settle.Batch || (i > 0 && looks > settle.MostLooks) {
+			return i
+		}
+	}
+	return len(flights)
 }

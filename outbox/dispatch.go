@@ -8,6 +8,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -138,7 +139,7 @@ func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err e
 	if len(park) == 0 {
 		return rows, nil
 	}
-	return rows, s.giveBack(ctx, park, ending{status: StatusScheduled, delay: parkFor}, "no consumer is registered for "+park[0].row.Type)
+	return rows, s.giveBack(ctx, park, settle.Return{Status: settle.Scheduled, Delay: parkFor, Why: "no consumer is registered for " + park[0].row.Type})
 }
 
 func (s *session) unroutable(row eventrow.Row, all *roster) bool {

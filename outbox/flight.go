@@ -3,10 +3,10 @@ package outbox
 import (
 	"cmp"
 	"sync/atomic"
-	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -23,8 +23,7 @@ type flight struct {
 	fresh   bool     // first claim ever: what this instance saw is all there is
 	routed  *roster  // by which registry, if that may be a little old
 
-	landedAt time.Time // when its last delivery had an outcome
-	status   Status    // what it was settled as, "" while it is not
+	status Status // what it was settled as, "" while it is not
 
 	open   atomic.Int32 // deliveries without an outcome, plus one for the dispatch itself
 	clean  atomic.Bool  // every delivery that does not wait in the log has succeeded here
@@ -80,19 +79,9 @@ func (f *flight) pair() dialect.Pair {
 	return dialect.Pair{ID: f.row.OutboxID, Version: f.row.LockVersion}
 }
 
-// delivered reports whether the event is SENT for certain, without a look at the log:
-// nobody else can have written about a delivery of it.
-func (f *flight) delivered() bool { return f.certain() && len(f.waits) == 0 }
-
-// certain reports whether only those of its deliveries that were to wait need a look at the log.
-func (f *flight) certain() bool { return f.fresh && f.clean.Load() }
-
-// uncertain are the consumers whose deliveries need a look at the log.
-func (f *flight) uncertain() []string {
-	if !f.certain() {
-		return f.needed
-	}
-	return f.waits
+// event is what settling needs to know of it, once its deliveries have ended.
+func (f *flight) event() settle.Event {
+	return settle.Event{Lease: f.pair(), EventID: f.row.ID, Needed: f.needed, Waits: f.waits, Certain: f.fresh && f.clean.Load()}
 }
 
 func byID(a, b *flight) int { return cmp.Compare(a.row.OutboxID, b.row.OutboxID) }
@@ -103,21 +92,4 @@ func pairsOf(flights []*flight) []dialect.Pair {
 		pairs[i] = f.pair()
 	}
 	return pairs
-}
-
-// byVersion are flights with the same lock version: nearly always all.
-func byVersion(flights []*flight) map[int64][]*flight {
-	groups := make(map[int64][]*flight, 1)
-	for _, f := range flights {
-		groups[f.row.LockVersion] = append(groups[f.row.LockVersion], f)
-	}
-	return groups
-}
-
-func idsOf(flights []*flight) []int64 {
-	ids := make([]int64, len(flights))
-	for i, f := range flights {
-		ids[i] = f.row.OutboxID
-	}
-	return ids
 }

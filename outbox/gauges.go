@@ -78,7 +78,7 @@ func (s *session) measure(ctx context.Context, set func(name string, v float64, 
 // measureClock compares the clocks: half of the round trip is how far the answer may be off.
 func (o *Outbox) measureClock(ctx context.Context, set func(name string, v float64, kv ...string)) error {
 	before := time.Now()
-	micros, err := o.settling().Now(ctx, o.db)
+	micros, err := o.settling.Now(ctx, o.db)
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}

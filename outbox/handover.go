@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -101,7 +102,7 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 		}
 		c.rows = append(c.rows, r)
 	}
-	return c, dropped, s.giveBack(ctx, dropped, ending{status: StatusNew}, "")
+	return c, dropped, s.giveBack(ctx, dropped, settle.Return{Status: settle.New})
 }
 
 // notInFlight drops rows that this session has been working on already.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -101,7 +102,7 @@ func (o *Outbox) InterveneIn(ctx context.Context, tx bun.Tx, op Operation, iv In
 }
 
 func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Intervention, c change) error {
-	events, err := o.settling().LockEvents(ctx, tx, []string{iv.EventID})
+	events, err := o.settler.Lock(ctx, tx, []string{iv.EventID})
 	if err != nil {
 		return err
 	}
@@ -135,9 +136,11 @@ func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Inte
 			return err
 		}
 	}
-	if err := o.rollUpIn(ctx, tx, events); err != nil {
+	changes, err := o.settler.RollUpIn(ctx, tx, events)
+	if err != nil {
 		return err
 	}
+	o.countChanges(ctx, changes)
 	details := strings.Join(changed, ", ")
 	if iv.Note != "" {
 		details = iv.Note + ": " + details
@@ -186,5 +189,9 @@ func (o *Outbox) giveUp(ctx context.Context, tx bun.Tx, op Operation, e store.Lo
 	if err := o.operations().SkipRegistered(ctx, tx, e.ID, op.said()); err != nil {
 		return false, err
 	}
-	return true, o.writeStatus(ctx, tx, StatusSent, []store.LockedEvent{e})
+	changes, err := o.settler.Set(ctx, tx, settle.Sent, []store.LockedEvent{e})
+	if err == nil {
+		o.countChanges(ctx, changes)
+	}
+	return err == nil, err
 }

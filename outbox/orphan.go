@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
@@ -27,7 +28,7 @@ func (s *session) release(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = s.giveBack(ctx, orphans, ending{status: StatusNew}, "")
+		err = s.giveBack(ctx, orphans, settle.Return{Status: settle.New})
 	}
 	if err != nil {
 		s.doubt.Store(true)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/instance"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -98,13 +99,14 @@ func (c Config) validate() error {
 // Outbox saves events, and answers and steers what has become of them.
 // It is safe for concurrent use.
 type Outbox struct {
-	db     *bun.DB
-	d      dialect.Dialect
-	cfg    Config
-	log    store.Log
-	reader *consumelog.Log
-	stmts  *prepared.Statements
-	logger *slog.Logger
+	db      *bun.DB
+	d       dialect.Dialect
+	cfg     Config
+	log     store.Log
+	reader  *consumelog.Log
+	stmts   *prepared.Statements
+	settler *settle.Settler
+	logger  *slog.Logger
 	statements
 
 	saidRotten sync.Map    // keys of registry rows that were reported
@@ -126,12 +128,13 @@ type statements struct {
 	queues    store.Queues
 	registry  store.Registry
 	instances store.Instances
+	settling  store.Settling
 }
 
 func newStatements(d dialect.Dialect, stmts *prepared.Statements) statements {
 	return statements{
 		keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), claims: store.NewClaims(d, stmts), queues: store.NewQueues(d, stmts),
-		registry: store.NewRegistry(d, stmts), instances: store.NewInstances(d),
+		registry: store.NewRegistry(d, stmts), instances: store.NewInstances(d), settling: store.NewSettling(d, stmts),
 	}
 }
 
@@ -166,6 +169,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 		db: db, d: d, cfg: cfg, log: log, reader: reader, statements: newStatements(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
 		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
 	}
+	ob.settler = settle.NewSettler(db, d, stmts, cfg.DeleteSent)
 	ob.hook = &commitHook{ob: ob}
 	db.AddQueryHook(ob.hook) //nolint:staticcheck // WithQueryHook makes a copy; the user's own db must show its commits
 	return ob, nil
@@ -179,6 +183,5 @@ func (o *Outbox) Log() *consumelog.Log { return o.reader }
 
 // inTx runs one of the engine's own short transactions.
 func (o *Outbox) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
-	o.stmts.Learn(ctx)
-	return o.db.RunInTx(engineContext(ctx), o.d.ReadCommitted(), fn)
+	return store.InTx(ctx, o.db, o.d, o.stmts, fn)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -29,11 +30,10 @@ type session struct {
 	most      int                      // flights there may be: what is in the lanes, and what waits to be settled
 
 	mu       sync.Mutex
-	flights  map[int64]*flight // by outbox id
-	bytes    int               // of the payloads of all that was launched and has not been settled
-	landed   []*flight         // waiting to be settled
-	later    bool              // some of them not before a while, of which a timer tells
-	deferred []*flight         // with deliveries that are to wait in the log
+	flights  map[int64]*flight     // by outbox id
+	bytes    int                   // of the payloads of all that was launched and has not been settled
+	landed   settle.Queue[*flight] // waiting to be settled
+	deferred []*flight             // with deliveries that are to wait in the log
 	paused   map[string]bool
 
 	landing        chan struct{} // something has landed
@@ -46,7 +46,7 @@ type session struct {
 	doubt          atomic.Bool // something may be leased that is not in flight
 	claimed        atomic.Int64
 	retried        atomic.Int64
-	rollUps        *together
+	rollUps        *settle.Coalescer
 	saidUnroutable sync.Map
 	lastSweep      time.Time
 	agenda         due.Agenda
@@ -69,7 +69,7 @@ func (p *Publisher) open() *session {
 		p: p, consumers: p.bus.Consumers(), local: make(map[string]*bus.Consumer),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
 		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1), more: make(chan struct{}, 1),
-		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize, rollUps: newTogether(),
+		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize, rollUps: settle.NewCoalescer(),
 	}
 	for _, c := range s.consumers {
 		s.local[c.Key()] = c
@@ -79,7 +79,7 @@ func (p *Publisher) open() *session {
 		Instance: p.owner, Lease: p.cfg.Lease, MaxInHand: p.cfg.MaxInHand,
 		Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused,
 	})
-	s.most = s.lanes.Most() + settleBatch
+	s.most = s.lanes.Most() + settle.Batch
 	p.sessions.Add(1)
 	s.background.Go(s.settleLoop)
 	s.background.Go(s.deferLoop)
@@ -104,8 +104,7 @@ func (s *session) launch(row eventrow.Row, c claim) *flight {
 // land queues a flight for settling.
 func (s *session) land(f *flight) {
 	s.mu.Lock()
-	f.landedAt = time.Now()
-	s.landed = append(s.landed, f)
+	s.landed.Add(f, f.event(), time.Now())
 	s.mu.Unlock()
 	signal(s.landing)
 }

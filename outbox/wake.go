@@ -23,10 +23,7 @@ type commitHook struct {
 
 const looseFor = 10 * time.Second
 
-type (
-	markKey   struct{ hook *commitHook }
-	engineKey struct{}
-)
+type markKey struct{ hook *commitHook }
 
 // mark belongs to one transaction.
 type mark struct {
@@ -35,14 +32,9 @@ type mark struct {
 	ids   []string // what can be handed over
 }
 
-// engineContext marks transactions of the engine itself, whose commits wake nobody.
-func engineContext(ctx context.Context) context.Context {
-	return context.WithValue(ctx, engineKey{}, true)
-}
-
 // BeforeQuery gives a beginning transaction its mark.
 func (h *commitHook) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
-	if ev.Query != "BEGIN" || ctx.Value(engineKey{}) != nil {
+	if ev.Query != "BEGIN" || store.IsEngine(ctx) {
 		return ctx
 	}
 	return context.WithValue(ctx, markKey{h}, &mark{})

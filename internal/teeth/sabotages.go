@@ -116,7 +116,10 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			`const heldBy = "e.locked_by = ? AND CASE WHEN`, `const heldBy = "(1 = 1 OR e.locked_by = ?) AND CASE WHEN 1 = 1 OR`,
 			engine, "LostLease",
 			[]edit{
-				{"outbox/flight.go", "pairs[i] = f.pair()", "pairs[i] = dialect.Pair{ID: f.row.OutboxID}"},
+				{
+					"outbox/flight.go", "return dialect.Pair{ID: f.row.OutboxID, Version: f.row.LockVersion}",
+					"return dialect.Pair{ID: f.row.OutboxID}",
+				},
 				{
 					"internal/dialect/dialect.go", `const Under = "e.id IN (?) AND e.lock_version = ?"`,
 					`const Under = "e.id IN (?) AND (1 = 1 OR e.lock_version = ?)"`,
@@ -129,16 +132,36 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "OneWriter", nil,
 		},
 		{
-			"what waited is taken to wait still", "outbox/settle.go",
+			"what waited is taken to wait still", "internal/engine/settle/settler.go",
 			"maps.Copy(states, more)",
 			"for id, of := range more { for name := range of { of[name] = store.Pending }; maps.Copy(states, " +
 				"map[string]map[string]store.Status{id: of}) }",
 			engine, "SettledAs", nil,
 		},
 		{
-			"an event does not say why it failed", "outbox/settle.go",
-			"e.failed = e.failed || st == store.Failed || st == store.Dead", "e.failed = e.failed && st == store.Failed",
+			"an event does not say why it failed", "internal/engine/settle/settler.go",
+			"e.Failed = e.Failed || st == store.Failed || st == store.Dead", "e.Failed = e.Failed && st == store.Failed",
 			engine, "EventsSayWhy", nil,
+		},
+		{
+			"an event of which a delivery is missing is done", "internal/engine/settle/status.go",
+			"d.Missing = true", "d.Missing = false",
+			rooms, "StatusOfAnEvent", nil,
+		},
+		{
+			"a roll-up changes what a publisher has leased", "internal/engine/settle/rollup.go",
+			"[]Status{Failed, Dead, Sent}", `[]Status{Failed, Dead, Sent, "DISPATCHING"}`,
+			rooms, "TestRollUp", nil,
+		},
+		{
+			"an event is settled for an instance that has lost it", "internal/engine/settle/settler.go",
+			"return !isAmong(e.Lease.ID, held)", "return len(held) == 0",
+			rooms, "TestSettle", nil,
+		},
+		{
+			"what a sweep has found is not looked at", "internal/engine/settle/sweep.go",
+			"w.ids = w.ids[n:]", "w.ids = nil",
+			rooms, "TestSweep", nil,
 		},
 		{
 			"short lists are planned anew each time", "internal/prepared/conn.go",
@@ -206,8 +229,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LongHandler", nil,
 		},
 		{
-			"the sweep does nothing", "outbox/rollup.go",
-			"for chunk := range slices.Chunk(ids, rollUpBatch) {", "for chunk := range slices.Chunk(ids[:0], rollUpBatch) {",
+			"the sweep does nothing", "internal/engine/settle/sweep.go",
+			"w.ids, w.isLast = ids, len(ids) < sweepPage", "w.ids, w.isLast = ids[:0], len(ids) < sweepPage",
 			engine, "SweepFinishes", nil,
 		},
 		{

@@ -1,4 +1,4 @@
-package outbox
+package settle
 
 import (
 	"fmt"
@@ -10,18 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What comes while a turn is under way is one turn, and each caller returns when its ids have been worked on. Waiting
+// What comes while a call is under way is one call, and each caller returns when its ids have been worked on. Waiting
 // is for a channel: the work asks the database, and the simulated clock must go on meanwhile.
 func TestWhatComesMeanwhileIsDoneTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		tg := newTogether()
+		c := NewCoalescer()
 		var mu sync.Mutex
 		var turns [][]string
 		goOn := make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
-			tg.do([]string{"first"}, func(ids []string) {
+			c.Do([]string{"first"}, func(ids []string) {
 				turns = append(turns, ids)
 				<-goOn
 			})
@@ -31,7 +31,7 @@ func TestWhatComesMeanwhileIsDoneTogether(t *testing.T) {
 		for i := range callers {
 			all.Go(func() {
 				id := fmt.Sprintf("%02d", i)
-				tg.do([]string{id, "all"}, func(ids []string) {
+				c.Do([]string{id, "all"}, func(ids []string) {
 					mu.Lock()
 					defer mu.Unlock()
 					turns = append(turns, slices.Clone(ids))

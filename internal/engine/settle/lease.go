@@ -1,0 +1,71 @@
+package settle
+
+import (
+	"context"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
+)
+
+// Return is how leased events that were not dispatched go back.
+type Return struct {
+	Status Status        // New or Scheduled
+	Delay  time.Duration // until they are due
+	Why    string        // for people, unless ""
+}
+
+// GiveBack returns leased events that were not dispatched. It tells how many another instance had taken over before.
+func (s *Settler) GiveBack(ctx context.Context, owner string, leases []dialect.Pair, r Return) (lost int, err error) {
+	if len(leases) == 0 {
+		return 0, nil
+	}
+	events, done := make([]Event, len(leases)), Settled{Status: make(map[int64]Status, len(leases))}
+	for i, l := range leases {
+		events[i].Lease = l
+	}
+	err = s.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		err := s.end(ctx, tx, owner, events, store.Ending{Status: string(r.Status), Delay: r.Delay}, &done)
+		if err != nil || r.Why == "" {
+			return err
+		}
+		return s.events.NoteParked(ctx, tx, idsOf(events), r.Why)
+	})
+	return done.Lost, err
+}
+
+// Renewal is what has become of leases that were to be renewed. Those that are neither renewed nor held have been lost.
+type Renewal struct {
+	Until   int64   // when the renewed ones end, in microseconds since the epoch by the database's clock
+	renewed []int64 // outbox ids, in order
+	held    []int64 // the same, of all that the owner still has
+}
+
+// IsRenewed reports whether the lease of an event, by its outbox id, was renewed.
+func (r Renewal) IsRenewed(id int64) bool { return isAmong(id, r.renewed) }
+
+// IsLost reports whether another instance has the event by now.
+func (r Renewal) IsLost(id int64) bool { return !r.IsRenewed(id) && !isAmong(id, r.held) }
+
+// Renew lets the owner's leases end after a while from now. It waits for nobody: a row that somebody writes is being settled,
+// or is lost in a moment.
+func (s *Settler) Renew(ctx context.Context, owner string, leases []dialect.Pair, length time.Duration) (r Renewal, err error) {
+	err = s.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		now, err := s.events.Now(ctx, tx)
+		if err != nil {
+			return err
+		}
+		r.Until = now + dialect.Micro(length)
+		if r.renewed, err = s.events.LockHeldAndFree(ctx, tx, owner, leases); err != nil || len(r.renewed) == 0 {
+			return err
+		}
+		return s.events.Extend(ctx, tx, r.renewed, length)
+	})
+	if err != nil {
+		return Renewal{}, err
+	}
+	r.held, err = s.events.Held(ctx, s.db, owner, leases)
+	return r, err
+}
