@@ -146,15 +146,24 @@ func (a *access) forget() {
 	clear(a.flights)
 }
 
+// turn waits for the caller's turn. Until done, the bounded context is for statements: one at a time, all of them together
+// within Config.Timeout.
+func (a *access) turn(ctx context.Context) (bounded context.Context, done func(), err error) {
+	leave, err := a.turns.take(ctx, CallerOf(ctx).Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, a.timeout, fmt.Errorf("the database took longer than %v", a.timeout))
+	return bounded, func() { cancel(); leave() }, nil
+}
+
 // rows runs a reading statement when it is its turn, and calls scan for every row.
 func (a *access) rows(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) (err error) {
-	done, err := a.turns.take(ctx, CallerOf(ctx).Name)
+	ctx, done, err := a.turn(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, fmt.Errorf("the database took longer than %v", a.timeout))
-	defer cancel()
 	defer func() {
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))

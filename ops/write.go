@@ -82,11 +82,21 @@ func (o *Ops) Refused(ctx context.Context, op Operation, route string) error {
 	return o.acts.audited(ctx, op, "refused", route, "", nil)
 }
 
-// Doctor examines the database.
+// Doctor examines the database. It takes one turn of a reader, and Config.Timeout for all of it: a check that comes to
+// nothing by then is a WARN that says so.
 func (o *Ops) Doctor(ctx context.Context) (doctor.Report, error) {
 	if err := CallerOf(ctx).whole("an examination"); err != nil {
 		return nil, err
 	}
+	return share(ctx, o.access, "doctor", nil, o.examine)
+}
+
+func (o *Ops) examine(ctx context.Context) (doctor.Report, error) {
+	ctx, done, err := o.access.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return doctor.Examine(ctx, o.db, o.cfg.Doctor)
 }
 
