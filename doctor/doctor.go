@@ -163,7 +163,7 @@ func checks() []check {
 func (c check) run(ctx context.Context, x *exam) []Finding {
 	found, err := c.look(ctx, x)
 	if err != nil {
-		found = append(found, warn("unexamined", "could not be examined: {error}", "run the doctor as a user who may see this", values{"error": text.Error(err)})...)
+		found = append(found, warn("unexamined", "could not be examined: {error}", unexaminedRemedy, values{"error": text.Error(err)})...)
 	}
 	if len(found) == 0 {
 		found = []Finding{{Level: OK, Says: c.fine}}
@@ -175,6 +175,19 @@ func (c check) run(ctx context.Context, x *exam) []Finding {
 		}
 	}
 	return found
+}
+
+const unexaminedRemedy = "run the doctor as a user who may see this"
+
+// Unexamined reports what the database answered to a check that could not look.
+func (f Finding) Unexamined() (says string, ok bool) { return f.Args["error"], f.Rule == "unexamined" }
+
+// Logged is a finding of a check that could not look, with the reference of a line in a log instead of what the database
+// answered: for readers who may not see that.
+func (f Finding) Logged(reference string) Finding {
+	logged := warn("unexamined_logged", "could not be examined: the log of the service says why, under the reference {reference}", unexaminedRemedy, values{"reference": reference})[0]
+	logged.Check, logged.Level = f.Check, f.Level
+	return logged
 }
 
 // values are those of a finding, by the names that stand for them, in braces, in its sentences.

@@ -1,7 +1,11 @@
 package ops_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/doctor"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ops"
+	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // watcher counts the statements under way, and those without a deadline in time.
@@ -56,5 +62,37 @@ func TestTheDoctorTakesTheTurnOfOneReader(t *testing.T) {
 		require.Greater(t, w.all.Load(), int64(10), "the doctor asks")
 		require.Zero(t, w.late.Load(), "statements without a deadline in time, of %d", w.all.Load())
 		require.EqualValues(t, 1, w.most.Load(), "statements under way at once")
+	})
+}
+
+// What a database answers to a check that cannot look is for the log of the service. Whoever looks gets the reference to it.
+func TestTheDoctorShowsNoErrorsOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		_, err := db.ExecContext(t.Context(), "DROP TABLE bc_consumer_type")
+		require.NoError(t, err)
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		ob, err := outbox.New(db, outbox.Config{Logger: logger})
+		require.NoError(t, err)
+		o, err := ops.New(db, ob, ops.Config{Logger: logger, Timeout: time.Minute})
+		require.NoError(t, err)
+		report, err := o.Doctor(t.Context())
+		require.NoError(t, err)
+		const answers = "no such table|doesn't exist|does not exist"
+		references := 0
+		for _, f := range report {
+			require.NotRegexp(t, answers, fmt.Sprint(f), f.Check)
+			if f.Rule != "unexamined_logged" {
+				continue
+			}
+			references++
+			require.Equal(t, doctor.Warn, f.Level)
+			require.NotEmpty(t, f.Check)
+			require.Contains(t, f.Says, "under the reference "+f.Args["reference"])
+			line := regexp.MustCompile(`reference=` + f.Args["reference"] + `.*checks\.` + f.Check + `.*(` + answers + ")")
+			require.Regexp(t, line, log.String())
+		}
+		require.Positive(t, references, "a check could not look: %v", report)
 	})
 }
