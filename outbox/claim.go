@@ -14,22 +14,10 @@ import (
 
 // claim is what one claim transaction has leased.
 type claim struct {
-	kind      due.Kind
-	rows      []eventrow.Row // with the lock version of the new lease
-	until     int64          // when the leases end, by the database's clock, or a little earlier
-	consumers *roster        // all consumers of the deployment, as of the claim
-	full      bool           // whether more may be due
-	handed    bool           // not searched for, but handed over after the commit
-	seen      int            // rows it has looked at
-	from      store.Cursor   // where it started
-	last      store.Cursor   // how far it has looked
+	due.Result
+	consumers *roster // all consumers of the deployment, as of the claim
+	handed    bool    // not searched for, but handed over after the commit
 }
-
-// blocked tells whether some were left alone for the sake of earlier ones.
-func (c claim) blocked() bool { return len(c.rows) < c.seen }
-
-// inTheWay tells whether that holds for most: other instances have in hand what these are behind.
-func (c claim) inTheWay() bool { return 2*len(c.rows) < c.seen }
 
 // dueOf is what a claim of a kind takes.
 func dueOf(kind due.Kind) store.DueKind {
@@ -47,13 +35,13 @@ func dueOf(kind due.Kind) store.DueKind {
 func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from store.Cursor) (c claim, err error) {
 	o := s.p.ob
 	if kind == due.Scheduled {
-		if c, err := s.claimDelayed(ctx, limit); err != nil || c.seen > 0 {
+		if c, err := s.claimDelayed(ctx, limit); err != nil || c.Seen > 0 {
 			return c, err
 		}
 	}
 	defer s.lanes.Turn()()
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		c = claim{kind: kind, from: from}
+		c = claim{Result: due.Result{Kind: kind, From: from}}
 		if err := o.claims.AlongIndexes(ctx, tx); err != nil {
 			return err
 		}
@@ -70,15 +58,15 @@ func (s *session) claim(ctx context.Context, kind due.Kind, limit int, from stor
 
 // leaseRows reads the registry and leases what a claim keeps.
 func (s *session) leaseRows(ctx context.Context, tx bun.Tx, c *claim, expired bool) (err error) {
-	if len(c.rows) == 0 {
+	if len(c.Rows) == 0 {
 		return nil
 	}
 	var now int64
 	if c.consumers, now, err = s.registry.read(ctx, tx); err != nil {
 		return err
 	}
-	c.until = now + dialect.Micro(s.p.cfg.Lease)
-	return s.lease(ctx, tx, c.rows, expired)
+	c.Until = now + dialect.Micro(s.p.cfg.Lease)
+	return s.lease(ctx, tx, c.Rows, expired)
 }
 
 // lease turns the locked rows into DISPATCHING rows of this instance, in id order.

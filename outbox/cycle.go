@@ -32,7 +32,7 @@ func (s *session) cycle(ctx context.Context, beat, full, exhaustive bool) error 
 			return err
 		}
 		for kind := range s.walks {
-			s.walks[kind] = progress{thorough: true, front: true}
+			s.walks[kind] = due.ThoroughWalk()
 		}
 	}
 	if beat {
@@ -45,7 +45,7 @@ func (s *session) cycle(ctx context.Context, beat, full, exhaustive bool) error 
 		return err
 	}
 	for kind := range s.walks {
-		s.walks[kind].thorough = false
+		s.walks[kind].Relax()
 	}
 	if err := s.writeDeferred(ctx); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *session) claimInTurns(ctx context.Context, exhaustive bool) error {
 
 // waitForRoom waits until it may be worth asking again for what there is room.
 func (s *session) waitForRoom(ctx context.Context) {
-	s.patience.Reset(s.p.cfg.Lease)
+	s.silence.Reset(s.p.cfg.Lease)
 	select {
 	case <-s.settled:
 	case <-s.lanes.Freed():
@@ -129,105 +129,65 @@ func (s *session) pageSize(kind due.Kind) int {
 		room, window = s.lanes.Room()
 	}
 	size := min(s.free(), room, most)
-	if size < worth(min(s.most, window, most)) { // while there are more, a claim should be a good one
+	if size < due.WorthwhileRoom(min(s.most, window, most)) {
 		return 0
 	}
 	return size
 }
 
-// progress is how far claims of a kind have got.
-type progress struct {
-	at       store.Cursor // where the next one starts; the lookout knows that of NEW ones, unless all that it saw must wait
-	thorough bool         // it ends when it has seen the last due event and found none
-	front    bool         // it starts at the front
-	found    bool         // it has found any since then
-}
-
 // claimPage claims once, and reports whether more of the kind is due.
 func (s *session) claimPage(ctx context.Context, kind due.Kind, size int) (more bool, err error) {
 	w := &s.walks[kind]
-	if kind == due.New && !w.thorough && s.lookout.rests(s.lanes.Dry(), s.front) {
-		return false, nil
+	if kind == due.New && !w.IsThorough() {
+		if again := s.watermark.Rests(time.Now(), s.lanes.Dry()); again > 0 {
+			s.alarm.set(again)
+			return false, nil
+		}
 	}
-	s.patience.Reset(s.p.cfg.Lease)
-	from := w.at
-	if from == (store.Cursor{}) && kind == due.New {
-		from = s.lookout.from(w.front)
-	}
+	s.silence.Reset(s.p.cfg.Lease)
 	began := time.Now()
-	c, err := s.claim(ctx, kind, size, from)
+	c, err := s.claim(ctx, kind, size, w.Start(began, kind, &s.watermark))
 	if err != nil {
 		return false, err
 	}
 	took := time.Since(began)
-	if len(c.rows) > 0 {
+	if len(c.Rows) > 0 {
 		if err := s.dispatch(ctx, c); err != nil {
 			return false, err
 		}
 	}
 	if kind == due.New {
-		s.size = s.claimSize(c.full)
-		if len(c.rows) > 0 && c.full {
-			if err := s.fair(ctx, c); err != nil {
+		s.size = due.PageSize(s.p.cfg.BatchSize, c.IsFull)
+		if len(c.Rows) > 0 && c.IsFull {
+			if err := s.claimOtherTenants(ctx, c); err != nil {
 				return false, err
 			}
 		}
 	}
-	more = s.goOn(w, c, took)
-	if !more && w.thorough {
-		*w = progress{}
+	s.passedOver = s.passedOver || c.IsBlocked()
+	more, again := w.GoOn(time.Now(), c.Result, took, &s.watermark)
+	if again > 0 {
+		s.alarm.set(again)
 	}
 	return more, nil
 }
 
-// goOn decides where claims go on after one that took so long, and whether they do.
-func (s *session) goOn(w *progress, c claim, took time.Duration) bool {
-	w.found = w.found || len(c.rows) > 0
-	s.passedOver = s.passedOver || c.blocked()
-	switch {
-	case c.kind == due.New && c.inTheWay() && !w.thorough:
-		s.lookout.rest(took, s.front)
-		return false
-	case len(c.rows) > 0 && c.full:
-		w.front = false
-		return true
-	case c.full && c.last == (store.Cursor{}): // delayed ones that have to wait: they are NEW now, and not in the way of others
-		return true
-	case c.full && w.at.IsBefore(c.last) && (w.thorough || c.kind != due.New): // all must wait, but there may be others behind them
-		w.at = c.last
-		return w.thorough // or after the next look
-	case c.from == store.Cursor{}, w.thorough && !w.found:
-		if c.kind == due.New && c.blocked() {
-			s.lookout.rest(took, s.front)
-		}
-		return false
-	case w.thorough:
-		w.front, w.at, w.found = true, store.Cursor{}, false
-		return true
-	case c.kind != due.New:
-		w.at = store.Cursor{}
-		return false
-	}
-	wait := s.lookout.wait()
-	if wait > 0 {
-		s.lookout.later(wait, s.front)
-		return false
-	}
-	w.front = true
-	return true
+// alarm tells the loop, which owns it, that it is time to claim NEW events again.
+type alarm struct {
+	isSet bool // until the loop has heard it
+	rings chan struct{}
 }
 
-const (
-	backlogClaim     = 5   // times BatchSize
-	mostBacklogClaim = 500 // unless BatchSize is more
-)
+func newAlarm() alarm { return alarm{rings: make(chan struct{}, 1)} }
 
-// claimSize is how many events the next claim takes: in a backlog, larger ones cost less for each event.
-func (s *session) claimSize(backlog bool) int {
-	if !backlog {
-		return s.p.cfg.BatchSize
+// set lets the alarm ring after a while, unless it is set already.
+func (a *alarm) set(after time.Duration) {
+	if a.isSet {
+		return
 	}
-	return max(s.p.cfg.BatchSize, min(backlogClaim*s.p.cfg.BatchSize, mostBacklogClaim))
+	a.isSet = true
+	rings := a.rings
+	time.AfterFunc(after, func() { signal(rings) })
 }
 
 // peek looks, in one statement that locks nothing, for kinds of due work that it does not know of. An instance that
@@ -264,6 +224,3 @@ func (s *session) kindsOf(a store.DueAnswer) (found due.Kinds) {
 	}
 	return found
 }
-
-// worth is how much room there has to be for a claim, where at most so many fit.
-func worth(atMost int) int { return atMost/2 + 1 }

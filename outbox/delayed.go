@@ -20,12 +20,12 @@ func (s *session) claimDelayed(ctx context.Context, limit int) (c claim, err err
 	}
 	o := s.p.ob
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		c = claim{kind: due.Scheduled, seen: len(ids), full: true}
+		c = claim{Result: due.Result{Kind: due.Scheduled, Seen: len(ids), IsFull: true}}
 		rows, err := o.claims.LockNew(ctx, tx, ids, s.freeBytes())
 		if err != nil {
 			return err
 		}
-		if c.rows, err = s.keepClaimable(ctx, tx, rows); err != nil {
+		if c.Rows, err = s.keepClaimable(ctx, tx, rows); err != nil {
 			return err
 		}
 		return s.leaseRows(ctx, tx, &c, false)
@@ -33,8 +33,8 @@ func (s *session) claimDelayed(ctx context.Context, limit int) (c claim, err err
 	if err != nil {
 		return claim{}, fmt.Errorf("outbox: claim delayed events: %w", err)
 	}
-	if c.blocked() {
-		s.lookout.later(blockedFor, s.front)
+	if c.IsBlocked() {
+		s.alarm.set(due.BlockedFor)
 	}
 	return c, nil
 }

@@ -33,7 +33,7 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 		flights[i] = s.launch(row, c)
 		s.route(flights[i], c.consumers)
 	}
-	s.offerAll(flights, c.kind)
+	s.offerAll(flights, c.Kind)
 	var held []*flight
 	for _, f := range flights {
 		if len(f.waits) > 0 {
@@ -127,7 +127,7 @@ func (s *session) isSuspect(f *flight, key string) bool {
 func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err error) {
 	o := s.p.ob
 	var park []*flight
-	for _, row := range c.rows {
+	for _, row := range c.Rows {
 		if !s.unroutable(row, c.consumers) {
 			rows = append(rows, row)
 			continue

@@ -5,34 +5,24 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/eventrow"
+	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 )
 
-// Fairness between tenants: while a backlog of some tenants is worked off, the newest events are
-// looked at as well, and those of other tenants are taken out of turn.
-const (
-	fairEvery = 250 * time.Millisecond
-	fairBack  = 1500 * time.Millisecond // how new the events are that are looked at, at least
-	fairMost  = handoverMost
-	fairShare = 10 // a tenant with a tenth of a claim has its turn
-)
-
-// fair dispatches events of tenants that the claims of a backlog pass over.
-func (s *session) fair(ctx context.Context, c claim) error {
-	if time.Since(s.wasFair) < fairEvery || s.free() < fairMost {
+// claimOtherTenants dispatches events of tenants that the claims of a backlog pass over.
+func (s *session) claimOtherTenants(ctx context.Context, c claim) error {
+	if s.free() < due.MostHandedOver {
 		return nil
 	}
-	back := fairBack
-	if !s.wasFair.IsZero() {
-		back += 2 * time.Since(s.wasFair) // nothing since the last look is missed, however long ago that was
+	back, isTime := s.fairness.Look(time.Now())
+	if !isTime {
+		return nil
 	}
-	s.wasFair = time.Now()
-	busy := busyTenants(c.rows)
+	busy := due.BusyTenants(c.Rows)
 	if len(busy) == 0 {
 		return nil
 	}
 	o := s.p.ob
-	others, err := o.claims.NewOfOthers(ctx, o.db, back, busy, fairMost)
+	others, err := o.claims.NewOfOthers(ctx, o.db, back, busy, due.MostHandedOver)
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
@@ -40,23 +30,8 @@ func (s *session) fair(ctx context.Context, c claim) error {
 		return nil
 	}
 	taken, _, err := s.claimByID(ctx, others)
-	if err != nil || len(taken.rows) == 0 {
+	if err != nil || len(taken.Rows) == 0 {
 		return err
 	}
 	return s.dispatch(ctx, taken)
-}
-
-// busyTenants are those that have a good part of a claim.
-func busyTenants(rows []eventrow.Row) []int64 {
-	counts := make(map[int64]int)
-	for _, r := range rows {
-		counts[r.TenantID]++
-	}
-	var busy []int64
-	for tenant, n := range counts {
-		if n*fairShare >= len(rows) {
-			busy = append(busy, tenant)
-		}
-	}
-	return busy
 }

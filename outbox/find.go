@@ -8,6 +8,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -16,35 +17,31 @@ import (
 // other instances have most of those in hand, or what is before them, these are left alone: to lock them
 // all and then drop them took a third of the database's time beside seven other instances.
 func (s *session) find(ctx context.Context, tx bun.Tx, c *claim, kind store.DueKind, limit int) (err error) {
-	began, low, fresh := time.Now(), s.lookout.low, kind == store.DueNew
-	crowded := fresh && s.lookout.crowded
-	if !crowded {
+	began, isNew := time.Now(), kind == store.DueNew
+	isCrowded := isNew && s.watermark.IsCrowded()
+	if !isCrowded {
 		err = s.findFirst(ctx, tx, c, kind, limit)
-		crowded = c.full && c.inTheWay()
+		isCrowded = c.IsFull && c.IsMostlyBlocked()
 	}
-	if crowded && err == nil {
+	if isCrowded && err == nil {
 		err = s.findFree(ctx, tx, c, kind, limit)
 	}
-	if err != nil || !fresh {
-		return err
+	if err == nil && isNew {
+		now := time.Now()
+		s.watermark.Observe(now, c.Result, now.Sub(began), isCrowded)
 	}
-	s.lookout.crowded = crowded && c.inTheWay()
-	s.lookout.saw(*c, time.Since(began))
-	if c.from == (store.Cursor{}) && c.inTheWay() {
-		s.lookout.notBefore(low)
-	}
-	return nil
+	return err
 }
 
 // findFirst takes what is due first.
 func (s *session) findFirst(ctx context.Context, tx bun.Tx, c *claim, kind store.DueKind, limit int) error {
-	rows, more, err := s.p.ob.claims.LockDue(ctx, tx, kind, c.from, limit, s.freeBytes())
+	rows, more, err := s.p.ob.claims.LockDue(ctx, tx, kind, c.From, limit, s.freeBytes())
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	c.last = s.p.ob.claims.CursorBehind(rows[len(rows)-1])
-	c.full, c.seen = more || len(rows) == limit, len(rows)
-	c.rows, err = s.keepClaimable(ctx, tx, rows)
+	c.Last = s.p.ob.claims.CursorBehind(rows[len(rows)-1])
+	c.IsFull, c.Seen = more || len(rows) == limit, len(rows)
+	c.Rows, err = s.keepClaimable(ctx, tx, rows)
 	return err
 }
 
@@ -62,44 +59,34 @@ func (s *session) findFree(ctx context.Context, tx bun.Tx, c *claim, kind store.
 	if err != nil {
 		return err
 	}
-	c.rows, c.seen, c.full, c.last = nil, 0, true, c.from
-	for page, tries := 0, 0; page < lookPages && c.full; page++ {
-		rows, err := claims.OutlineDue(ctx, tx, kind, c.last, lookRows)
+	c.Rows, c.Seen, c.IsFull, c.Last = nil, 0, true, c.From
+	for page, tries := 0, 0; page < lookPages && c.IsFull; page++ {
+		rows, err := claims.OutlineDue(ctx, tx, kind, c.Last, lookRows)
 		if err != nil {
 			return err
 		}
-		c.full = len(rows) == lookRows
-		before := c.seen
-		for free := range slices.Chunk(freeOf(rows, taken), limit) {
+		c.IsFull = len(rows) == lookRows
+		before := c.Seen
+		for free := range slices.Chunk(due.NotBehind(rows, taken), limit) {
 			end := len(rows) // of what this chunk has seen
 			if len(free) == limit {
 				end = free[limit-1] + 1
 			}
-			c.seen, c.last = before+end, claims.CursorBehind(rows[end-1])
-			c.rows, err = s.lockFree(ctx, tx, kind, rows, free)
-			if tries++; err != nil || len(c.rows) > 0 || tries == lookTries {
-				c.full = c.full || end < len(rows)
+			c.Seen, c.Last = before+end, claims.CursorBehind(rows[end-1])
+			c.Rows, err = s.lockFree(ctx, tx, kind, rows, free)
+			if tries++; err != nil || len(c.Rows) > 0 || tries == lookTries {
+				c.IsFull = c.IsFull || end < len(rows)
 				return err
 			}
 		}
 		if len(rows) > 0 {
-			c.seen, c.last = before+len(rows), claims.CursorBehind(rows[len(rows)-1])
+			c.Seen, c.Last = before+len(rows), claims.CursorBehind(rows[len(rows)-1])
 		}
-		if !c.full { // those without a time may come now
-			c.last, c.full = claims.NextPart(c.last)
+		if !c.IsFull { // those without a time may come now
+			c.Last, c.IsFull = claims.NextPart(c.Last)
 		}
 	}
 	return nil
-}
-
-// freeOf tells which of the rows are not behind what is taken.
-func freeOf(rows []eventrow.Row, taken map[store.Aggregate]int64) (free []int) {
-	for i, r := range rows {
-		if before, ok := taken[eventrow.AggregateOf(r)]; !ok || r.OutboxID < before {
-			free = append(free, i)
-		}
-	}
-	return free
 }
 
 // lockFree locks those of the rows that seemed free, and keeps what is.

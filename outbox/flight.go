@@ -39,7 +39,7 @@ func newFlight(row eventrow.Row, c claim, landed func(*flight)) *flight {
 	}
 	f.clean.Store(true)
 	f.lease.Version = row.LockVersion
-	f.lease.Extend(c.until)
+	f.lease.Extend(c.Until)
 	return f
 }
 

@@ -5,50 +5,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
+	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
-
-// handover is the way of just committed events from the producers of this process to its
-// publisher. It saves the search for them, nothing else: they are leased as by a claim, and who
-// misses one finds it by claiming.
-type handover struct {
-	mu   sync.Mutex
-	ids  []string
-	over bool // there were too many: claim instead
-	call chan struct{}
-}
-
-// handoverMost is how many events may wait to be handed over. More are a backlog, which claims
-// work off faster.
-const handoverMost = 50
-
-func newHandover() *handover { return &handover{call: make(chan struct{}, 1)} }
-
-// put hands over events.
-func (h *handover) put(ids []string) {
-	h.mu.Lock()
-	if h.over = h.over || len(h.ids)+len(ids) > handoverMost; h.over {
-		h.ids = nil
-	} else {
-		h.ids = append(h.ids, ids...)
-	}
-	h.mu.Unlock()
-	signal(h.call)
-}
-
-// take returns what was handed over, and false if it was too much.
-func (h *handover) take() (ids []string, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	ids, ok = h.ids, !h.over
-	h.ids, h.over = nil, false
-	return ids, ok
-}
 
 // registryFor is how old the registry may be that events are handed over by. Settling looks again.
 const registryFor = time.Second
@@ -56,7 +19,7 @@ const registryFor = time.Second
 // receive leases handed over events and dispatches them. It reports false if they have to be
 // claimed instead.
 func (s *session) receive(ctx context.Context) (bool, error) {
-	ids, ok := s.p.handover.take()
+	ids, ok := s.p.handover.Take()
 	room, _ := s.lanes.Room()
 	if !ok || len(ids) > min(s.free(), room) {
 		return false, nil
@@ -74,9 +37,9 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if len(dropped) > 0 {
-		s.lookout.later(blockedFor, s.front)
+		s.alarm.set(due.BlockedFor)
 	}
-	if len(c.rows) == 0 {
+	if len(c.Rows) == 0 {
 		return true, nil
 	}
 	return true, s.dispatch(ctx, c)
@@ -93,14 +56,14 @@ func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped
 	if rows = s.notInFlight(rows); len(rows) == 0 {
 		return claim{}, nil, nil
 	}
-	c = claim{until: rows[0].DueAt, consumers: s.roster, handed: true} // where the end of a lease stands
+	c = claim{Result: due.Result{Until: rows[0].DueAt}, consumers: s.roster, handed: true} // where the end of a lease stands
 	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	for _, r := range rows {
 		if first := r.Extra; first != 0 && first < r.OutboxID {
 			dropped = append(dropped, &flight{row: r})
 			continue
 		}
-		c.rows = append(c.rows, r)
+		c.Rows = append(c.Rows, r)
 	}
 	return c, dropped, s.giveBack(ctx, dropped, settle.Return{Status: settle.New})
 }

@@ -53,7 +53,7 @@ func (s *session) settleLanded(all bool) {
 		}
 		s.mu.Unlock()
 		if err != nil {
-			s.doubt.Store(true)
+			s.mustReleaseOrphans.Store(true)
 		}
 		signal(s.settled)
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
-// release gives back, after trouble, what this instance has leased and does not work on: events of a
+// releaseOrphans gives back, after trouble, what this instance has leased and does not work on: events of a
 // claim of which it never heard, and such as could not be settled. They would wait for the end of their
 // leases, and others of their aggregates with them.
-func (s *session) release(ctx context.Context) error {
-	if s.p.sessions.Load() > 1 || !s.doubt.Swap(false) { // what is another one's looks like nobody's
+func (s *session) releaseOrphans(ctx context.Context) error {
+	if s.p.sessions.Load() > 1 || !s.mustReleaseOrphans.Swap(false) { // what is another one's looks like nobody's
 		return nil
 	}
 	known := make(map[int64]bool) // before the database is asked: only this goroutine claims
@@ -31,7 +31,7 @@ func (s *session) release(ctx context.Context) error {
 		err = s.giveBack(ctx, orphans, settle.Return{Status: settle.New})
 	}
 	if err != nil {
-		s.doubt.Store(true)
+		s.mustReleaseOrphans.Store(true)
 		return fmt.Errorf("outbox: give back leased events: %w", err)
 	}
 	return nil

@@ -106,13 +106,13 @@ func (g *outage) over(ctx context.Context) {
 // errSilent ends what waits for the database for longer than others wait for this instance.
 var errSilent = fmt.Errorf("the database has not answered for the length of a lease: %w", context.DeadlineExceeded)
 
-// patiently runs fn, and ends its context when the database has not answered for the length of a
+// withSilenceTimeout runs fn, and ends its context when the database has not answered for the length of a
 // lease. A connection that was lost without a word would otherwise hold it for ever.
-func (s *session) patiently(ctx context.Context, fn func(ctx context.Context) error) error {
+func (s *session) withSilenceTimeout(ctx context.Context, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s.patience = time.AfterFunc(s.p.cfg.Lease, func() { cancel(errSilent) })
-	defer s.patience.Stop()
+	s.silence = time.AfterFunc(s.p.cfg.Lease, func() { cancel(errSilent) })
+	defer s.silence.Stop()
 	err := fn(ctx)
 	if errors.Is(context.Cause(ctx), errSilent) {
 		return errSilent

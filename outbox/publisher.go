@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/instance"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 )
@@ -99,7 +100,7 @@ type Publisher struct {
 
 	sessions atomic.Int32 // open ones: Run and RunOnce may be at work at a time
 	tables   atomic.Bool  // they were seen to be those of this release
-	handover *handover
+	handover *due.Handover
 }
 
 // NewPublisher returns a publisher from ob to the consumers of b, which have to work on the same pool. All mistakes, those
@@ -117,7 +118,7 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 	if err != nil {
 		return nil, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err)
 	}
-	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron, handover: newHandover()}
+	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron, handover: due.NewHandover()}
 	p.name = ob.nextName()
 	p.owner = instance.Run(p.name)
 	return p, nil

@@ -36,39 +36,39 @@ type session struct {
 	deferred []*flight             // with deliveries that are to wait in the log
 	paused   map[string]bool
 
-	landing        chan struct{} // something has landed
-	deferring      chan struct{} // something is deferred
-	writes         chan struct{} // held by who writes what is deferred
-	settled        chan struct{} // something has been settled: there is room
-	stop           chan struct{}
-	background     sync.WaitGroup
-	draining       atomic.Bool
-	doubt          atomic.Bool // something may be leased that is not in flight
-	claimed        atomic.Int64
-	retried        atomic.Int64
-	rollUps        *settle.Coalescer
-	saidUnroutable sync.Map
-	lastSweep      time.Time
-	agenda         due.Agenda
-	waiting        []string                  // keys of the consumers for which deliveries are due, if the agenda says so
-	passedOver     bool                      // a claim has left events alone for the sake of others
-	walks          [due.Expired + 1]progress // by kind
-	lookout        lookout
-	registry       registry
-	roster         *roster // of the last claim, look or turn
-	rosterAt       time.Time
-	wasFair        time.Time
-	front          chan struct{} // it is time for a claim from the front
-	more           chan struct{} // the last turn has left something
-	outage         outage
-	patience       *time.Timer // ends the loop's turn when the database goes silent
+	landing            chan struct{} // something has landed
+	deferring          chan struct{} // something is deferred
+	writes             chan struct{} // held by who writes what is deferred
+	settled            chan struct{} // something has been settled: there is room
+	stop               chan struct{}
+	background         sync.WaitGroup
+	draining           atomic.Bool
+	mustReleaseOrphans atomic.Bool // something may be leased that is not in flight
+	claimed            atomic.Int64
+	retried            atomic.Int64
+	rollUps            *settle.Coalescer
+	saidUnroutable     sync.Map
+	lastSweep          time.Time
+	agenda             due.Agenda
+	waiting            []string                  // keys of the consumers for which deliveries are due, if the agenda says so
+	passedOver         bool                      // a claim has left events alone for the sake of others
+	walks              [due.Expired + 1]due.Walk // by kind
+	watermark          due.Watermark
+	fairness           due.Fairness
+	registry           registry
+	roster             *roster // of the last claim, look or turn
+	rosterAt           time.Time
+	alarm              alarm         // it is time to claim NEW events again
+	more               chan struct{} // the last turn has left something
+	outage             outage
+	silence            *time.Timer // ends the loop's turn when the database goes silent
 }
 
 func (p *Publisher) open() *session {
 	s := &session{
 		p: p, consumers: p.bus.Consumers(), local: make(map[string]*bus.Consumer),
 		flights: make(map[int64]*flight), paused: make(map[string]bool),
-		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), front: make(chan struct{}, 1), more: make(chan struct{}, 1),
+		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), alarm: newAlarm(), more: make(chan struct{}, 1),
 		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize, rollUps: settle.NewCoalescer(),
 	}
 	for _, c := range s.consumers {
@@ -194,7 +194,7 @@ func (s *session) enroll(ctx context.Context) error {
 			err = s.register(ctx)
 		}
 		if err == nil {
-			if err = s.patiently(ctx, s.refresh); err == nil {
+			if err = s.withSilenceTimeout(ctx, s.refresh); err == nil {
 				s.outage.over(ctx)
 				return nil
 			}
@@ -264,10 +264,10 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 			return
 		case <-wake:
 			s.agenda.Add(time.Now(), due.Of(due.New))
-		case <-s.p.handover.call:
+		case <-s.p.handover.Calls():
 			handed = true
-		case <-s.front:
-			s.lookout.waiting = false
+		case <-s.alarm.rings:
+			s.alarm.isSet = false
 			s.agenda.Add(time.Now(), due.Of(due.New))
 		case <-s.more:
 		case <-timer.C:
@@ -280,8 +280,8 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 		if full {
 			next = s.p.cron.Next(time.Now())
 		}
-		err := s.patiently(ctx, func(ctx context.Context) error {
-			if err := s.release(ctx); err != nil {
+		err := s.withSilenceTimeout(ctx, func(ctx context.Context) error {
+			if err := s.releaseOrphans(ctx); err != nil {
 				return err
 			}
 			return s.turn(ctx, handed, beat, full)
@@ -296,7 +296,7 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 			try = 0
 			continue
 		}
-		s.doubt.Store(true)
+		s.mustReleaseOrphans.Store(true)
 		if try++; !s.outage.wait(ctx, err, try) {
 			return
 		}
@@ -313,8 +313,8 @@ func (s *session) once(ctx context.Context) error {
 	for before := int64(-1); s.claimed.Load() > before; {
 		before = s.claimed.Load()
 		s.passedOver = false
-		if err := s.patiently(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true, true) }); err != nil {
-			s.doubt.Store(true)
+		if err := s.withSilenceTimeout(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true, true) }); err != nil {
+			s.mustReleaseOrphans.Store(true)
 			return err
 		}
 		for ctx.Err() == nil && (s.free() < s.most || !s.lanes.Idle()) {
@@ -344,7 +344,7 @@ func (s *session) close() error {
 	}
 	close(s.stop)
 	s.background.Wait()
-	if err := s.release(ctx); err != nil { // the end may have come while a claim was being stored
+	if err := s.releaseOrphans(ctx); err != nil { // the end may have come while a claim was being stored
 		s.p.ob.logger.WarnContext(ctx, "leased events could not be given back; they are due when their leases are out", telemetry.Err, err)
 	}
 	if err != nil {

@@ -84,7 +84,7 @@ func (o *Outbox) handOver(ids []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.wakers {
-		p.handover.put(ids)
+		p.handover.Put(ids)
 		return
 	}
 }

@@ -36,12 +36,12 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what trouble has left leased is not given back", "outbox/orphan.go",
-			"|| !s.doubt.Swap(false) {", "|| true {",
+			"|| !s.mustReleaseOrphans.Swap(false) {", "|| true {",
 			engine, "LeasesLeftByTrouble", nil,
 		},
 		{
 			"what a claim has leased while the publisher was told to stop stays leased", "outbox/session.go",
-			"if err := s.release(ctx); err != nil { // the end", "if err := error(nil); err != nil { // the end",
+			"if err := s.releaseOrphans(ctx); err != nil { // the end", "if err := error(nil); err != nil { // the end",
 			engine, "LeasesLeftByTheEnd", nil,
 		},
 		{
@@ -184,19 +184,19 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"./internal/simulation", "Simulated", nil,
 		},
 		{
-			"claims go back to a blocked front", "outbox/lookout.go",
-			"\t\tl.low = low\n", "\t\t_ = low\n",
-			engine, "BlockedFront", nil,
+			"claims go back to a blocked start", "internal/engine/claim/watermark.go",
+			"\t\tm.low = before\n", "\t\t_ = before\n",
+			"./internal/engine/claim", "BlockedStart", nil,
 		},
 		{
-			"all instances rest while there is work", "outbox/lookout.go",
-			"if dry {", "if dry && false {",
-			engine, "ClaimsRest|RestEnds", nil,
+			"all instances rest while there is work", "internal/engine/claim/watermark.go",
+			"if isIdle {", "if isIdle && false {",
+			"./internal/engine/claim", "ClaimsRest|RestEnds", nil,
 		},
 		{
-			"claims start at the front after a rest", "outbox/lookout.go",
-			"l.whole = l.whole.Add(time.Since(l.resting))", "l.whole = l.whole.Add(0)",
-			engine, "ClaimAfterARest", nil,
+			"claims begin at the start after a rest", "internal/engine/claim/watermark.go",
+			"m.whole = m.whole.Add(now.Sub(m.restingSince))", "m.whole = m.whole.Add(0)",
+			"./internal/engine/claim", "ClaimAfterARest", nil,
 		},
 		{
 			"an older release trusts its own list of types", "outbox/registry.go",
@@ -239,8 +239,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "DeadRaises", nil,
 		},
 		{
-			"a claim starts where the last one ended, always", "outbox/lookout.go",
-			"if thorough || l.wait() <= 0 {", "if l.low == (place{}) {",
+			"a claim starts where the last one ended, always", "internal/engine/claim/watermark.go",
+			"if isWhole || m.UntilWhole(now) <= 0 {", "if m.low == (store.Cursor{}) {",
 			engine, "LateCommit|Order", nil,
 		},
 		{
@@ -255,7 +255,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a narrow window takes no claim", "outbox/cycle.go",
-			"size < worth(min(s.most, window, most))", "size < worth(min(s.most, most)) && window >= 0",
+			"size < due.WorthwhileRoom(min(s.most, window, most))", "size < due.WorthwhileRoom(min(s.most, most)) && window >= 0",
 			engine, "NarrowWindow", nil,
 		},
 		{

@@ -24,8 +24,8 @@ func ofTurns() []sabotage {
 			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
-			"RunOnce ends behind what is blocked", "outbox/cycle.go",
-			"case c.full && w.at.IsBefore(c.last) && (w", "case false && (w",
+			"RunOnce ends behind what is blocked", "internal/engine/claim/walk.go",
+			"case r.IsFull && w.at.IsBefore(r.Last) && (w", "case false && (w",
 			engine, "RunOnceGetsPast", nil,
 		},
 		{
@@ -34,8 +34,8 @@ func ofTurns() []sabotage {
 			engine, "RunOnceComesBack", nil,
 		},
 		{
-			"delayed events that must wait hide those behind them", "outbox/cycle.go",
-			"case c.full && c.last == (store.Cursor{}):", "case c.full && c.last == (store.Cursor{}) && false:",
+			"delayed events that must wait hide those behind them", "internal/engine/claim/walk.go",
+			"case r.IsFull && r.Last == (store.Cursor{}):", "case r.IsFull && r.Last == (store.Cursor{}) && false:",
 			engine, "RunOnceGetsPastWhatIsBlocked", nil,
 		},
 		{
@@ -51,9 +51,9 @@ func ofTurns() []sabotage {
 			engine, "RunOnceDelivers", nil,
 		},
 		{
-			"a claim goes on at the moment where the last one has ended, not behind the event", "outbox/lookout.go",
-			"l.low = c.last // however", "l.low = place{due: c.last.due} // however",
-			engine, "PlaceOfTheNextClaim", nil,
+			"a claim goes on at the moment where the last one has ended, not behind the event", "internal/engine/claim/watermark.go",
+			"m.low = r.Last // however", "m.low = store.Cursor{DueAt: r.Last.DueAt} // however",
+			"./internal/engine/claim", "PlaceOfTheNextClaim", nil,
 		},
 	}
 }

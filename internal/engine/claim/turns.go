@@ -1,4 +1,5 @@
-// Package claim decides which kind of due work comes next, so that the backlog of one kind starves no other.
+// Package claim decides which due work comes next: of which kind, so that the backlog of one kind starves no other, from
+// where on, when to look again, and what is handed over without a search.
 //
 // It knows no SQL and starts no goroutine: a publisher and its lanes ask it, and tell it what they have done.
 package claim
