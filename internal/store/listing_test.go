@@ -1,0 +1,132 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+)
+
+// Each filter that an index serves lists what it names, page by page; another one is refused.
+func TestListEvents(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		d, err := dialect.Of(db)
+		require.NoError(t, err)
+		addEvent(t, db, d, "a", "SENT", time.Hour)
+		b := addEvent(t, db, d, "b", "FAILED", time.Hour)
+		addEvent(t, db, d, "c", "FAILED", time.Hour)
+		exec(t, db, "UPDATE bc_outbox_event SET event_type = 'c.d' WHERE event_id = 'c'")
+		for name, c := range map[string]struct {
+			f    store.EventFilter
+			want []string
+		}{
+			"id":                {store.EventFilter{EventID: "b"}, []string{"b"}},
+			"aggregate":         {store.EventFilter{AggregateType: "A", AggregateID: "1"}, []string{"a", "b", "c"}},
+			"another aggregate": {store.EventFilter{AggregateType: "A", AggregateID: "2"}, nil},
+			"status":            {store.EventFilter{Status: "FAILED"}, []string{"b", "c"}},
+			"sent":              {store.EventFilter{Status: "SENT"}, []string{"a"}},
+			"status and type":   {store.EventFilter{Status: "FAILED", EventType: "c.d"}, []string{"c"}},
+			"page":              {store.EventFilter{Status: "FAILED", After: b}, []string{"c"}},
+		} {
+			c.f.Limit = 10
+			rows, err := store.ListEvents(t.Context(), db, d, c.f)
+			require.NoError(t, err, name)
+			var ids []string
+			for _, r := range rows {
+				ids = append(ids, r.EventID)
+			}
+			require.Equal(t, c.want, ids, name)
+		}
+		rows, err := store.ListEvents(t.Context(), db, d, store.EventFilter{Status: "FAILED", Limit: 1})
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		require.Zero(t, rows[0].SentAt)
+		require.NotZero(t, rows[0].CreatedAt)
+		require.JSONEq(t, "{}", rows[0].Payload)
+		for _, f := range []store.EventFilter{{}, {EventType: "c.d"}, {AggregateType: "A"}, {AggregateID: "1"}} {
+			_, err := store.ListEvents(t.Context(), db, d, f)
+			require.ErrorIs(t, err, store.ErrUnindexed)
+		}
+		counts, err := store.CountEvents(t.Context(), db)
+		require.NoError(t, err)
+		require.Equal(t, map[string]int64{"SENT": 1, "FAILED": 2}, counts)
+	})
+}
+
+// An event is open for everybody until it is fanned out, then for each consumer until its own delivery has ended.
+func TestOpenEvents(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		d, err := dialect.Of(db)
+		require.NoError(t, err)
+		addEvent(t, db, d, "new", "NEW", 0)
+		addEvent(t, db, d, "failed", "FAILED", 0)
+		addDelivery(t, db, d, "failed", "Waits", "FAILED", 0)
+		addDelivery(t, db, d, "failed", "Done", "SUCCESS", 0)
+		addEvent(t, db, d, "dead", "DEAD", 0)
+		addDelivery(t, db, d, "dead", "Waits", "SUCCESS", 0)
+		addDelivery(t, db, d, "dead", "Buried", "DEAD", 0)
+		addEvent(t, db, d, "sent", "SENT", 0)
+		for consumer, want := range map[string]store.Open{
+			"": {Waiting: 2, Dead: 1}, "Waits": {Waiting: 2}, "Done": {Waiting: 1}, "Buried": {Waiting: 1, Dead: 1},
+		} {
+			open, err := store.OpenEvents(t.Context(), db, store.Aggregate{Type: "A", ID: "1"}, consumer)
+			require.NoError(t, err)
+			require.Equal(t, want, open, consumer)
+		}
+		open, err := store.OpenEvents(t.Context(), db, store.Aggregate{Tenant: 7, Type: "A", ID: "1"}, "")
+		require.NoError(t, err)
+		require.Zero(t, open, "of another tenant")
+	})
+}
+
+// An event is known by its row, wherever that is, and by finished deliveries if those count.
+func TestKnownEvents(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		d, err := dialect.Of(db)
+		require.NoError(t, err)
+		addEvent(t, db, d, "event", "NEW", 0)
+		exec(t, db, "INSERT INTO bc_outbox_event_archive (id, aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+			"VALUES (1, 'A', '1', 'a.b', 'archived', '{}')")
+		addDelivery(t, db, d, "delivered", "A", "SUCCESS", 0)
+		addDelivery(t, db, d, "open", "A", "SUCCESS", 0)
+		addDelivery(t, db, d, "open", "B", "FAILED", 0)
+		ids := []string{"event", "archived", "delivered", "open", "nothing"}
+		known, err := store.Known(t.Context(), db, ids, false)
+		require.NoError(t, err)
+		require.Equal(t, map[string]bool{"event": true, "archived": true}, known)
+		known, err = store.Known(t.Context(), db, ids, true)
+		require.NoError(t, err)
+		require.Equal(t, map[string]bool{"event": true, "archived": true, "delivered": true}, known)
+	})
+}
+
+// What is before the engine are the events that are not SENT; the oldest is one that is due.
+func TestMeasureBacklog(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		d, err := dialect.Of(db)
+		require.NoError(t, err)
+		b, err := store.MeasureBacklog(t.Context(), db, d)
+		require.NoError(t, err)
+		require.Zero(t, b)
+		addEvent(t, db, d, "sent", "SENT", 9*time.Hour)
+		addEvent(t, db, d, "dead", "DEAD", 8*time.Hour)
+		addEvent(t, db, d, "delayed", "SCHEDULED", 7*time.Hour)
+		exec(t, db, "UPDATE bc_outbox_event SET next_retry_at = "+d.After+" WHERE event_id = 'delayed'", dialect.Micro(time.Hour))
+		addEvent(t, db, d, "failed", "FAILED", 2*time.Hour)
+		addEvent(t, db, d, "new", "NEW", time.Hour)
+		b, err = store.MeasureBacklog(t.Context(), db, d)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, b.Pending)
+		require.EqualValues(t, 1, b.Dead)
+		require.InDelta(t, 2*time.Hour, b.Oldest, float64(20*time.Minute))
+	})
+}
