@@ -108,8 +108,10 @@ func (h *Harness) settle() {
 	}
 	h.Bus.Registrations().Inject(h.faults)
 	for range maxRounds {
-		h.exec("UPDATE bc_event_consume_log SET next_retry_at = "+h.d.After+" WHERE outbox_id > ? AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at < "+h.d.Never, -1, h.first)
-		h.exec("UPDATE bc_outbox_event SET next_retry_at = "+h.d.After+" WHERE id > ? AND (status = 'DISPATCHING' OR (status = 'SCHEDULED' AND lock_version > 0))", -1, h.first)
+		h.exec("UPDATE bc_event_consume_log SET next_retry_at = "+h.d.After+" WHERE outbox_id > ? "+
+			"AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at < "+h.d.Never, -1, h.first)
+		h.exec("UPDATE bc_outbox_event SET next_retry_at = "+h.d.After+" WHERE id > ? "+
+			"AND (status = 'DISPATCHING' OR (status = 'SCHEDULED' AND lock_version > 0))", -1, h.first)
 		r, err := h.publisher.RunOnce(h.t.Context())
 		h.must(err, "publish")
 		if r.Claimed == 0 && r.Retried == 0 {
@@ -125,15 +127,18 @@ func (h *Harness) again() {
 	h.t.Helper()
 	for _, c := range h.Bus.Consumers() {
 		for _, eventType := range c.ExternalTypes() {
-			h.exec("DELETE FROM bc_event_consume_log WHERE outbox_id > ? AND consumer_name = ? AND event_type = ? AND status = 'SUCCESS'", h.first, c.Key(), eventType)
+			h.exec("DELETE FROM bc_event_consume_log WHERE outbox_id > ? AND consumer_name = ? AND event_type = ? AND status = 'SUCCESS'",
+				h.first, c.Key(), eventType)
 		}
 	}
-	h.exec("UPDATE bc_outbox_event SET status = 'NEW', sent_at = NULL, lock_version = lock_version + 1 WHERE id > ? AND status = 'SENT'", h.first)
+	h.exec("UPDATE bc_outbox_event SET status = 'NEW', sent_at = NULL, lock_version = lock_version + 1 WHERE id > ? AND status = 'SENT'",
+		h.first)
 }
 
 func (h *Harness) report() Report {
 	h.t.Helper()
-	rows, err := h.db.QueryContext(h.t.Context(), "SELECT status, COUNT(*) FROM bc_event_consume_log WHERE outbox_id > ? GROUP BY status", h.first)
+	rows, err := h.db.QueryContext(h.t.Context(), "SELECT status, COUNT(*) FROM bc_event_consume_log WHERE outbox_id > ? GROUP BY status",
+		h.first)
 	h.must(err, "count deliveries")
 	defer rows.Close()
 	out := make(Report)

@@ -25,7 +25,8 @@ func (h *Harness) Advance(d time.Duration) {
 // shift moves the times in a column of the test's rows into the past.
 func (h *Harness) shift(table, own, column string, by time.Duration) {
 	h.t.Helper()
-	rows, err := h.db.QueryContext(h.t.Context(), "SELECT id, "+h.d.Micros(column)+" FROM "+table+" WHERE "+own+" AND "+column+" < "+h.d.Never, h.first)
+	rows, err := h.db.QueryContext(h.t.Context(),
+		"SELECT id, "+h.d.Micros(column)+" FROM "+table+" WHERE "+own+" AND "+column+" < "+h.d.Never, h.first)
 	h.must(err, "let time pass")
 	defer rows.Close()
 	times := make(map[int64]int64)

@@ -62,17 +62,20 @@ func (h *Harness) Break(faults ...Fault) {
 // steal gives the event's leases to an instance that will never be heard of again.
 func (h *Harness) steal(eventID string) error {
 	ctx := context.Background()
-	_, err := h.db.ExecContext(ctx, "UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = lock_version + 1 WHERE event_id = ? AND status = 'DISPATCHING'", eventID)
+	_, err := h.db.ExecContext(ctx, "UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = lock_version + 1 WHERE event_id = ? "+
+		"AND status = 'DISPATCHING'", eventID)
 	if err != nil {
 		return err
 	}
-	_, err = h.db.ExecContext(ctx, "UPDATE bc_event_consume_log SET locked_by = 'thief', lock_version = lock_version + 1 WHERE event_id = ? AND status = 'PROCESSING'", eventID)
+	_, err = h.db.ExecContext(ctx, "UPDATE bc_event_consume_log SET locked_by = 'thief', lock_version = lock_version + 1 "+
+		"WHERE event_id = ? AND status = 'PROCESSING'", eventID)
 	return err
 }
 
 // handOutAgain makes a claimed event NEW.
 func (h *Harness) handOutAgain(eventID string) error {
-	_, err := h.db.ExecContext(context.Background(), "UPDATE bc_outbox_event SET status = 'NEW', locked_by = NULL, lock_version = lock_version + 1 WHERE event_id = ? AND status = 'DISPATCHING'", eventID)
+	_, err := h.db.ExecContext(context.Background(), "UPDATE bc_outbox_event SET status = 'NEW', locked_by = NULL, "+
+		"lock_version = lock_version + 1 WHERE event_id = ? AND status = 'DISPATCHING'", eventID)
 	return err
 }
 

@@ -34,7 +34,8 @@ func OnServer(admin *bun.DB, open func(database string) (*bun.DB, error)) DBOpti
 }
 
 // sqliteFile are the settings with which SQLite waits for its one writer instead of failing.
-const sqliteFile = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)"
+const sqliteFile = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)" +
+	"&_pragma=foreign_keys(1)"
 
 // NewDB returns a pool on a fresh, empty database that is gone when the test ends, so that each test has its own: a SQLite file
 // in the test's directory, unless [OnServer] names a server. It needs no set-up but a driver, which your test imports:

@@ -35,7 +35,8 @@ func RequireSaved[E bus.Event](h *Harness) Saved[E] {
 func RequireNotSaved[E bus.Event](h *Harness) {
 	h.t.Helper()
 	if all := AllSaved[E](h); len(all) > 0 {
-		h.t.Fatalf("bustest: %d events of type %s have been saved, want none; the first one is %s of %s %s", len(all), all[0].Type, all[0].ID, all[0].AggregateType, all[0].AggregateID)
+		h.t.Fatalf("bustest: %d events of type %s have been saved, want none; the first one is %s of %s %s", len(all), all[0].Type,
+			all[0].ID, all[0].AggregateType, all[0].AggregateID)
 	}
 }
 
@@ -43,7 +44,8 @@ func RequireNotSaved[E bus.Event](h *Harness) {
 func AllSaved[E bus.Event](h *Harness) []Saved[E] {
 	h.t.Helper()
 	var zero E
-	rows, err := eventrow.Read(h.t.Context(), h.db, eventrow.Select(h.d, "bc_outbox_event e WHERE e.id > ? AND e.event_type = ? ORDER BY e.id"), h.first, zero.EventType())
+	rows, err := eventrow.Read(h.t.Context(), h.db, eventrow.Select(h.d, "bc_outbox_event e WHERE e.id > ? AND e.event_type = ? "+
+		"ORDER BY e.id"), h.first, zero.EventType())
 	h.must(err, "read the outbox")
 	keys := h.keys(zero.EventType())
 	out := make([]Saved[E], 0, len(rows))
@@ -71,7 +73,8 @@ func envelopeOf(r eventrow.Row) bus.Envelope {
 // keys are the idempotency keys of the test's events of a type.
 func (h *Harness) keys(eventType string) map[int64]string {
 	h.t.Helper()
-	rows, err := h.db.QueryContext(h.t.Context(), "SELECT id, event_key FROM bc_outbox_event WHERE id > ? AND event_type = ? AND event_key IS NOT NULL", h.first, eventType)
+	rows, err := h.db.QueryContext(h.t.Context(), "SELECT id, event_key FROM bc_outbox_event WHERE id > ? AND event_type = ? "+
+		"AND event_key IS NOT NULL", h.first, eventType)
 	h.must(err, "read the keys")
 	defer rows.Close()
 	out := make(map[int64]string)

@@ -65,7 +65,8 @@ func undelivered(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) (k
 	window := -dialect.Micro(q.From)
 	for before := int64(math.MaxInt64); len(keys) < q.Limit; {
 		var from, recent int64
-		err := db.QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 0), COUNT(CASE WHEN created_at > "+d.After+" THEN 1 END) FROM (SELECT id, created_at FROM bc_outbox_event WHERE id < ? ORDER BY id DESC LIMIT ?) AS e",
+		err := db.QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 0), COUNT(CASE WHEN created_at > "+d.After+" THEN 1 END) FROM "+
+			"(SELECT id, created_at FROM bc_outbox_event WHERE id < ? ORDER BY id DESC LIMIT ?) AS e",
 			window, before, eventsAtOnce).Scan(&from, &recent)
 		if err != nil {
 			return nil, err
@@ -73,9 +74,11 @@ func undelivered(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) (k
 		if recent == 0 {
 			break
 		}
-		found, err := texts(ctx, db, "SELECT c.name, e.event_id FROM bc_outbox_event e JOIN bc_consumer_type t ON t.event_type = e.event_type JOIN bc_consumer c ON c.name = t.consumer_name AND c.registered_at < e.created_at "+
+		found, err := texts(ctx, db, "SELECT c.name, e.event_id FROM bc_outbox_event e JOIN bc_consumer_type t "+
+			"ON t.event_type = e.event_type JOIN bc_consumer c ON c.name = t.consumer_name AND c.registered_at < e.created_at "+
 			"LEFT JOIN bc_event_consume_log l ON l.event_id = e.event_id AND l.consumer_name = c.name "+
-			"WHERE e.id >= ? AND e.id < ? AND e.status = 'SENT' AND e.created_at > "+d.After+" AND l.id IS NULL ORDER BY e.id DESC LIMIT ?", 2, from, before, window, q.Limit-len(keys))
+			"WHERE e.id >= ? AND e.id < ? AND e.status = 'SENT' AND e.created_at > "+d.After+" AND l.id IS NULL ORDER BY e.id DESC LIMIT ?", 2,
+			from, before, window, q.Limit-len(keys))
 		if err != nil {
 			return nil, err
 		}
@@ -107,12 +110,14 @@ func deadForLong(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([
 	if err != nil {
 		return nil, err
 	}
-	found, err := ofQueues(ctx, db, d, store.In(queues, "DEAD"), "consumer_name, event_id", 2, " AND updated_at < "+d.After, []any{-dialect.Micro(24 * time.Hour)}, q.Limit)
+	found, err := ofQueues(ctx, db, d, store.In(queues, "DEAD"), "consumer_name, event_id", 2, " AND updated_at < "+d.After,
+		[]any{-dialect.Micro(24 * time.Hour)}, q.Limit)
 	return joined(found), err
 }
 
 func unknownStatus(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([]string, error) {
-	events, err := texts(ctx, db, "SELECT status, event_id FROM bc_outbox_event WHERE status <> 'SENT' AND status NOT IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'SENT', 'FAILED', 'DEAD') LIMIT ?", 2, q.Limit)
+	events, err := texts(ctx, db, "SELECT status, event_id FROM bc_outbox_event WHERE status <> 'SENT' "+
+		"AND status NOT IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'SENT', 'FAILED', 'DEAD') LIMIT ?", 2, q.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +133,9 @@ func unknownStatus(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) 
 }
 
 // ofQueues lists deliveries of some queues of which a further condition holds, at most so many.
-func ofQueues(ctx context.Context, db bun.IDB, d dialect.Dialect, queues []store.Queue, columns string, n int, and string, arg []any, most int) (found [][]string, err error) {
+func ofQueues(ctx context.Context, db bun.IDB, d dialect.Dialect, queues []store.Queue, columns string, n int, and string, arg []any,
+	most int,
+) (found [][]string, err error) {
 	part := "SELECT " + columns + " FROM (SELECT " + columns + " FROM " + store.OfQueue(d) + and + " LIMIT ?) AS t"
 	for query, args := range store.Union(part, queues, store.MostParts, func(q store.Queue) []any {
 		return append(append([]any{q.Consumer, q.Status}, arg...), most)

@@ -88,11 +88,13 @@ func (c Check[T]) validate(cfg Config) error {
 		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Find and Key must not be nil", c.Name))
 	}
 	if c.Window < 0 || c.Grace < 0 {
-		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Window is %v and Grace %v: they must not be negative", c.Name, c.Window, c.Grace))
+		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Window is %v and Grace %v: they must not be negative", c.Name, c.Window,
+			c.Grace))
 	}
 	from, to := c.bounds(cfg)
 	if cfg.Retention > 0 && from > cfg.Retention {
-		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Window is %v, longer than the retention of %v: delivered events would be found missing", c.Name, from, cfg.Retention))
+		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Window is %v, longer than the retention of %v: "+
+			"delivered events would be found missing", c.Name, from, cfg.Retention))
 	}
 	if to >= from {
 		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Grace is %v and Window only %v: nothing is left to look at", c.Name, to, from))

@@ -36,7 +36,8 @@ import (
 const JobCode = "order_asset_consistency"
 
 // ErrTooManyRepairs means that a run stopped at Config.MaxRepairs.
-var ErrTooManyRepairs = errors.New("the limit of repairs per run is reached: find out why so many events are missing, then run the check again")
+var ErrTooManyRepairs = errors.New("the limit of repairs per run is reached: find out why so many events are missing, " +
+	"then run the check again")
 
 // Config configures a [Consistency]. The zero value works.
 type Config struct {
@@ -106,7 +107,10 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("consistency.Config.%s is %d: it must not be negative", name, n))
 		}
 	}
-	for name, d := range map[string]time.Duration{"ScanWindow": c.ScanWindow, "Grace": c.Grace, "Retention": c.Retention, "Timeout": c.Timeout} {
+	for name, d := range map[string]time.Duration{
+		"ScanWindow": c.ScanWindow, "Grace": c.Grace, "Retention": c.Retention,
+		"Timeout": c.Timeout,
+	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("consistency.Config.%s is %v: it must not be negative", name, d))
 		}
@@ -161,7 +165,9 @@ func (s *Consistency) schedule() (*schedule.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return schedule.New(s.db, schedule.Config{Instance: s.cfg.Instance, Logger: s.cfg.Logger, TracerProvider: s.cfg.TracerProvider, MeterProvider: s.cfg.MeterProvider},
+	return schedule.New(s.db, schedule.Config{
+		Instance: s.cfg.Instance, Logger: s.cfg.Logger, TracerProvider: s.cfg.TracerProvider, MeterProvider: s.cfg.MeterProvider,
+	},
 		schedule.Job{Code: JobCode, Spec: spec, Timeout: s.cfg.Timeout, Run: s.runChecks})
 }
 

@@ -71,7 +71,8 @@ func parse(dsn, mode string) (db *bun.DB, u *url.URL, err error) {
 	case u.Scheme == "sqlite":
 		db, err = openSQLite(u, mode)
 	case (u.Scheme == "mysql" || u.Scheme == "postgres" || u.Scheme == "postgresql") && atBehindHost(dsn):
-		err = fmt.Errorf("%w: there is an @ behind the host; write / ? # and @ in a password as %%2F %%3F %%23 and %%40, and @ in an option as %%40", ErrDSN)
+		err = fmt.Errorf("%w: there is an @ behind the host; write / ? # and @ in a password as %%2F %%3F %%23 and %%40, and @ in an option "+
+			"as %%40", ErrDSN)
 	case u.Scheme == "mysql":
 		db, err = openMySQL(u)
 	case u.Scheme == "postgres", u.Scheme == "postgresql":
@@ -124,7 +125,8 @@ func openSQLite(u *url.URL, mode string) (*bun.DB, error) {
 		return nil, fmt.Errorf("%w: sqlite takes no options after ?", ErrDSN)
 	}
 	pool, err := sql.Open("sqlite", "file:"+(&url.URL{Path: u.Path}).EscapedPath()+
-		"?mode="+mode+"&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)")
+		"?mode="+mode+"&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"+
+		"&_pragma=foreign_keys(1)")
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite: %w", err)
 	}
@@ -207,7 +209,8 @@ func openPostgres(u *url.URL) (*bun.DB, error) {
 	// itself, costs two round trips more and a plan that is never used again.
 	query := u.Query()
 	for setting, value := range map[string]string{
-		"connect_timeout":                     "5", // seconds; database/sql waits for one new connection at a time, so a silent one would be the last
+		// seconds; database/sql waits for one new connection at a time, so a silent one would be the last
+		"connect_timeout":                     "5",
 		"default_query_exec_mode":             "simple_protocol",
 		"idle_in_transaction_session_timeout": strconv.Itoa(int(silence / time.Millisecond)),
 	} {

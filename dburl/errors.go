@@ -39,7 +39,10 @@ func IsLost(err error) bool {
 	if says(err, []uint16{2006, 2013, 1040, 1203, 1226, 1053, 1927, 1317}, []string{"08", "57P0", "53300", "25P03"}, []int{10}) {
 		return true
 	}
-	for _, lost := range []error{driver.ErrBadConn, sql.ErrConnDone, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, mysql.ErrInvalidConn, mysql.ErrBusyBuffer} {
+	for _, lost := range []error{
+		driver.ErrBadConn, sql.ErrConnDone, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, mysql.ErrInvalidConn,
+		mysql.ErrBusyBuffer,
+	} {
 		if errors.Is(err, lost) {
 			return true
 		}

@@ -18,7 +18,9 @@ const (
 )
 
 // checks are what must hold before the version of that number is applied.
-var checks = map[int]func(ctx context.Context, conn bun.Conn, d dialect.Dialect) error{consumerKeys: refuseHalfRenamed} //nolint:gochecknoglobals // a constant table
+var checks = map[int]func(ctx context.Context, conn bun.Conn, d dialect.Dialect) error{ //nolint:gochecknoglobals // a constant table
+	consumerKeys: refuseHalfRenamed,
+}
 
 // refuseHalfRenamed makes sure that no instance runs a consumer under its former name any more: what such an
 // instance did after the migration would stand under a name that nobody looks for, and happen again.
@@ -44,7 +46,8 @@ func refuseHalfRenamed(ctx context.Context, conn bun.Conn, d dialect.Dialect) er
 			at, ok := seen[alias]
 			if apart := time.Duration(seen[name]-at) * time.Microsecond; ok && apart.Abs() < sinceRenaming && !slices.Contains(former[alias], name) {
 				return fmt.Errorf("instances run the consumer %q under its former name %q too, or did %v ago: stop those of the older release, "+
-					"wait until the newer has run for %v more (or DELETE FROM bc_consumer WHERE name = '%s'), and migrate again", name, alias, apart.Abs().Round(time.Second), sinceRenaming, alias)
+					"wait until the newer has run for %v more (or DELETE FROM bc_consumer WHERE name = '%s'), and migrate again", name, alias,
+					apart.Abs().Round(time.Second), sinceRenaming, alias)
 			}
 		}
 	}

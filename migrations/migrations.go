@@ -152,13 +152,16 @@ var hasVersionTable = map[string]string{ //nolint:gochecknoglobals // a constant
 	"sqlite":   "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = '" + versionTable + "'",
 }
 
-var timeType = map[string]string{"mysql": "DATETIME(6)", "postgres": "timestamptz", "sqlite": "TEXT"} //nolint:gochecknoglobals // a constant table
+var timeType = map[string]string{ //nolint:gochecknoglobals // a constant table
+	"mysql": "DATETIME(6)", "postgres": "timestamptz", "sqlite": "TEXT",
+}
 
 // applyNext applies the first migration that is pending, and tells whether there was one. Each has the lock, and where DDL
 // can be rolled back a transaction, to itself: nobody waits for one because of the next.
 func applyNext(ctx context.Context, conn bun.Conn, d dialect.Dialect, wanted []Migration) (more bool, err error) {
 	create := "CREATE TABLE IF NOT EXISTS " + versionTable +
-		" (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(128) NOT NULL, checksum VARCHAR(64) NOT NULL, applied_at " + timeType[d.Name] + " NOT NULL)"
+		" (version INTEGER NOT NULL PRIMARY KEY, name VARCHAR(128) NOT NULL, checksum VARCHAR(64) NOT NULL, applied_at " + timeType[d.Name] +
+		" NOT NULL)"
 	if d.Name == "mysql" {
 		create += " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
 	}
@@ -184,12 +187,14 @@ func applyNext(ctx context.Context, conn bun.Conn, d dialect.Dialect, wanted []M
 func compare(applied map[int]Migration, wanted []Migration) error {
 	last := wanted[len(wanted)-1].Version
 	if newest := slices.Max(append(slices.Collect(maps.Keys(applied)), 0)); newest > last {
-		return fmt.Errorf("migrations: the database is ahead: it has version %d (%s), this code knows only %d: run the newer code, or restore a backup",
+		return fmt.Errorf("migrations: the database is ahead: it has version %d (%s), this code knows only %d: "+
+			"run the newer code, or restore a backup",
 			newest, applied[newest].Name, last)
 	}
 	for _, m := range wanted {
 		if done, ok := applied[m.Version]; ok && done.checksum != m.checksum {
-			return fmt.Errorf("migrations: %s has changed since it was applied at %s (checksum %s then, %s now): never edit an applied file, add a new one",
+			return fmt.Errorf("migrations: %s has changed since it was applied at %s (checksum %s then, %s now): "+
+				"never edit an applied file, add a new one",
 				m.file(), done.AppliedAt.Format(time.RFC3339), done.checksum, m.checksum)
 		}
 	}
@@ -228,7 +233,8 @@ func run(ctx context.Context, conn bun.Conn, d dialect.Dialect, m Migration) err
 			return fmt.Errorf("migrations: %s/%s, statement %d (%s): %w", d.Name, m.file(), i+1, head(stmt), err)
 		}
 	}
-	_, err := conn.ExecContext(ctx, "INSERT INTO "+versionTable+" (version, name, checksum, applied_at) VALUES (?, ?, ?, "+d.Now+")", m.Version, m.Name, m.checksum)
+	_, err := conn.ExecContext(ctx, "INSERT INTO "+versionTable+" (version, name, checksum, applied_at) VALUES (?, ?, ?, "+d.Now+")",
+		m.Version, m.Name, m.checksum)
 	if err != nil {
 		return fmt.Errorf("migrations: %s/%s: note the version: %w", d.Name, m.file(), err)
 	}

@@ -144,14 +144,17 @@ func New(db *bun.DB, events Events, cfg Config, tasks ...Task) (*Reaper, error) 
 	if r.d, err = dialect.Of(db); err != nil {
 		return nil, err
 	}
-	if r.released, err = telemetry.Counter(cfg.MeterProvider, "reaper.lock.released", "Business locks released because they had outlived their time to live."); err != nil {
+	if r.released, err = telemetry.Counter(cfg.MeterProvider, "reaper.lock.released",
+		"Business locks released because they had outlived their time to live."); err != nil {
 		return nil, err
 	}
 	spec, err := schedule.Parse(cfg.Cron)
 	if err != nil {
 		return nil, err
 	}
-	r.jobs, err = schedule.New(db, schedule.Config{Instance: cfg.Instance, Logger: cfg.Logger, TracerProvider: cfg.TracerProvider, MeterProvider: cfg.MeterProvider},
+	r.jobs, err = schedule.New(db, schedule.Config{
+		Instance: cfg.Instance, Logger: cfg.Logger, TracerProvider: cfg.TracerProvider, MeterProvider: cfg.MeterProvider,
+	},
 		schedule.Job{Code: JobCode, Spec: spec, Timeout: cfg.Timeout, Run: func(ctx context.Context) (schedule.Counts, error) {
 			report, err := r.reap(ctx)
 			return report.counts(), err

@@ -43,7 +43,8 @@ type Query struct {
 // Page is all that a SELECT needs to ask for the page, from a condition on, by the database's clock and in its order of keys. Give
 // it bun as the last argument:
 //
-//	db.QueryContext(ctx, "SELECT s.id, s.order_id, ? FROM seats s WHERE s.status = 'HELD' AND ?", reaper.Age("s.held_at"), q.Page("s.held_at", "s.id"))
+//	db.QueryContext(ctx, "SELECT s.id, s.order_id, ? FROM seats s WHERE s.status = 'HELD' AND ?",
+//		reaper.Age("s.held_at"), q.Page("s.held_at", "s.id"))
 //
 // Since is the column with the time of the lock, in UTC, and id the column with the lock's ID, of any type that the
 // database can read from the text in Lock.ID, with the name or alias of its table: PostgreSQL would sort "SELECT
@@ -92,7 +93,8 @@ func (t Task) validate() error {
 		err = errors.Join(err, fmt.Errorf("reaper.Task %s: Consumer is empty: name the consumer that makes and settles the locks", t.Name))
 	}
 	if t.Owner == nil || t.Owner.Guard == nil {
-		err = errors.Join(err, fmt.Errorf("reaper.Task %s: Owner.Guard is missing: it must lock the row of the aggregate and say whether its locks may go", t.Name))
+		err = errors.Join(err, fmt.Errorf("reaper.Task %s: Owner.Guard is missing: "+
+			"it must lock the row of the aggregate and say whether its locks may go", t.Name))
 	}
 	return err
 }
@@ -109,11 +111,16 @@ type Report struct {
 }
 
 func (r Report) counts() schedule.Counts {
-	return schedule.Counts{"expired": r.Expired, "released": r.Released, "held": r.Held, "dead": r.Dead, "kept": r.Kept, "gone": r.Gone, "failed": r.Failed}
+	return schedule.Counts{
+		"expired": r.Expired, "released": r.Released, "held": r.Held, "dead": r.Dead, "kept": r.Kept, "gone": r.Gone, "failed": r.Failed,
+	}
 }
 
 func reportOf(c schedule.Counts) Report {
-	return Report{Expired: c["expired"], Released: c["released"], Held: c["held"], Dead: c["dead"], Kept: c["kept"], Gone: c["gone"], Failed: c["failed"]}
+	return Report{
+		Expired: c["expired"], Released: c["released"], Held: c["held"], Dead: c["dead"],
+		Kept: c["kept"], Gone: c["gone"], Failed: c["failed"],
+	}
 }
 
 // reap runs every task. A task that fails does not keep the others from running.

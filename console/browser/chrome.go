@@ -18,7 +18,8 @@ import (
 
 // Find returns the path of a Chromium or Chrome, "" if there is none.
 func Find() string {
-	for _, name := range []string{os.Getenv("BLUECONE_TEST_CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+	names := []string{os.Getenv("BLUECONE_TEST_CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
+	for _, name := range names {
 		if path, err := exec.LookPath(name); name != "" && err == nil {
 			return path
 		}
@@ -66,8 +67,10 @@ func Start(path, dir string) (*Chrome, error) {
 		return nil, err
 	}
 	// It is ended by Close, not by a context: it lives longer than any one call.
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", //nolint:noctx // see above
-		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe", "--host-resolver-rules=MAP "+LANHost+" 127.0.0.1", "--user-data-dir="+filepath.Join(dir, "profile"), "about:blank")
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", //nolint:noctx // see above
+		"--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
+		"--host-resolver-rules=MAP "+LANHost+" 127.0.0.1", "--user-data-dir="+filepath.Join(dir, "profile"), "about:blank")
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4, as the pipe wants it
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)

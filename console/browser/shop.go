@@ -85,7 +85,9 @@ func (s *Shop) Order(ctx context.Context) (orderID string, err error) {
 	var order struct {
 		OrderID string `json:"orderId"`
 	}
-	err = s.post(ctx, "/orders", map[string]any{"userId": user.UserID, "totalCents": 2_590 + s.orders*130, "walletCents": 500, "points": 100}, &order)
+	err = s.post(ctx, "/orders", map[string]any{
+		"userId": user.UserID, "totalCents": 2_590 + s.orders*130, "walletCents": 500, "points": 100,
+	}, &order)
 	return order.OrderID, err
 }
 

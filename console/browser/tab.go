@@ -47,7 +47,8 @@ func (c *Chrome) Open(ctx context.Context, look Look) (*Tab, error) {
 	if err := c.call(ctx, "", "Target.createBrowserContext", params{}, &made); err != nil {
 		return nil, err
 	}
-	if err := c.call(ctx, "", "Target.createTarget", params{"url": "about:blank", "browserContextId": made.BrowserContextID}, &made); err != nil {
+	if err := c.call(ctx, "", "Target.createTarget", params{"url": "about:blank", "browserContextId": made.BrowserContextID},
+		&made); err != nil {
 		return nil, err
 	}
 	if err := c.call(ctx, "", "Target.attachToTarget", params{"targetId": made.TargetID, "flatten": true}, &made); err != nil {
@@ -75,9 +76,14 @@ func (t *Tab) setUp(look Look) error {
 		scheme = "dark"
 	}
 	return errors.Join(
-		t.Call("Page.enable", params{}, nil), t.Call("Network.enable", params{}, nil), t.Call("Runtime.enable", params{}, nil), t.Call("Log.enable", params{}, nil),
-		t.Call("Emulation.setDeviceMetricsOverride", params{"width": look.Width, "height": look.Height, "deviceScaleFactor": look.Scale, "mobile": false}, nil),
-		t.Call("Emulation.setEmulatedMedia", params{"features": []params{{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil),
+		t.Call("Page.enable", params{}, nil), t.Call("Network.enable", params{}, nil), t.Call("Runtime.enable", params{}, nil),
+		t.Call("Log.enable", params{}, nil),
+		t.Call("Emulation.setDeviceMetricsOverride", params{
+			"width": look.Width, "height": look.Height, "deviceScaleFactor": look.Scale, "mobile": false,
+		}, nil),
+		t.Call("Emulation.setEmulatedMedia", params{
+			"features": []params{{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}},
+		}, nil),
 		t.Call("Network.setExtraHTTPHeaders", params{"headers": params{"Accept-Language": look.Language}}, nil),
 		t.Call("Emulation.setScriptExecutionDisabled", params{"value": look.NoScript}, nil),
 	)
@@ -152,7 +158,8 @@ func (t *Tab) Eval(expression string, result any) error {
 			} `json:"exception"`
 		} `json:"exceptionDetails"`
 	}
-	err := t.Call("Runtime.evaluate", params{"expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true}, &answer)
+	err := t.Call("Runtime.evaluate", params{"expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true},
+		&answer)
 	switch {
 	case err != nil:
 		return err
@@ -199,7 +206,8 @@ func (t *Tab) leave(do func() error) error {
 // find is an expression for the element of a selector; "text=…" is the innermost link, button or summary with that text.
 func find(selector string) string {
 	if len(selector) > 5 && selector[:5] == "text=" {
-		return "[...document.querySelectorAll('a, button, summary')].find(e => e.textContent.trim() === " + strconv.Quote(selector[5:]) + " && e.checkVisibility())"
+		return "[...document.querySelectorAll('a, button, summary')].find(e => e.textContent.trim() === " + strconv.Quote(selector[5:]) +
+			" && e.checkVisibility())"
 	}
 	return "document.querySelector(" + strconv.Quote(selector) + ")"
 }
@@ -216,7 +224,8 @@ func (t *Tab) Follow(selector string) error {
 
 // Fill types a text into a field.
 func (t *Tab) Fill(selector, text string) error {
-	return errors.Join(t.Until(find(selector)), t.Eval(find(selector)+".focus()", nil), t.Eval(find(selector)+".value = ''", nil), t.Call("Input.insertText", params{"text": text}, nil))
+	return errors.Join(t.Until(find(selector)), t.Eval(find(selector)+".focus()", nil), t.Eval(find(selector)+".value = ''", nil),
+		t.Call("Input.insertText", params{"text": text}, nil))
 }
 
 // Press presses a key.

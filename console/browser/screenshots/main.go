@@ -56,7 +56,9 @@ func take(ctx context.Context, out string, choose func(order, event string) []pi
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	shop, err := browser.OpenShop(ctx, dir, "/console/", console.Anyone(console.Principal{Name: "anna", May: append(console.Admin(), console.PayloadView)}))
+	shop, err := browser.OpenShop(ctx, dir, "/console/", console.Anyone(console.Principal{
+		Name: "anna", May: append(console.Admin(), console.PayloadView),
+	}))
 	if err != nil {
 		return err
 	}
