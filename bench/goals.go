@@ -54,60 +54,91 @@ func ratio(workload, dialect, name, to string) func(*results) float64 {
 	}
 }
 
+// goals are those of the table, and the ratios that explain them.
 func goals() []goal {
-	var gs []goal
-	atLeast := func(text, workload, dialect, name, to string, bound float64) {
-		gs = append(gs, goal{text, dialect, ratio(workload, dialect, name, to), bound, false})
-	}
-	atMost := func(text, workload, dialect, name, to string, bound float64) {
-		gs = append(gs, goal{text, dialect, ratio(workload, dialect, name, to), bound, true})
-	}
-	atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "mysql", engineOrdinary, limitOrdinary, 0.75)
-	atLeast("W1 ordinary handlers, defaults, to watermill-sql tuned", "W1", "mysql", engineOrdinary, watermillTuned, 1.7)
-	atLeast("W1 batch handlers, to the limit", "W1", "mysql", engineBatch, limitBatch, 0.60)
-	atLeast("W1 batch handlers, to watermill-sql tuned", "W1", "mysql", engineBatch, watermillTuned, 3.8)
-	atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "postgres", engineOrdinary, limitOrdinary, 0.75)
-	atLeast("W1 batch handlers, to the limit", "W1", "postgres", engineBatch, limitBatch, 0.55)
-	atLeast("W1 ordinary handlers, to River exactly once", "W1", "postgres", engineOrdinary, riverExactlyOnce, 15)
-	atLeast("W1 ordinary handlers, to River at least once", "W1", "postgres", engineOrdinary, riverAtLeastOnce, 4)
-	atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "sqlite", engineOrdinary, limitOrdinary, 0.75)
+	var c collector
+	c.drains()
+	c.latencies()
+	c.produces()
+	c.histories()
+	c.crowds()
+	return append(c, reasons()...)
+}
+
+// collector collects goals.
+type collector []goal
+
+func (c *collector) atLeast(text, workload, dialect, name, to string, bound float64) {
+	*c = append(*c, goal{text, dialect, ratio(workload, dialect, name, to), bound, false})
+}
+
+func (c *collector) atMost(text, workload, dialect, name, to string, bound float64) {
+	*c = append(*c, goal{text, dialect, ratio(workload, dialect, name, to), bound, true})
+}
+
+// drains are the goals of W1.
+func (c *collector) drains() {
+	c.atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "mysql", engineOrdinary, limitOrdinary, 0.75)
+	c.atLeast("W1 ordinary handlers, defaults, to watermill-sql tuned", "W1", "mysql", engineOrdinary, watermillTuned, 1.7)
+	c.atLeast("W1 batch handlers, to the limit", "W1", "mysql", engineBatch, limitBatch, 0.60)
+	c.atLeast("W1 batch handlers, to watermill-sql tuned", "W1", "mysql", engineBatch, watermillTuned, 3.8)
+	c.atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "postgres", engineOrdinary, limitOrdinary, 0.75)
+	c.atLeast("W1 batch handlers, to the limit", "W1", "postgres", engineBatch, limitBatch, 0.55)
+	c.atLeast("W1 ordinary handlers, to River exactly once", "W1", "postgres", engineOrdinary, riverExactlyOnce, 15)
+	c.atLeast("W1 ordinary handlers, to River at least once", "W1", "postgres", engineOrdinary, riverAtLeastOnce, 4)
+	c.atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "sqlite", engineOrdinary, limitOrdinary, 0.75)
 	for _, d := range all {
-		gs = append(gs, goal{"W1 memory above idle, MiB", d, func(rs *results) float64 {
+		*c = append(*c, goal{"W1 memory above idle, MiB", d, func(rs *results) float64 {
 			return rs.find(beside, d, engineOrdinary+", memory above idle").median()
 		}, 64, true})
 	}
+}
+
+// latencies are the goals of W2.
+func (c *collector) latencies() {
 	for _, d := range servers {
-		atMost("W2 200/s, defaults, p50 to the limit's", "W2", d, engineDefault+", 200/s, p50", limitWake+", 200/s, p50", 1.3)
-		atMost("W2 200/s, defaults, p99 to the limit's", "W2", d, engineDefault+", 200/s, p99", limitWake+", 200/s, p99", 2)
+		c.atMost("W2 200/s, defaults, p50 to the limit's", "W2", d, engineDefault+", 200/s, p50", limitWake+", 200/s, p50", 1.3)
+		c.atMost("W2 200/s, defaults, p99 to the limit's", "W2", d, engineDefault+", 200/s, p99", limitWake+", 200/s, p99", 2)
 	}
+}
+
+// produces are the goals of W3.
+func (c *collector) produces() {
 	for _, d := range all {
 		for _, writers := range []int{1, 4, 16} {
-			atLeast(fmt.Sprintf("W3 %d writers, to the insert by hand", writers), "W3", d,
+			c.atLeast(fmt.Sprintf("W3 %d writers, to the insert by hand", writers), "W3", d,
 				fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceHand, writers), 0.9)
 		}
 	}
+}
+
+// histories are the goals of W4.
+func (c *collector) histories() {
 	for _, d := range all {
-		gs = append(gs, goal{"W4 most history, drain, to the least", d, mostToLeastHistory(d, "drain"), 0.9, false})
-		gs = append(gs, goal{"W4 most history, p50 at 200/s, to the least", d, mostToLeastHistory(d, "200/s, p50"), 1.1, true})
+		*c = append(*c, goal{"W4 most history, drain, to the least", d, mostToLeastHistory(d, "drain"), 0.9, false})
+		*c = append(*c, goal{"W4 most history, p50 at 200/s, to the least", d, mostToLeastHistory(d, "200/s, p50"), 1.1, true})
 	}
 	for _, d := range servers {
-		atLeast("W4 old snapshot held, drain, to none held", "W4", d, "old snapshot held, drain", "no snapshot held, drain", 0.5)
-		atMost("W4 old snapshot held, p50 at 200/s, to none held", "W4", d, "old snapshot held, 200/s, p50", "no snapshot held, 200/s, p50", 2)
+		c.atLeast("W4 old snapshot held, drain, to none held", "W4", d, "old snapshot held, drain", "no snapshot held, drain", 0.5)
+		c.atMost("W4 old snapshot held, p50 at 200/s, to none held", "W4", d, "old snapshot held, 200/s, p50", "no snapshot held, 200/s, p50", 2)
 	}
+}
+
+// crowds are the goals of W5 and W6.
+func (c *collector) crowds() {
 	for _, d := range servers {
 		for _, count := range crowdSizes[1:] {
-			atLeast(fmt.Sprintf("W5 %d instances, to one", count), "W5", d, fmt.Sprintf("%d instances", count), "1 instances", 0.9)
+			c.atLeast(fmt.Sprintf("W5 %d instances, to one", count), "W5", d, fmt.Sprintf("%d instances", count), "1 instances", 0.9)
 		}
 	}
 	for _, d := range all {
 		for _, trouble := range troubles[1:] {
-			atLeast("W6 "+trouble+", drain of the others, to undisturbed", "W6", d, trouble+", drain of the others",
+			c.atLeast("W6 "+trouble+", drain of the others, to undisturbed", "W6", d, trouble+", drain of the others",
 				troubles[0]+", drain of the others", 0.9)
-			atMost("W6 "+trouble+", p99 of the others, to undisturbed", "W6", d, trouble+", the others at 200/s, p99",
+			c.atMost("W6 "+trouble+", p99 of the others, to undisturbed", "W6", d, trouble+", the others at 200/s, p99",
 				troubles[0]+", the others at 200/s, p99", 1.5)
 		}
 	}
-	return append(gs, reasons()...)
 }
 
 // reasons tell how much of a distance to the slim tables is that of the tables, and how much the code's.

@@ -31,33 +31,7 @@ func slim(db *database) tables {
 	}
 	// SQLite uses its index only if it is told that these are not SENT.
 	t.due = "SELECT id, payload FROM lim_event WHERE status = 0 AND next_retry_at <= " + now + " ORDER BY next_retry_at, id"
-	t.prepare = func(ctx context.Context, n int) error {
-		err := db.exec(ctx,
-			db.pick(
-				"CREATE TABLE lim_event (id BIGINT AUTO_INCREMENT PRIMARY KEY, status TINYINT NOT NULL, next_retry_at DATETIME(3) NOT NULL, "+
-					"payload VARCHAR(600) NOT NULL, KEY k (status, next_retry_at))",
-				"CREATE TABLE lim_event (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status SMALLINT NOT NULL, "+
-					"next_retry_at timestamptz NOT NULL, payload TEXT NOT NULL)",
-				"CREATE TABLE lim_event (id INTEGER PRIMARY KEY, status INTEGER NOT NULL, next_retry_at TEXT NOT NULL, payload TEXT NOT NULL)"),
-			"CREATE TABLE lim_done (consumer SMALLINT NOT NULL, event_id BIGINT NOT NULL, PRIMARY KEY (consumer, event_id))"+
-				db.pick("", "", " WITHOUT ROWID"),
-		)
-		if err == nil && db.dialect != "mysql" {
-			err = db.exec(ctx, "CREATE INDEX lim_k ON lim_event (next_retry_at, id) WHERE status = 0")
-		}
-		for i := 0; i < n && err == nil; i += 1000 {
-			rows := make([]string, 0, 1000)
-			for j := i; j < min(i+1000, n) && err == nil; j++ {
-				var payload []byte
-				payload, err = json.Marshal(event(j, n))
-				rows = append(rows, "(0,"+now+",'"+string(payload)+"')")
-			}
-			if err == nil {
-				err = db.exec(ctx, "INSERT INTO lim_event (status, next_retry_at, payload) VALUES "+strings.Join(rows, ","))
-			}
-		}
-		return err
-	}
+	t.prepare = func(ctx context.Context, n int) error { return prepareSlim(ctx, db, now, n) }
 	t.save = func(ctx context.Context, tx txn, p paid) error {
 		payload, err := json.Marshal(p)
 		if err != nil {
@@ -76,6 +50,35 @@ func slim(db *database) tables {
 		return "INSERT INTO lim_done (consumer, event_id) VALUES " + strings.Join(values, ",")
 	}
 	return t
+}
+
+// prepareSlim makes slim tables with n events.
+func prepareSlim(ctx context.Context, db *database, now string, n int) error {
+	err := db.exec(ctx,
+		db.pick(
+			"CREATE TABLE lim_event (id BIGINT AUTO_INCREMENT PRIMARY KEY, status TINYINT NOT NULL, next_retry_at DATETIME(3) NOT NULL, "+
+				"payload VARCHAR(600) NOT NULL, KEY k (status, next_retry_at))",
+			"CREATE TABLE lim_event (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, status SMALLINT NOT NULL, "+
+				"next_retry_at timestamptz NOT NULL, payload TEXT NOT NULL)",
+			"CREATE TABLE lim_event (id INTEGER PRIMARY KEY, status INTEGER NOT NULL, next_retry_at TEXT NOT NULL, payload TEXT NOT NULL)"),
+		"CREATE TABLE lim_done (consumer SMALLINT NOT NULL, event_id BIGINT NOT NULL, PRIMARY KEY (consumer, event_id))"+
+			db.pick("", "", " WITHOUT ROWID"),
+	)
+	if err == nil && db.dialect != "mysql" {
+		err = db.exec(ctx, "CREATE INDEX lim_k ON lim_event (next_retry_at, id) WHERE status = 0")
+	}
+	for i := 0; i < n && err == nil; i += 1000 {
+		rows := make([]string, 0, 1000)
+		for j := i; j < min(i+1000, n) && err == nil; j++ {
+			var payload []byte
+			payload, err = json.Marshal(event(j, n))
+			rows = append(rows, "(0,"+now+",'"+string(payload)+"')")
+		}
+		if err == nil {
+			err = db.exec(ctx, "INSERT INTO lim_event (status, next_retry_at, payload) VALUES "+strings.Join(rows, ","))
+		}
+	}
+	return err
 }
 
 // full tables are bluecone's own, with all columns and indexes that its promises, its console and

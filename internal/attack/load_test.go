@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// abandoned is how many searches and examinations an attacker starts and does not wait for, at least: it goes on while somebody else reads.
+	// abandoned is how many searches and examinations an attacker starts and does not wait for, at least: it goes on while somebody else
+	// reads.
 	abandoned = 3000
 	// atATime is how many of them it starts at once, every second: three times what one principal may send.
 	atATime = 300

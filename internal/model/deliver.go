@@ -36,10 +36,10 @@ func (w engine) deliver(s state, i, n, e int) {
 
 // spill leaves a delivery for which its lane has no room to the log.
 func (w engine) spill(s state, i, n, e int) {
-	if s.members[i].tasks[n][e].retry || s.spills == int8(w.scene.Spills) {
+	if s.members[i].tasks[n][e].retry || s.happened.Spills == w.scene.Spills {
 		return
 	}
-	s.spills++
+	s.happened.Spills++
 	w.wait(&s, i, n, e)
 	w.add(s, true, "instance %d spills event %d for %d", i, e, n)
 }
@@ -109,10 +109,10 @@ func (w engine) refuse(s state, i, n, e int) {
 
 // fail is the handler's.
 func (w engine) fail(s state, i, n, e int) {
-	if s.failures == int8(w.scene.Failures) {
+	if s.happened.Failures == w.scene.Failures {
 		return
 	}
-	s.failures++
+	s.happened.Failures++
 	s.members[i].tasks[n][e].phase = failing
 	w.add(s, true, "%d fails on instance %d with event %d", n, i, e)
 }

@@ -18,10 +18,10 @@ func (w surroundings) faults(s state) {
 
 // crash ends a process and starts another in its place: the transactions roll back, the memory is gone.
 func (w surroundings) crash(s state, i int) {
-	if s.crashes == int8(w.scene.Crashes) || s.members[i] == (member{}) {
+	if s.happened.Crashes == w.scene.Crashes || s.members[i] == (member{}) {
 		return
 	}
-	s.crashes++
+	s.happened.Crashes++
 	s.members[i] = member{}
 	s.orphan(i)
 	w.add(s, true, "instance %d crashes", i)
@@ -52,10 +52,10 @@ func (w surroundings) freeze(s state, i int) {
 		w.add(s, false, "instance %d wakes up", i)
 		return
 	}
-	if s.freezes == int8(w.scene.Freezes) {
+	if s.happened.Freezes == w.scene.Freezes {
 		return
 	}
-	s.freezes++
+	s.happened.Freezes++
 	s.members[i].frozen = true
 	for n := range names {
 		for e := range events {
@@ -70,10 +70,10 @@ func (w surroundings) freeze(s state, i int) {
 
 // expire takes a lease from an instance that works, only too slowly.
 func (w surroundings) expire(s state, e int) {
-	if s.expiries == int8(w.scene.Expiries) {
+	if s.happened.Expiries == w.scene.Expiries {
 		return
 	}
-	s.expiries++
+	s.happened.Expiries++
 	if ev := s.events[e]; ev.status == evLeased && !ev.due {
 		to := s
 		to.events[e].due = true

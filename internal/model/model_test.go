@@ -17,29 +17,29 @@ import (
 const most = 2_000_000
 
 var scenes = map[string]Scene{
-	"crash":                     {Events: 2, Consumers: 2, Crashes: 1, Failures: 1},
-	"freeze":                    {Events: 2, Consumers: 2, Freezes: 1, Retentions: 1},
-	"freeze, one consumer":      {Events: 2, Consumers: 1, Freezes: 1, Failures: 1, Retentions: 1},
-	"expiry":                    {Events: 2, Consumers: 2, Expiries: 1, Failures: 1},
-	"operator":                  {Events: 2, Consumers: 2, Failures: 1, Operations: 2},
-	"full lane":                 {Events: 2, Consumers: 2, Spills: 1, Failures: 1, Operations: 1},
-	"three events":              {Events: 3, Consumers: 1, Failures: 1, Spills: 1, Operations: 1, Discards: true},
-	"three events, crash":       {Events: 3, Consumers: 1, Failures: 1, Crashes: 1},
-	"continue":                  {Events: 3, Consumers: 1, Failures: 1, Operations: 1, Continue: true},
-	"late commit":               {Events: 3, Consumers: 1, Failures: 1, Spills: 1, Late: []int{0}},
-	"delayed":                   {Events: 2, Consumers: 1, Failures: 2, Crashes: 1, Delayed: []int{0}},
-	"delayed, lost lease":       {Events: 2, Consumers: 1, Failures: 1, Expiries: 1, Spills: 1, Delayed: []int{0}},
-	"delayed, three events":     {Events: 3, Consumers: 1, Failures: 1, Spills: 1, Delayed: []int{0}},
+	"crash":                     {Events: 2, Consumers: 2, Faults: Faults{Crashes: 1, Failures: 1}},
+	"freeze":                    {Events: 2, Consumers: 2, Faults: Faults{Freezes: 1, Retentions: 1}},
+	"freeze, one consumer":      {Events: 2, Consumers: 1, Faults: Faults{Freezes: 1, Failures: 1, Retentions: 1}},
+	"expiry":                    {Events: 2, Consumers: 2, Faults: Faults{Expiries: 1, Failures: 1}},
+	"operator":                  {Events: 2, Consumers: 2, Faults: Faults{Failures: 1, Operations: 2}},
+	"full lane":                 {Events: 2, Consumers: 2, Faults: Faults{Spills: 1, Failures: 1, Operations: 1}},
+	"three events":              {Events: 3, Consumers: 1, Faults: Faults{Failures: 1, Spills: 1, Operations: 1}, Discards: true},
+	"three events, crash":       {Events: 3, Consumers: 1, Faults: Faults{Failures: 1, Crashes: 1}},
+	"continue":                  {Events: 3, Consumers: 1, Faults: Faults{Failures: 1, Operations: 1}, Continue: true},
+	"late commit":               {Events: 3, Consumers: 1, Faults: Faults{Failures: 1, Spills: 1}, Late: []int{0}},
+	"delayed":                   {Events: 2, Consumers: 1, Faults: Faults{Failures: 2, Crashes: 1}, Delayed: []int{0}},
+	"delayed, lost lease":       {Events: 2, Consumers: 1, Faults: Faults{Failures: 1, Expiries: 1, Spills: 1}, Delayed: []int{0}},
+	"delayed, three events":     {Events: 3, Consumers: 1, Faults: Faults{Failures: 1, Spills: 1}, Delayed: []int{0}},
 	"unwanted type":             {Events: 3, Consumers: 2, Unwanted: []int{0}},
-	"new type":                  {Events: 2, Consumers: 2, Failures: 1, NewTypes: ofFirst},
-	"takes more":                {Events: 2, Consumers: 2, Failures: 1, Crashes: 1, NewTypes: ofFirstBySecond},
-	"takes more, three events":  {Events: 3, Consumers: 1, Failures: 1, Operations: 1, Discards: true, NewTypes: ofFirst},
-	"new version":               {Events: 2, Consumers: 2, Failures: 1, NewVersions: ofFirst},
-	"new version, three events": {Events: 3, Consumers: 1, Failures: 1, NewVersions: ofFirst},
-	"renamed":                   {Events: 2, Consumers: 1, Crashes: 1, Expiries: 1, Failures: 1, Operations: 1, Renamed: true},
-	"tenants":                   {Events: 3, Consumers: 1, Failures: 1, Operations: 1, Tenants: true},
-	"replay":                    {Events: 2, Consumers: 1, Operations: 3, Retentions: 1, Replayable: true},
-	"away":                      {Events: 2, Consumers: 2, Freezes: 1, Apart: true},
+	"new type":                  {Events: 2, Consumers: 2, Faults: Faults{Failures: 1}, NewTypes: ofFirst},
+	"takes more":                {Events: 2, Consumers: 2, Faults: Faults{Failures: 1, Crashes: 1}, NewTypes: ofFirstBySecond},
+	"takes more, three events":  {Events: 3, Consumers: 1, Faults: Faults{Failures: 1, Operations: 1}, Discards: true, NewTypes: ofFirst},
+	"new version":               {Events: 2, Consumers: 2, Faults: Faults{Failures: 1}, NewVersions: ofFirst},
+	"new version, three events": {Events: 3, Consumers: 1, Faults: Faults{Failures: 1}, NewVersions: ofFirst},
+	"renamed":                   {Events: 2, Consumers: 1, Faults: Faults{Crashes: 1, Expiries: 1, Failures: 1, Operations: 1}, Renamed: true},
+	"tenants":                   {Events: 3, Consumers: 1, Faults: Faults{Failures: 1, Operations: 1}, Tenants: true},
+	"replay":                    {Events: 2, Consumers: 1, Faults: Faults{Operations: 3, Retentions: 1}, Replayable: true},
+	"away":                      {Events: 2, Consumers: 2, Faults: Faults{Freezes: 1}, Apart: true},
 }
 
 func ofFirst(_, event int) bool { return event == 0 }
@@ -180,8 +180,8 @@ func TestEachRuleIsNecessary(t *testing.T) {
 func TestNearestPredecessorIsNotEnough(t *testing.T) {
 	t.Parallel()
 	for name, scene := range map[string]Scene{
-		"an operator skips":     {Events: 3, Consumers: 1, Spills: 2, Failures: 1, Operations: 1},
-		"a dead one is retried": {Events: 3, Consumers: 1, Failures: 1, Operations: 1, Continue: true},
+		"an operator skips":     {Events: 3, Consumers: 1, Faults: Faults{Spills: 2, Failures: 1, Operations: 1}},
+		"a dead one is retried": {Events: 3, Consumers: 1, Faults: Faults{Failures: 1, Operations: 1}, Continue: true},
 		"a delayed one is due":  scenes["delayed, three events"],
 		"a newer release":       scenes["takes more, three events"],
 	} {

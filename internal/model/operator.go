@@ -9,7 +9,7 @@ func (w operator) acts(s state) {
 		if s.opTodo[e] {
 			w.operatorRollUp(s, e)
 		}
-		if s.operations == int8(w.scene.Operations) || s.events[e].status == evGone {
+		if s.happened.Operations == w.scene.Operations || s.events[e].status == evGone {
 			continue
 		}
 		w.discard(s, e)
@@ -43,7 +43,7 @@ func (w operator) intervene(s state, n, e int, status int8, verb string) {
 
 // operated ends an operation on the deliveries of an event by computing its status.
 func (w operator) operated(s state, e int, format string, args ...any) {
-	s.operations++
+	s.happened.Operations++
 	if w.rules.UnderLock {
 		s.rolled(e, s.computed(e, 0))
 	} else {
@@ -73,7 +73,7 @@ func (w operator) discard(s state, e int) {
 			s.log[n][e] = delivery{status: skipped, version: s.log[n][e].version + 1}
 		}
 	}
-	s.operations++
+	s.happened.Operations++
 	s.events[e] = event{status: evSent, version: s.events[e].version + 1, needed: s.events[e].needed}
 	w.add(s, true, "an operator discards event %d", e)
 }

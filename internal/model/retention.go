@@ -6,14 +6,14 @@ func (w surroundings) retention(s state) {
 		switch {
 		case s.found[e] > 0:
 			w.remove(s, e)
-		case s.retentions == int8(w.scene.Retentions) || s.events[e].status != evSent:
+		case s.happened.Retentions == w.scene.Retentions || s.events[e].status != evSent:
 		case w.rules.RetentionLocks:
 			s := s
-			s.retentions++
+			s.happened.Retentions++
 			w.remove(s, e)
 		default:
 			s := s
-			s.retentions++
+			s.happened.Retentions++
 			s.found[e] = s.events[e].version + 1
 			w.add(s, true, "retention finds event %d", e)
 		}

@@ -11,8 +11,7 @@ const (
 // Scene says what there is, and limits the faults of one way, and with them the number of states.
 type Scene struct {
 	Events, Consumers int
-
-	Crashes, Freezes, Expiries, Failures, Spills, Operations, Retentions int
+	Faults
 
 	Late     []int // events whose transactions commit after those of later ids
 	Delayed  []int // events that their producers delayed
@@ -30,6 +29,11 @@ type Scene struct {
 	Tenants    bool // the last event is another tenant's, with the same aggregate id
 	Replayable bool // operators may repeat deliveries of the one consumer, whose replays have a name of their own
 	Apart      bool // each consumer lives in an instance of its own
+}
+
+// Faults are how often each of them may happen, or has happened.
+type Faults struct {
+	Crashes, Freezes, Expiries, Failures, Spills, Operations, Retentions int8
 }
 
 // setting is what stays as it is: the rules, and who takes what.

@@ -86,12 +86,7 @@ type state struct {
 	opTodo [events]bool
 	found  [events]int8 // the version that retention has found, plus one
 
-	happened
-}
-
-// happened counts what a scene limits.
-type happened struct {
-	crashes, freezes, expiries, failures, spills, operations, retentions int8
+	happened Faults
 }
 
 // takePlace makes a delayed event an ordinary one, from which moment on others wait for it that are

@@ -1,7 +1,7 @@
 package main
 
 // ofFlow are about how much the engine does at a time, and for whom.
-func ofFlow() []sabotage {
+func ofFlow() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
 			"one slow event holds up the other aggregates of its consumer", "internal/engine/delivery/lane.go",

@@ -27,7 +27,13 @@ func TestWhatIsInTheWayOfAClaim(t *testing.T) {
 // What is free is before the first event of its aggregate that others work on.
 func TestNotBehind(t *testing.T) {
 	t.Parallel()
-	rows := []eventrow.Row{{OutboxID: 5, AggregateID: "1"}, {OutboxID: 7, AggregateID: "1"}, {OutboxID: 9, AggregateID: "1"}, {OutboxID: 9, AggregateID: "2"}, {OutboxID: 9, TenantID: 1, AggregateID: "1"}}
+	rows := []eventrow.Row{
+		{OutboxID: 5, AggregateID: "1"},
+		{OutboxID: 7, AggregateID: "1"},
+		{OutboxID: 9, AggregateID: "1"},
+		{OutboxID: 9, AggregateID: "2"},
+		{OutboxID: 9, TenantID: 1, AggregateID: "1"},
+	}
 	require.Equal(t, []int{0, 3, 4}, claim.NotBehind(rows, map[store.Aggregate]int64{{ID: "1"}: 7}))
 	require.Equal(t, []int{0, 1, 2, 3, 4}, claim.NotBehind(rows, nil))
 	require.Empty(t, claim.NotBehind(nil, nil))

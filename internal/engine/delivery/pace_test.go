@@ -252,7 +252,8 @@ func TestWhatAnAnswerSaysAboutOthers(t *testing.T) {
 	t.Parallel()
 	away := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	for answer, want := range map[error]flow.Outcome{
-		errors.New("no"): flow.Failed, handler.Permanent(away): flow.Failed, &handler.SkipError{Reason: "not ours"}: flow.Succeeded, away: flow.Unreached,
+		errors.New("no"): flow.Failed, handler.Permanent(away): flow.Failed, &handler.SkipError{Reason: "not ours"}: flow.Succeeded,
+		away:                                   flow.Unreached,
 		handler.Unavailable(errors.New("503")): flow.Unavailable,
 	} {
 		o, says := outcomeOf(answer)
