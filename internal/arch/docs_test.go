@@ -3,6 +3,7 @@ package arch_test
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -56,4 +57,33 @@ func TestGeneratedTablesHaveTheirMarks(t *testing.T) {
 				"%s: %s has no end", path, mark)
 		}
 	}
+}
+
+// The table of mechanisms names code that exists, and every row names what it serves.
+func TestMechanismsAreInTheCode(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, path := range goFiles(t) {
+		if inside := strings.TrimPrefix(path, root+"/"); !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(inside, "internal/teeth/") {
+			code.WriteString(read(t, inside))
+		}
+	}
+	rows := 0
+	for line := range strings.Lines(read(t, "docs/mechanisms.md")) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if len(cells) != 4 || strings.HasPrefix(cells[0], " mechanism") || strings.HasPrefix(line, "|--") {
+			continue
+		}
+		rows++
+		require.NotEmpty(t, strings.TrimSpace(cells[3]), cells[0])
+		names := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[2], -1)
+		require.NotEmpty(t, names, cells[0])
+		for _, name := range names {
+			word := name[1][strings.LastIndexAny(name[1], "./")+1:]
+			found, err := regexp.MatchString(`\b`+regexp.QuoteMeta(word)+`\b`, code.String())
+			require.NoError(t, err)
+			require.True(t, found, "%s: %s is not in the code any more", cells[0], name[1])
+		}
+	}
+	require.Greater(t, rows, 30, "the test looks at nothing")
 }
