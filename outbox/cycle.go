@@ -47,7 +47,7 @@ func (s *session) cycle(ctx context.Context, beat, full, exhaustive bool) error 
 	for kind := range s.walks {
 		s.walks[kind].Relax()
 	}
-	if err := s.writeDeferred(ctx); err != nil {
+	if err := s.spiller.write(ctx); err != nil {
 		return err
 	}
 	waiting, err := s.p.ob.queues.DueConsumers(ctx, s.p.ob.db) // also what the claims have made wait
@@ -90,7 +90,7 @@ func (s *session) claimInTurns(ctx context.Context, exhaustive bool) error {
 func (s *session) waitForRoom(ctx context.Context) {
 	s.silence.Reset(s.p.cfg.Lease)
 	select {
-	case <-s.settled:
+	case <-s.flights.settled:
 	case <-s.lanes.Freed():
 	case <-time.After(20 * time.Millisecond): // a lane may have to fall behind
 	case <-ctx.Done():
@@ -128,8 +128,8 @@ func (s *session) pageSize(kind due.Kind) int {
 		most = s.size
 		room, window = s.lanes.Room()
 	}
-	size := min(s.free(), room, most)
-	if size < due.WorthwhileRoom(min(s.most, window, most)) {
+	size := min(s.flights.free(), room, most)
+	if size < due.WorthwhileRoom(min(s.flights.most, window, most)) {
 		return 0
 	}
 	return size

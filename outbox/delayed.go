@@ -21,7 +21,7 @@ func (s *session) claimDelayed(ctx context.Context, limit int) (c claim, err err
 	o := s.p.ob
 	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		c = claim{Result: due.Result{Kind: due.Scheduled, Seen: len(ids), IsFull: true}}
-		rows, err := o.claims.LockNew(ctx, tx, ids, s.freeBytes())
+		rows, err := o.claims.LockNew(ctx, tx, ids, s.flights.freeBytes())
 		if err != nil {
 			return err
 		}

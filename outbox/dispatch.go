@@ -30,7 +30,9 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 	}
 	flights := make([]*flight, len(rows))
 	for i, row := range rows {
-		flights[i] = s.launch(row, c)
+		flights[i] = newFlight(row, c, s.flights.land)
+		s.flights.add(flights[i])
+		s.claimed.Add(1)
 		s.route(flights[i], c.consumers)
 	}
 	s.offerAll(flights, c.Kind)
@@ -42,7 +44,7 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 			f.done(delivery.Succeeded) // the dispatch itself
 		}
 	}
-	s.deferAll(held)
+	s.spill(held)
 	return nil
 }
 
@@ -139,7 +141,7 @@ func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err e
 	if len(park) == 0 {
 		return rows, nil
 	}
-	return rows, s.giveBack(ctx, park, settle.Return{Status: settle.Scheduled, Delay: parkFor, Why: "no consumer is registered for " + park[0].row.Type})
+	return rows, s.settling.giveBack(ctx, park, settle.Return{Status: settle.Scheduled, Delay: parkFor, Why: "no consumer is registered for " + park[0].row.Type})
 }
 
 func (s *session) unroutable(row eventrow.Row, all *roster) bool {

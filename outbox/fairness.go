@@ -10,7 +10,7 @@ import (
 
 // claimOtherTenants dispatches events of tenants that the claims of a backlog pass over.
 func (s *session) claimOtherTenants(ctx context.Context, c claim) error {
-	if s.free() < due.MostHandedOver {
+	if s.flights.free() < due.MostHandedOver {
 		return nil
 	}
 	back, isTime := s.fairness.Look(time.Now())

@@ -35,7 +35,7 @@ func (s *session) find(ctx context.Context, tx bun.Tx, c *claim, kind store.DueK
 
 // findFirst takes what is due first.
 func (s *session) findFirst(ctx context.Context, tx bun.Tx, c *claim, kind store.DueKind, limit int) error {
-	rows, more, err := s.p.ob.claims.LockDue(ctx, tx, kind, c.From, limit, s.freeBytes())
+	rows, more, err := s.p.ob.claims.LockDue(ctx, tx, kind, c.From, limit, s.flights.freeBytes())
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *session) lockFree(ctx context.Context, tx bun.Tx, kind store.DueKind, s
 	for i, n := range free {
 		ids[i] = seen[n].OutboxID
 	}
-	rows, err := s.p.ob.claims.LockDueByID(ctx, tx, kind, ids, s.freeBytes())
+	rows, err := s.p.ob.claims.LockDueByID(ctx, tx, kind, ids, s.flights.freeBytes())
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ const measureTimeout = 5 * time.Second
 func (s *session) measure(ctx context.Context, set func(name string, v float64, kv ...string)) error {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	set(gaugeInFlight, float64(len(s.inFlight())))
+	set(gaugeInFlight, float64(len(s.flights.all())))
 	b, err := s.p.ob.Backlog(ctx)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func (s *session) heartbeat(ctx context.Context) {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
 	for ending := ctx.Done(); ; {
-		is.InFlight, is.Circuits, is.Clock = len(s.inFlight()), strings.Join(s.lanes.Broken(), ","), time.Now().UnixMicro()
+		is.InFlight, is.Circuits, is.Clock = len(s.flights.all()), strings.Join(s.lanes.Broken(), ","), time.Now().UnixMicro()
 		s.beat(func(ctx context.Context) error { return o.instances.Announce(ctx, o.db, is) })
 		select {
 		case <-tick.C:

@@ -16,7 +16,7 @@ func (s *session) releaseOrphans(ctx context.Context) error {
 		return nil
 	}
 	known := make(map[int64]bool) // before the database is asked: only this goroutine claims
-	for _, f := range s.inFlight() {
+	for _, f := range s.flights.all() {
 		known[f.row.OutboxID] = true
 	}
 	o := s.p.ob
@@ -28,7 +28,7 @@ func (s *session) releaseOrphans(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = s.giveBack(ctx, orphans, settle.Return{Status: settle.New})
+		err = s.settling.giveBack(ctx, orphans, settle.Return{Status: settle.New})
 	}
 	if err != nil {
 		s.mustReleaseOrphans.Store(true)

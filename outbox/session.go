@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +13,6 @@ import (
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -27,19 +25,13 @@ type session struct {
 	local     map[string]*bus.Consumer // the same, by their keys
 	takers    map[string]takers        // the same, by the event types they take
 	size      int                      // of the next claim
-	most      int                      // flights there may be: what is in the lanes, and what waits to be settled
+	flights   *flights
+	spiller   *spiller
+	settling  *settling
 
-	mu       sync.Mutex
-	flights  map[int64]*flight     // by outbox id
-	bytes    int                   // of the payloads of all that was launched and has not been settled
-	landed   settle.Queue[*flight] // waiting to be settled
-	deferred []*flight             // with deliveries that are to wait in the log
-	paused   map[string]bool
+	mu     sync.Mutex
+	paused map[string]bool
 
-	landing            chan struct{} // something has landed
-	deferring          chan struct{} // something is deferred
-	writes             chan struct{} // held by who writes what is deferred
-	settled            chan struct{} // something has been settled: there is room
 	stop               chan struct{}
 	background         sync.WaitGroup
 	draining           atomic.Bool
@@ -67,8 +59,7 @@ type session struct {
 func (p *Publisher) open() *session {
 	s := &session{
 		p: p, consumers: p.bus.Consumers(), local: make(map[string]*bus.Consumer),
-		flights: make(map[int64]*flight), paused: make(map[string]bool),
-		landing: make(chan struct{}, 1), deferring: make(chan struct{}, 1), writes: make(chan struct{}, 1), settled: make(chan struct{}, 1), stop: make(chan struct{}), alarm: newAlarm(), more: make(chan struct{}, 1),
+		paused: make(map[string]bool), stop: make(chan struct{}), alarm: newAlarm(), more: make(chan struct{}, 1),
 		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize, rollUps: settle.NewCoalescer(),
 	}
 	for _, c := range s.consumers {
@@ -79,61 +70,23 @@ func (p *Publisher) open() *session {
 		Instance: p.owner, Lease: p.cfg.Lease, MaxInHand: p.cfg.MaxInHand,
 		Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused,
 	})
-	s.most = s.lanes.Most() + settle.Batch
+	s.flights = newFlights(s.lanes.Most()+settle.Batch, p.cfg.MaxInHand)
+	s.spiller = &spiller{
+		ob: p.ob, lanes: s.lanes, outage: &s.outage, lease: p.cfg.Lease, stop: s.stop,
+		filled: make(chan struct{}, 1), writing: make(chan struct{}, 1),
+	}
+	s.settling = &settling{
+		ob: p.ob, owner: p.owner, lease: p.cfg.Lease, lanes: s.lanes, flights: s.flights, registry: &s.registry, outage: &s.outage, stop: s.stop,
+		isDraining: &s.draining, mustReleaseOrphans: &s.mustReleaseOrphans,
+	}
 	p.sessions.Add(1)
-	s.background.Go(s.settleLoop)
-	s.background.Go(s.deferLoop)
-	s.background.Go(s.renewLoop)
+	s.background.Go(s.settling.loop)
+	s.background.Go(s.spiller.loop)
+	s.background.Go(s.settling.renewLoop)
 	if p.ob.d.KeepsPlans {
 		s.background.Go(s.statisticsLoop)
 	}
 	return s
-}
-
-// launch turns a claimed row into a flight.
-func (s *session) launch(row eventrow.Row, c claim) *flight {
-	f := newFlight(row, c, s.land)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.flights[row.OutboxID] = f
-	s.bytes += f.bytes()
-	s.claimed.Add(1)
-	return f
-}
-
-// land queues a flight for settling.
-func (s *session) land(f *flight) {
-	s.mu.Lock()
-	s.landed.Add(f, f.event(), time.Now())
-	s.mu.Unlock()
-	signal(s.landing)
-}
-
-func (s *session) inFlight() []*flight {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]*flight, 0, len(s.flights))
-	for _, f := range s.flights {
-		out = append(out, f)
-	}
-	slices.SortFunc(out, byID) // whoever locks many rows does it in this order
-	return out
-}
-
-func (s *session) free() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.bytes >= s.p.cfg.MaxInHand {
-		return 0
-	}
-	return s.most - len(s.flights)
-}
-
-// freeBytes is how many bytes of payloads may be claimed. One event may be larger.
-func (s *session) freeBytes() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return max(s.p.cfg.MaxInHand-s.bytes, 0)
 }
 
 func (s *session) isPaused(consumer string) bool {
@@ -161,24 +114,6 @@ func (s *session) learn(all *roster) {
 	defer s.mu.Unlock()
 	for _, r := range all.all {
 		s.paused[r.key] = r.paused
-	}
-}
-
-// renewLoop renews all leases at a third of their length.
-func (s *session) renewLoop() {
-	tick := time.NewTicker(s.p.cfg.Lease / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-tick.C:
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), s.p.cfg.Lease/3)
-		if err := s.renew(ctx); err != nil {
-			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "leases could not be renewed; the next beat tries again", telemetry.Err, err)
-		}
-		cancel()
 	}
 }
 
@@ -300,7 +235,7 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 		if try++; !s.outage.wait(ctx, err, try) {
 			return
 		}
-		signal(s.settled) // whatever was missed meanwhile
+		signal(s.flights.settled) // whatever was missed meanwhile
 	}
 }
 
@@ -317,9 +252,9 @@ func (s *session) once(ctx context.Context) error {
 			s.mustReleaseOrphans.Store(true)
 			return err
 		}
-		for ctx.Err() == nil && (s.free() < s.most || !s.lanes.Idle()) {
+		for ctx.Err() == nil && (s.flights.free() < s.flights.most || !s.lanes.Idle()) {
 			select {
-			case <-s.settled:
+			case <-s.flights.settled:
 			case <-time.After(2 * time.Millisecond): // lanes have no signal of their own
 			case <-ctx.Done():
 			}
@@ -339,7 +274,7 @@ func (s *session) close() error {
 	defer cancel()
 	s.lanes.Quiesce(ctx)
 	err := s.lanes.Drain(ctx)
-	if err := s.writeDeferred(ctx); err != nil {
+	if err := s.spiller.write(ctx); err != nil {
 		s.p.ob.logger.WarnContext(ctx, "deliveries could not be queued; their events are claimed again", telemetry.Err, err)
 	}
 	close(s.stop)

@@ -45,7 +45,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			"./internal/crash", "OnlyWhatKills", nil,
 		},
 		{
-			"what waits of events of a dead process is forgotten to be suspect", "outbox/defer.go",
+			"what waits of events of a dead process is forgotten to be suspect", "outbox/spill.go",
 			"i < f.left, s.isSuspect(f, consumer)", "i < f.left, false",
 			engine, "SuspectWherever", nil,
 		},

@@ -204,18 +204,18 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "RollingDeploy", nil,
 		},
 		{
-			"handed over events are routed by an old registry", "outbox/handover.go",
+			"handed over events are routed by an old registry", "outbox/settle.go",
 			"if f.routed == nil {", "if f.routed == nil || true {",
 			engine, "HandOver", nil,
 		},
 		{
 			"claims wait until deliveries that have to wait are in the log", "outbox/dispatch.go",
-			"s.deferAll(held)", "s.deferAll(held)\n\t_ = s.writeDeferred(ctx)",
+			"s.spill(held)", "s.spill(held)\n\t_ = s.spiller.write(ctx)",
 			engine, "ClaimsDoNotWait", nil,
 		},
 		{
 			"what is held when a publisher ends is forgotten", "outbox/session.go",
-			"if err := s.writeDeferred(ctx); err != nil {", "if err := error(nil); err != nil {",
+			"if err := s.spiller.write(ctx); err != nil {", "if err := error(nil); err != nil {",
 			engine, "EndLeavesNothingHeld", nil,
 		},
 		{
@@ -224,8 +224,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			rooms, "Starved", nil,
 		},
 		{
-			"leases are not renewed", "outbox/session.go",
-			"if err := s.renew(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			"leases are not renewed", "outbox/settle.go",
+			"if err := g.renew(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engine, "LongHandler", nil,
 		},
 		{
@@ -255,7 +255,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a narrow window takes no claim", "outbox/cycle.go",
-			"size < due.WorthwhileRoom(min(s.most, window, most))", "size < due.WorthwhileRoom(min(s.most, most)) && window >= 0",
+			"size < due.WorthwhileRoom(min(s.flights.most, window, most))",
+			"size < due.WorthwhileRoom(min(s.flights.most, most)) && window >= 0",
 			engine, "NarrowWindow", nil,
 		},
 		{
