@@ -5,12 +5,12 @@ func ofUnknownCommits() []sabotage {
 	return []sabotage{
 		{
 			"an error of COMMIT is taken for a failure", "internal/engine/delivery/deliver.go",
-			"return nil, ln.readBack(ctx, ds, err)", "return nil, err",
+			"return nil, r.marks.readBack(ctx, ds, err)", "return nil, err",
 			engine, "UnknownCommit", nil,
 		},
 		{
-			"an unknown COMMIT of a batch is read back for its first event only", "internal/engine/delivery/deliver.go",
-			"ln.c.Key, eventIDs(ds))", "ln.c.Key, eventIDs(ds)[:1])",
+			"an unknown COMMIT of a batch is read back for its first event only", "internal/engine/delivery/marks.go",
+			"m.c.Key, eventIDs(ds))", "m.c.Key, eventIDs(ds)[:1])",
 			engine, "UnknownCommitOfABatch", nil,
 		},
 		{

@@ -60,7 +60,7 @@ func ofFlow() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"nobody sees a backlog in the consume log", "internal/engine/delivery/batch.go",
-			" || ln.more.Has(claim.Deliveries))", " || ln.more.Has(claim.Deliveries) && false)",
+			" || ln.retries.more.Has(claim.Deliveries))", " || ln.retries.more.Has(claim.Deliveries) && false)",
 			rooms, "BatchSizeFollows", nil,
 		},
 	}

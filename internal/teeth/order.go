@@ -45,8 +45,8 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "OrderIsKept|OneBadEvent", nil,
 		},
 		{
-			"a direct delivery does not ask", "internal/engine/delivery/deliver.go",
-			"\treturn ln.ask(ctx, tx, ds)\n}", "\tif ds[0].direct() {\n\t\treturn aside, nil\n\t}\n\treturn ln.ask(ctx, tx, ds)\n}",
+			"a direct delivery does not ask", "internal/engine/delivery/marks.go",
+			"\treturn m.ask(ctx, tx, ds)\n}", "\tif ds[0].direct() {\n\t\treturn aside, nil\n\t}\n\treturn m.ask(ctx, tx, ds)\n}",
 			engine, "EveryDeliveryAsks", nil,
 		},
 		{

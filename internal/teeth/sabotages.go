@@ -46,7 +46,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a lane asks a silent database without a limit", "internal/engine/delivery/parts.go",
-			"context.WithTimeout(ctx, ln.l.host.Lease)", "context.WithCancel(ctx)",
+			"context.WithTimeout(ctx, r.l.host.Lease)", "context.WithCancel(ctx)",
 			engine, "SilentDatabaseHoldsNoLane", nil,
 		},
 		{
@@ -101,13 +101,13 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "StoppedRetry", nil,
 		},
 		{
-			"no last look before COMMIT", "internal/engine/delivery/deliver.go",
+			"no last look before COMMIT", "internal/engine/delivery/marks.go",
 			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):",
 			"case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }) && false:",
 			engine, "FrozenInstance|LostLease", nil,
 		},
 		{
-			"the marker is not looked for before COMMIT", "internal/engine/delivery/deliver.go",
+			"the marker is not looked for before COMMIT", "internal/engine/delivery/marks.go",
 			"case !held.Marked:", "case !held.Marked && false:",
 			engine, "HandlerThatRollsBackItself", nil,
 		},
@@ -235,7 +235,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"nobody is told of a DEAD delivery", "internal/engine/delivery/outcome.go",
-			"if ln.l.regs.OnDead != nil {", "if ln.l.regs.OnDead == nil {",
+			"if o.l.regs.OnDead != nil {", "if o.l.regs.OnDead == nil {",
 			engine, "DeadRaises", nil,
 		},
 		{
@@ -296,10 +296,10 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"the marker is written after the handler", "internal/engine/delivery/deliver.go",
-			"\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\treturn aside, asInfra(fence, err)\n\t}\n" +
-				"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n",
-			"\tsilence.Stop()\n\thandled, err := ln.handle(ctx, tx, ds)\n\tif err == nil {\n" +
-				"\t\tif aside, err = ln.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\t\treturn aside, asInfra(fence, err)\n\t\t}\n\t}\n",
+			"\tif aside, err = r.marks.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\treturn aside, asInfra(fence, err)\n\t}\n" +
+				"\tsilence.Stop()\n\thandled, err := r.handle(ctx, tx, ds)\n",
+			"\tsilence.Stop()\n\thandled, err := r.handle(ctx, tx, ds)\n\tif err == nil {\n" +
+				"\t\tif aside, err = r.marks.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\t\treturn aside, asInfra(fence, err)\n\t\t}\n\t}\n",
 			engine, "TwinsNeverRunAtOnce", nil,
 		},
 	}

@@ -76,7 +76,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			"payloads of retries are not bounded by bytes", "internal/engine/delivery/room.go",
 			"fits := r.used == 0 || r.used+bytes <= r.most", "fits := r.used >= 0",
 			rooms + " " + engine, "RetriesAreBounded|PayloadRoom",
-			[]edit{{"internal/engine/delivery/room.go", "r.line[0] != ln && r.used+bytes > r.most/2", "false"}},
+			[]edit{{"internal/engine/delivery/room.go", "r.line[0] != q && r.used+bytes > r.most/2", "false"}},
 		},
 		{
 			"nobody tells a consumer that there is room for its retries", "internal/engine/delivery/room.go",

@@ -20,7 +20,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a full queue takes nothing from the consume log", "internal/engine/delivery/refill.go",
-			"share-ln.queued(kind), ln.c", "share-len(ln.queue), ln.c",
+			"share-q.ln.queued(kind), q.c", "share-len(q.ln.queue), q.c",
 			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
@@ -40,8 +40,8 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"deliveries that must wait hide those behind them", "internal/engine/delivery/refill.go",
-			"return ln.noteMore(claimed.Found, room, len(left) > 0)",
-			"return ln.noteMore(claimed.Found, room, len(left) > 0) && " +
+			"return q.noteMore(claimed.Found, room, len(left) > 0)",
+			"return q.noteMore(claimed.Found, room, len(left) > 0) && " +
 				"len(claimed.Deliveries) > 0",
 			engine, "RunOnceGetsPastDeliveries", nil,
 		},

@@ -10,7 +10,7 @@ func ofVersions() []sabotage {
 		},
 		{
 			"an old instance runs a newer version from the log", "internal/engine/delivery/refill.go",
-			"case !ln.c.Knows(d.Event.Type, d.Event.SchemaVersion):", "case d.Event.Type == \"\":",
+			"case !q.c.Knows(d.Event.Type, d.Event.SchemaVersion):", "case d.Event.Type == \"\":",
 			engine, "OldInstanceLeaves", nil,
 		},
 		{

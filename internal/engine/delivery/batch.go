@@ -45,7 +45,7 @@ func (ln *lane) batchSize() int {
 // notice tells a backlog by the queue, and by the consume log: of that the queue never holds more than a second's work.
 // It needs ln.mu.
 func (ln *lane) notice() {
-	ln.backlog = len(ln.queue) > 0 && (ln.backlog || 2*len(ln.queue) > ln.window || ln.more.Has(claim.Deliveries))
+	ln.backlog = len(ln.queue) > 0 && (ln.backlog || 2*len(ln.queue) > ln.window || ln.retries.more.Has(claim.Deliveries))
 }
 
 // observeTime learns how long a handler took for each of its events: that it is slow, at once.

@@ -62,14 +62,14 @@ func outcomeOf(err error) (o flow.Outcome, says bool) {
 }
 
 // refuse ends a delivery whose handler has not succeeded: the circuit notes it, and the log.
-func (ln *lane) refuse(ctx context.Context, d *delivery, cause error) {
-	ln.refused([]*delivery{d})
+func (r *runner) refuse(ctx context.Context, d *delivery, cause error) {
+	r.ln.refused([]*delivery{d})
 	if o, says := outcomeOf(cause); says {
-		ln.observe(ctx, o, d.isFirstRun(), cause)
+		r.ln.observe(ctx, o, d.isFirstRun(), cause)
 	}
-	ln.fail(ctx, d, cause)
-	if ln.probes() {
-		ln.rest()
+	r.out.fail(ctx, d, cause)
+	if r.ln.probes() {
+		r.rest()
 	}
 }
 
@@ -87,7 +87,7 @@ func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause e
 	case o == flow.Succeeded:
 		ln.l.regs.Logger.InfoContext(ctx, "consumer works again", telemetry.Consumer, ln.c.Name)
 	default:
-		time.AfterFunc(wait, ln.refill)
+		time.AfterFunc(wait, ln.retries.refill)
 		telemetry.Add(ctx, ln.l.regs.Metrics.CircuitOpened, 1, telemetry.Consumer, ln.c.Name)
 		ln.l.regs.Logger.WarnContext(ctx, "consumer is paused because what it calls cannot be reached or used; its attempts do not count",
 			telemetry.Consumer, ln.c.Name, telemetry.Delay, wait, telemetry.Err, text.Error(cause))
@@ -115,15 +115,15 @@ func (ln *lane) untilNextLook() time.Duration {
 }
 
 // rest is the pause between two attempts of a half-open circuit.
-func (ln *lane) rest() {
+func (r *runner) rest() {
 	select {
 	case <-time.After(flow.RestAfterFailure):
-	case <-ln.l.work.Done():
+	case <-r.l.work.Done():
 	}
 }
 
 // halted reports whether the lane must not start anything now: its consumer is paused by an
-// operator, or its circuit is open. It needs ln.mu.
+// operator, or its circuit is open. It needs the lane's mu.
 func (ln *lane) halted() bool {
 	return ln.circuit.State(time.Now()) == flow.Open || ln.l.host.Paused(ln.c.Key) || (ln.c.Replays != nil && ln.l.host.Paused(ln.c.Replays.Key))
 }

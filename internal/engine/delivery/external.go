@@ -13,59 +13,59 @@ import (
 // deliverExternal runs a handler that has no transaction of ours. The delivery is leased
 // in the consume log while it runs, so that it has one runner at a time; if the process
 // dies after the effect and before the result is stored, it runs again.
-func (ln *lane) deliverExternal(ctx context.Context, d *delivery) {
-	log := ln.l.regs.Log
-	answer, err := ln.beginExternal(ctx, d)
+func (r *runner) deliverExternal(ctx context.Context, d *delivery) {
+	log := r.l.regs.Log
+	answer, err := r.beginExternal(ctx, d)
 	if err != nil {
-		ln.postpone(ctx, d, err)
+		r.out.postpone(ctx, d, err)
 		return
 	}
 	if answer != store.MayRun {
-		ln.setAside(ctx, d, answer)
+		r.out.setAside(ctx, d, answer)
 		return
 	}
 	runCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer ln.guard([]*delivery{d}, cancel)()
-	if _, err := ln.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
+	defer r.ln.guard([]*delivery{d}, cancel)()
+	if _, err := r.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
 		if runCtx.Err() != nil && !errors.Is(err, handler.ErrStuck) { // the handler was told to stop: that is no failure of its own
-			ln.setAside(ctx, d, store.Lost)
+			r.out.setAside(ctx, d, store.Lost)
 			return
 		}
-		ln.refuse(ctx, d, err)
+		r.refuse(ctx, d, err)
 		return
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer done()
-	err = ln.l.Write(ctx, func() error {
-		return ln.l.regs.DB.RunInTx(ctx, ln.options(), func(ctx context.Context, tx bun.Tx) error {
-			if err := log.Finish(ctx, tx, ln.l.host.Instance, []store.Leased{*d.lease}); err != nil {
+	err = r.l.Write(ctx, func() error {
+		return r.l.regs.DB.RunInTx(ctx, r.l.options(), func(ctx context.Context, tx bun.Tx) error {
+			if err := log.Finish(ctx, tx, r.l.host.Instance, []store.Leased{*d.lease}); err != nil {
 				return err
 			}
-			_, err := ln.verify(ctx, tx, []*delivery{d})
+			_, err := r.marks.verify(ctx, tx, []*delivery{d})
 			return err
 		})
 	})
 	switch {
 	case err == nil:
-		ln.accepted(ctx, []*delivery{d})
-		ln.succeed(ctx, []*delivery{d})
+		r.ln.accepted(ctx, []*delivery{d})
+		r.out.succeed(ctx, []*delivery{d})
 	case errors.Is(err, store.ErrLeaseLost):
-		ln.setAside(ctx, d, store.Lost)
+		r.out.setAside(ctx, d, store.Lost)
 	default:
-		ln.warn(ctx, d, "the effect happened but its result could not be stored; it will happen again", err)
-		ln.fail(ctx, d, err)
+		r.out.warn(ctx, d, "the effect happened but its result could not be stored; it will happen again", err)
+		r.out.fail(ctx, d, err)
 	}
 }
 
 // beginExternal checks the order, also for what was claimed from the log together with the one before it,
 // which may have failed since, and leases a direct delivery.
-func (ln *lane) beginExternal(ctx context.Context, d *delivery) (store.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
+func (r *runner) beginExternal(ctx context.Context, d *delivery) (store.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
-	log := ln.l.regs.Log
+	log := r.l.regs.Log
 	if d.direct() {
-		existing, err := log.Existing(ctx, ln.l.regs.DB, ln.c.Key, []string{d.Event.ID})
+		existing, err := log.Existing(ctx, r.l.regs.DB, r.c.Key, []string{d.Event.ID})
 		if err != nil {
 			return "", err
 		}
@@ -73,14 +73,14 @@ func (ln *lane) beginExternal(ctx context.Context, d *delivery) (store.Answer, e
 			return recorded, nil
 		}
 	}
-	answers, err := log.Ask(ctx, ln.l.regs.DB, ln.gate(), []store.Asked{d.asks()})
+	answers, err := log.Ask(ctx, r.l.regs.DB, r.ln.gate(), []store.Asked{d.asks()})
 	if err != nil {
 		return "", err
 	}
 	if a := answers[d.Event.OutboxID]; a != store.MayRun || !d.direct() {
 		return a, nil
 	}
-	if begun, err := ln.begin(ctx, []*delivery{d}); err != nil || len(begun) == 0 {
+	if begun, err := r.begin(ctx, []*delivery{d}); err != nil || len(begun) == 0 {
 		return recorded, err
 	}
 	return store.MayRun, nil

@@ -47,8 +47,8 @@ func lostByHandler(err error) bool {
 }
 
 // reaches reports whether the database answers: then a connection that was lost again and again is no outage.
-func (ln *lane) reaches(ctx context.Context) bool {
+func (r *runner) reaches(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	return ln.l.regs.DB.PingContext(ctx) == nil
+	return r.l.regs.DB.PingContext(ctx) == nil
 }

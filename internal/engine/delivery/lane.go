@@ -20,8 +20,11 @@ import (
 // (unless the consumer is unordered), and within the lane an aggregate's
 // deliveries keep the order in which they came.
 type lane struct {
-	l *Lanes
-	c *handler.Consumer
+	l       *Lanes
+	c       *handler.Consumer
+	runner  runner
+	out     *outcomes
+	retries *retryQueue
 
 	mu       sync.Mutex
 	queue    []*delivery
@@ -32,12 +35,7 @@ type lane struct {
 	limit    int
 	rings    bool // a timer will look again whether another batch may begin
 	closed   bool
-	claiming bool
-	again    bool
-	turns    claim.Turns // of the kinds of due work in the queue
-	more     claim.Kinds // of which the consume log may hold more
-	left     leftWalk
-	fitting  int           // how many deliveries of a kind a claim takes, because more payloads did not fit
+	turns    claim.Turns   // of the kinds of due work in the queue
 	window   int           // how many deliveries to have queued, for none to wait longer than sojourn
 	looked   time.Time     // when room was last asked for
 	debt     time.Duration // how long others were dry because this one was full, less the time they were not
@@ -57,10 +55,14 @@ func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 	if l.budget != nil && len(c.ExternalTypes()) == 0 { // a handler without a transaction needs no turn while it runs
 		limit = min(limit, cap(l.budget))
 	}
-	return &lane{
-		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), fitting: mostWaiting, pace: newPace(c.Config.Rate),
+	ln := &lane{
+		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.Config.Rate),
 		busy: make(map[store.Aggregate]struct{}), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
+	ln.out = &outcomes{l, c, ln}
+	ln.runner = runner{l: l, c: c, ln: ln, marks: marks{l, c, ln}, out: ln.out}
+	ln.retries = &retryQueue{l: l, c: c, ln: ln, fitting: mostWaiting}
+	return ln
 }
 
 // push queues direct deliveries of one kind, and tells how many of them, from the first, it has taken.
@@ -268,7 +270,7 @@ func (ln *lane) patience(quickest time.Duration) time.Duration {
 func (ln *lane) work(batch []*delivery, began time.Time) {
 	defer ln.l.wg.Done()
 	ln.l.regs.Log.Learn(ln.l.work)
-	ln.run(ln.l.work, batch)
+	ln.runner.run(ln.l.work, batch)
 	ln.l.room.give(loaded(batch))
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -284,8 +286,8 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	if ln.workers.Running() == 0 { // it is dry
 		ln.l.free()
 	}
-	if ln.isHungry() {
-		ln.refillLocked()
+	if ln.retries.mustRefill() {
+		ln.retries.refillLocked()
 	}
 }
 
@@ -332,15 +334,15 @@ func (ln *lane) isClosed() bool {
 }
 
 // giveBack ends a delivery that never ran.
-func (ln *lane) giveBack(ctx context.Context, d *delivery) {
+func (o *outcomes) giveBack(ctx context.Context, d *delivery) {
 	if d.direct() {
 		d.done(Abandoned)
 		return
 	}
-	if err := ln.l.regs.Log.PutBack(ctx, ln.l.host.Instance, 0, *d.lease); err != nil {
-		ln.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
+	if err := o.l.regs.Log.PutBack(ctx, o.l.host.Instance, 0, *d.lease); err != nil {
+		o.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
 	}
-	ln.reportWaiting(d)
+	o.reportWaiting(d)
 }
 
 // gate is the consumer's question to the consume log.
@@ -351,5 +353,5 @@ func (ln *lane) gate() store.Gate {
 func (ln *lane) idle() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.workers.Running() == 0 && len(ln.queue) == 0 && !ln.claiming
+	return ln.workers.Running() == 0 && len(ln.queue) == 0 && !ln.retries.claiming
 }

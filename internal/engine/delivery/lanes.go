@@ -307,7 +307,7 @@ func (l *Lanes) Retry(ctx context.Context, due []string) error {
 	}
 	for _, ln := range lanes {
 		if !ln.isHalted() {
-			ln.refill()
+			ln.retries.refill()
 		}
 	}
 	return nil
@@ -350,7 +350,7 @@ func (l *Lanes) Expire(ctx context.Context, keys []string, owner string) error {
 func (l *Lanes) Quiesce(ctx context.Context) {
 	for _, ln := range l.lanes {
 		for _, d := range ln.shut() {
-			ln.giveBack(ctx, d)
+			ln.out.giveBack(ctx, d)
 		}
 	}
 }

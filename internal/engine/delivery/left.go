@@ -35,7 +35,7 @@ func (l *Lanes) TakeLeft(ctx context.Context) error {
 	}
 	for _, key := range l.asked {
 		if ln := l.lanes[key]; !ln.isHalted() {
-			ln.takeLeft()
+			ln.retries.takeLeft()
 		}
 	}
 	return nil
@@ -49,28 +49,28 @@ type leftWalk struct {
 	rests time.Time     // until when the lane does not begin another walk: one takes at most a tenth of the time
 }
 
-func (ln *lane) takeLeft() {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if time.Now().After(ln.left.rests) {
-		ln.left.on = true
-		ln.refillLocked()
+func (q *retryQueue) takeLeft() {
+	q.ln.mu.Lock()
+	defer q.ln.mu.Unlock()
+	if time.Now().After(q.left.rests) {
+		q.left.on = true
+		q.refillLocked()
 	}
 }
 
 // findLeft lists deliveries that others have left and that can be run here, by the ids of their rows, at most so many.
-func (ln *lane) findLeft(ctx context.Context, most int) (known []int64) {
-	ln.mu.Lock()
-	w := ln.left
-	ln.mu.Unlock()
+func (q *retryQueue) findLeft(ctx context.Context, most int) (known []int64) {
+	q.ln.mu.Lock()
+	w := q.left
+	q.ln.mu.Unlock()
 	if !w.on || most <= 0 {
 		return nil
 	}
 	for began := time.Now(); w.on && len(known) == 0; w.took, began = w.took+time.Since(began), time.Now() {
-		page, err := ln.l.regs.Log.Left.Page(ctx, ln.l.regs.DB, ln.c.Key, w.after, leftPage)
+		page, err := q.l.regs.Log.Left.Page(ctx, q.l.regs.DB, q.c.Key, w.after, leftPage)
 		if err != nil {
-			ln.l.regs.Logger.Log(ctx, ln.level(ctx, err), "deliveries that others have left could not be looked at; the next beat tries again",
-				telemetry.Consumer, ln.c.Name, telemetry.Err, err)
+			q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "deliveries that others have left could not be looked at; the next beat tries again",
+				telemetry.Consumer, q.c.Name, telemetry.Err, err)
 		}
 		w.on = len(page) == leftPage
 		for _, d := range page {
@@ -78,7 +78,7 @@ func (ln *lane) findLeft(ctx context.Context, most int) (known []int64) {
 				w.on = true
 				break
 			}
-			if w.after = d.ID; ln.c.Knows(d.EventType, d.SchemaVersion) {
+			if w.after = d.ID; q.c.Knows(d.EventType, d.SchemaVersion) {
 				known = append(known, d.ID)
 			}
 		}
@@ -86,14 +86,14 @@ func (ln *lane) findLeft(ctx context.Context, most int) (known []int64) {
 	if !w.on {
 		w = leftWalk{rests: time.Now().Add(10 * w.took)}
 	}
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.left = w
+	q.ln.mu.Lock()
+	defer q.ln.mu.Unlock()
+	q.left = w
 	return known
 }
 
 // leave ends leased deliveries of which this release does not know the schema version.
-func (ln *lane) leave(ctx context.Context, ds []*delivery) {
+func (q *retryQueue) leave(ctx context.Context, ds []*delivery) {
 	if len(ds) == 0 {
 		return
 	}
@@ -101,10 +101,10 @@ func (ln *lane) leave(ctx context.Context, ds []*delivery) {
 	for i, d := range ds {
 		leases[i] = *d.lease
 	}
-	err := ln.insist(ctx, func(ctx context.Context) error {
-		return ln.l.Write(ctx, func() error { return ln.l.regs.Log.Leave(ctx, ln.l.host.Instance, leases...) })
+	err := q.ln.out.insist(ctx, func(ctx context.Context) error {
+		return q.l.Write(ctx, func() error { return q.l.regs.Log.Leave(ctx, q.l.host.Instance, leases...) })
 	})
 	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
-		ln.warn(ctx, ds[0], "deliveries could not be left to instances that know their schema version; their leases will expire", err)
+		q.ln.out.warn(ctx, ds[0], "deliveries could not be left to instances that know their schema version; their leases will expire", err)
 	}
 }

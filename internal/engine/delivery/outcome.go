@@ -19,9 +19,16 @@ import (
 
 const recordTimeout = 10 * time.Second
 
+// outcomes ends deliveries: it stores what became of them, and tells whoever waits for them, and the logs and metrics.
+type outcomes struct {
+	l  *Lanes
+	c  *handler.Consumer
+	ln *lane
+}
+
 // options are those of a delivery's transaction.
-func (ln *lane) options() *sql.TxOptions {
-	d, err := dialect.Of(ln.l.regs.DB)
+func (l *Lanes) options() *sql.TxOptions {
+	d, err := dialect.Of(l.regs.DB)
 	if err != nil {
 		return nil
 	}
@@ -29,99 +36,99 @@ func (ln *lane) options() *sql.TxOptions {
 }
 
 // succeed reports deliveries whose transaction has committed.
-func (ln *lane) succeed(ctx context.Context, ds []*delivery) {
-	m := ln.l.regs.Metrics
+func (o *outcomes) succeed(ctx context.Context, ds []*delivery) {
+	m := o.l.regs.Metrics
 	for _, d := range ds {
-		telemetry.Add(ctx, m.Consumed, 1, telemetry.Consumer, ln.c.Name, telemetry.EventType, d.Event.Type)
-		telemetry.Observe(ctx, m.Latency, time.Since(d.Event.CreatedAt), telemetry.Consumer, ln.c.Name, telemetry.EventType, d.Event.Type)
-		ln.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.Started))
+		telemetry.Add(ctx, m.Consumed, 1, telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
+		telemetry.Observe(ctx, m.Latency, time.Since(d.Event.CreatedAt), telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
+		o.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.Started))
 	}
-	ln.reportEnd(ctx, Succeeded, ds...)
+	o.reportEnd(ctx, Succeeded, ds...)
 }
 
 // setAside ends deliveries that do not run now, without counting an attempt.
-func (ln *lane) setAside(ctx context.Context, d *delivery, answer store.Answer) {
+func (o *outcomes) setAside(ctx context.Context, d *delivery, answer store.Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	switch {
 	case answer == recorded:
-		telemetry.Add(ctx, ln.l.regs.Metrics.Idempotent, 1, telemetry.Consumer, ln.c.Name, telemetry.EventType, d.Event.Type)
-		ln.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
-		ln.reportEnd(ctx, Recorded, d)
+		telemetry.Add(ctx, o.l.regs.Metrics.Idempotent, 1, telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
+		o.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
+		o.reportEnd(ctx, Recorded, d)
 	case answer == store.Lost && !d.lost():
 		// The process is going down, or the outbox lease is gone.
-		ln.abandon(ctx, d)
+		o.abandon(ctx, d)
 	case answer == store.Lost:
-		telemetry.Add(ctx, ln.l.regs.Metrics.LeaseLost, 1, telemetry.Consumer, ln.c.Name)
-		ln.line(ctx, slog.LevelWarn, d, "the lease of the delivery was lost; its new holder goes on")
-		ln.abandon(ctx, d)
+		telemetry.Add(ctx, o.l.regs.Metrics.LeaseLost, 1, telemetry.Consumer, o.c.Name)
+		o.line(ctx, slog.LevelWarn, d, "the lease of the delivery was lost; its new holder goes on")
+		o.abandon(ctx, d)
 	case answer == store.Gone && d.lease != nil:
-		ln.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
+		o.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
 	case answer == store.Blocked && d.direct():
-		ln.deferDirect(ctx, ln.untilNextLook(), d)
+		o.deferDirect(ctx, o.ln.untilNextLook(), d)
 	case d.direct():
-		ln.abandon(ctx, d)
+		o.abandon(ctx, d)
 	default:
-		ln.putBack(ctx, d, ln.untilNextLook())
+		o.putBack(ctx, d, o.ln.untilNextLook())
 	}
 }
 
-func (ln *lane) abandon(ctx context.Context, d *delivery) {
+func (o *outcomes) abandon(ctx context.Context, d *delivery) {
 	if d.lease != nil {
-		ln.putBack(ctx, d, 0)
+		o.putBack(ctx, d, 0)
 		return
 	}
-	ln.report(ctx, Abandoned, d)
+	o.report(ctx, Abandoned, d)
 }
 
 // putBack gives a lease back. It waits for a database that is away: what was started and is neither ended nor given
 // back looks as if it had killed its process.
-func (ln *lane) putBack(ctx context.Context, d *delivery, delay time.Duration) {
-	err := ln.insist(ctx, func(ctx context.Context) error {
-		return ln.l.Write(ctx, func() error { return ln.l.regs.Log.PutBack(ctx, ln.l.host.Instance, delay, *d.lease) })
+func (o *outcomes) putBack(ctx context.Context, d *delivery, delay time.Duration) {
+	err := o.insist(ctx, func(ctx context.Context) error {
+		return o.l.Write(ctx, func() error { return o.l.regs.Log.PutBack(ctx, o.l.host.Instance, delay, *d.lease) })
 	})
 	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
-		ln.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
+		o.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
 	}
-	ln.reportWaiting(d)
+	o.reportWaiting(d)
 }
 
 // reportWaiting tells the publisher of a direct delivery that has got a row of its own that it waits in the consume log.
-func (ln *lane) reportWaiting(d *delivery) {
+func (o *outcomes) reportWaiting(d *delivery) {
 	if d.done != nil {
 		d.done(Recorded)
 	}
 }
 
 // putBackAll is putBack for many, by one statement if all leases are still ours.
-func (ln *lane) putBackAll(ctx context.Context, ds []*delivery, delay time.Duration) {
+func (o *outcomes) putBackAll(ctx context.Context, ds []*delivery, delay time.Duration) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	leases := make([]store.Leased, len(ds))
 	for i, d := range ds {
 		leases[i] = *d.lease
 	}
-	err := ln.l.Write(limited, func() error { return ln.l.regs.Log.PutBack(limited, ln.l.host.Instance, delay, leases...) })
+	err := o.l.Write(limited, func() error { return o.l.regs.Log.PutBack(limited, o.l.host.Instance, delay, leases...) })
 	for _, d := range ds {
 		if err != nil {
-			ln.putBack(ctx, d, delay)
+			o.putBack(ctx, d, delay)
 		} else {
-			ln.reportWaiting(d)
+			o.reportWaiting(d)
 		}
 	}
 }
 
 // insist says something to the database until that is there to hear it, or the drain time is over.
-func (ln *lane) insist(ctx context.Context, say func(context.Context) error) error {
+func (o *outcomes) insist(ctx context.Context, say func(context.Context) error) error {
 	for try := 1; ; try++ {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 		err := say(limited)
 		cancel()
-		away := err != nil && ln.l.host.Away != nil && ln.l.host.Away(ctx, err)
-		if !away || ln.l.work.Err() != nil {
+		away := err != nil && o.l.host.Away != nil && o.l.host.Away(ctx, err)
+		if !away || o.l.work.Err() != nil {
 			return err
 		}
-		ln.pause(ln.l.work, min(try, longPause))
+		pause(o.l.work, min(try, longPause))
 	}
 }
 
@@ -129,128 +136,128 @@ func (ln *lane) insist(ctx context.Context, say func(context.Context) error) err
 const longPause = 50
 
 // deferDirect leaves direct deliveries to the retry queue of their consumer.
-func (ln *lane) deferDirect(ctx context.Context, delay time.Duration, ds ...*delivery) {
+func (o *outcomes) deferDirect(ctx context.Context, delay time.Duration, ds ...*delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	rows := make([]store.Delivery, len(ds))
 	for i, d := range ds {
-		rows[i] = d.row(ln.c)
+		rows[i] = d.row(o.c)
 	}
-	err := ln.l.Write(ctx, func() error { return ln.l.regs.Log.Defer(ctx, ln.l.regs.DB, rows, delay) })
+	err := o.l.Write(ctx, func() error { return o.l.regs.Log.Defer(ctx, o.l.regs.DB, rows, delay) })
 	if err != nil {
-		ln.warn(ctx, ds[0], "deliveries could not be queued; their events will be claimed again", err)
-		ln.report(ctx, Abandoned, ds...)
+		o.warn(ctx, ds[0], "deliveries could not be queued; their events will be claimed again", err)
+		o.report(ctx, Abandoned, ds...)
 		return
 	}
 	for _, d := range ds {
-		ln.line(ctx, slog.LevelDebug, d, "delivery waits")
+		o.line(ctx, slog.LevelDebug, d, "delivery waits")
 	}
-	ln.report(ctx, Recorded, ds...)
+	o.report(ctx, Recorded, ds...)
 }
 
 // postpone puts a delivery off because the database is in trouble, uncounted.
-func (ln *lane) postpone(ctx context.Context, d *delivery, err error) {
-	ln.warn(ctx, d, "the database is in trouble; the delivery is tried again later and does not count as an attempt", err)
+func (o *outcomes) postpone(ctx context.Context, d *delivery, err error) {
+	o.warn(ctx, d, "the database is in trouble; the delivery is tried again later and does not count as an attempt", err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	delay := time.Second + rand.N(4*time.Second)
 	if d.direct() {
-		ln.deferDirect(ctx, delay, d)
+		o.deferDirect(ctx, delay, d)
 		return
 	}
-	ln.putBack(ctx, d, delay)
+	o.putBack(ctx, d, delay)
 }
 
 // fail stores that an attempt did not succeed. Storing it survives the end of ctx.
-func (ln *lane) fail(ctx context.Context, d *delivery, cause error) {
+func (o *outcomes) fail(ctx context.Context, d *delivery, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	v := verdict(ln.c, d, cause)
+	v := verdict(o.c, d, cause)
 	if v.Status == store.Failed && !v.Counts && unreached(cause) {
 		wait := flow.RetryUnreached(d.sinceFirstRun())
 		v.Delay = wait*3/4 + rand.N(wait/2)
 	}
-	mine, err := ln.store(ctx, d, v)
+	mine, err := o.store(ctx, d, v)
 	switch {
 	case err != nil:
-		ln.warn(ctx, d, "the failure of an attempt could not be stored; the delivery will be tried again", errors.Join(cause, err))
+		o.warn(ctx, d, "the failure of an attempt could not be stored; the delivery will be tried again", errors.Join(cause, err))
 		if d.done != nil {
 			d.done(Abandoned)
 		}
 		return
 	case mine:
-		ln.publishFailure(ctx, d, v, cause)
+		o.publishFailure(ctx, d, v, cause)
 	}
 	if v.Status == store.Failed { // it is in the way of those behind it still
-		ln.report(ctx, Recorded, d)
+		o.report(ctx, Recorded, d)
 	} else {
-		ln.reportEnd(ctx, Recorded, d)
+		o.reportEnd(ctx, Recorded, d)
 	}
 }
 
 // store writes the verdict and the attempt. It reports false if the delivery belongs to somebody else.
-func (ln *lane) store(ctx context.Context, d *delivery, v store.Verdict) (mine bool, err error) {
-	attempt := store.Attempt{Instance: ln.l.host.Instance}
+func (o *outcomes) store(ctx context.Context, d *delivery, v store.Verdict) (mine bool, err error) {
+	attempt := store.Attempt{Instance: o.l.host.Instance}
 	if !d.Started.IsZero() { // no handler was called otherwise
 		attempt.Duration = time.Since(d.Started)
 	}
 	for try := 1; ; try++ {
-		err = ln.l.Write(ctx, func() (err error) {
+		err = o.l.Write(ctx, func() (err error) {
 			if d.direct() {
-				mine, err = ln.l.regs.Log.Fail(ctx, d.row(ln.c), v, attempt)
+				mine, err = o.l.regs.Log.Fail(ctx, d.row(o.c), v, attempt)
 				return err
 			}
-			err = ln.l.regs.Log.FailLeased(ctx, ln.l.host.Instance, *d.lease, v, attempt)
+			err = o.l.regs.Log.FailLeased(ctx, o.l.host.Instance, *d.lease, v, attempt)
 			mine = err == nil
 			return err
 		})
 		if errors.Is(err, store.ErrLeaseLost) {
-			telemetry.Add(ctx, ln.l.regs.Metrics.LeaseLost, 1, telemetry.Consumer, ln.c.Name)
+			telemetry.Add(ctx, o.l.regs.Metrics.LeaseLost, 1, telemetry.Consumer, o.c.Name)
 			return false, nil
 		}
 		if err == nil || try == infraTries || ctx.Err() != nil {
 			return mine, err
 		}
-		ln.pause(ctx, try)
+		pause(ctx, try)
 	}
 }
 
 // publishFailure tells metrics, log and the alert hook of a stored verdict.
-func (ln *lane) publishFailure(ctx context.Context, d *delivery, v store.Verdict, cause error) {
-	m, kv := ln.l.regs.Metrics, []string{telemetry.Consumer, ln.c.Name, telemetry.EventType, d.Event.Type}
+func (o *outcomes) publishFailure(ctx context.Context, d *delivery, v store.Verdict, cause error) {
+	m, kv := o.l.regs.Metrics, []string{telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type}
 	if v.Status == store.Skipped {
 		telemetry.Add(ctx, m.Skipped, 1, kv...)
-		ln.line(ctx, slog.LevelInfo, d, "event skipped", telemetry.Reason, v.Error)
+		o.line(ctx, slog.LevelInfo, d, "event skipped", telemetry.Reason, v.Error)
 		return
 	}
 	telemetry.Add(ctx, m.Refused, 1, kv...)
 	var p *handler.PanicError
 	if errors.As(cause, &p) && p.Stack != "" {
-		ln.line(ctx, slog.LevelError, d, "handler panicked", telemetry.Err, v.Error, telemetry.Stack, text.Clean(p.Stack, text.MaxError))
+		o.line(ctx, slog.LevelError, d, "handler panicked", telemetry.Err, v.Error, telemetry.Stack, text.Clean(p.Stack, text.MaxError))
 	}
 	if v.Status != store.Dead {
-		ln.line(ctx, slog.LevelWarn, d, "attempt failed; it will be tried again", telemetry.Err, v.Error, telemetry.Delay, v.Delay)
+		o.line(ctx, slog.LevelWarn, d, "attempt failed; it will be tried again", telemetry.Err, v.Error, telemetry.Delay, v.Delay)
 		return
 	}
-	ln.line(ctx, slog.LevelError, d, "delivery is DEAD and waits for an operator", telemetry.Err, v.Error)
-	if ln.l.regs.OnDead != nil {
-		ln.raiseAlert(ctx, d, handler.DeadLetter{Event: d.Event, Consumer: ln.c.Name, Key: ln.c.Key, Attempts: d.Attempt, Error: v.Error})
+	o.line(ctx, slog.LevelError, d, "delivery is DEAD and waits for an operator", telemetry.Err, v.Error)
+	if o.l.regs.OnDead != nil {
+		o.raiseAlert(ctx, d, handler.DeadLetter{Event: d.Event, Consumer: o.c.Name, Key: o.c.Key, Attempts: d.Attempt, Error: v.Error})
 	}
 }
 
 // raiseAlert calls the user's hook. A panic in it ends that call only: the delivery is stored, and others have to go on.
-func (ln *lane) raiseAlert(ctx context.Context, d *delivery, letter handler.DeadLetter) {
+func (o *outcomes) raiseAlert(ctx context.Context, d *delivery, letter handler.DeadLetter) {
 	defer func() {
 		if v := recover(); v != nil {
-			ln.line(ctx, slog.LevelError, d, "Config.OnDead panicked", telemetry.Stack, text.Clean(string(debug.Stack()), text.MaxError))
+			o.line(ctx, slog.LevelError, d, "Config.OnDead panicked", telemetry.Stack, text.Clean(string(debug.Stack()), text.MaxError))
 		}
 	}()
-	ln.l.regs.OnDead(ctx, letter)
+	o.l.regs.OnDead(ctx, letter)
 }
 
 // report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their
 // events for retried ones.
-func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
+func (o *outcomes) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	var ids []string
 	for _, d := range ds {
 		if d.done != nil {
@@ -260,50 +267,50 @@ func (ln *lane) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
 		}
 	}
 	if len(ids) > 0 {
-		ln.l.host.Ended(context.WithoutCancel(ctx), ids)
+		o.l.host.Ended(context.WithoutCancel(ctx), ids)
 	}
 }
 
 // reportEnd is report for deliveries that have got out of the way: those behind retried ones are due, and claimed at once.
-func (ln *lane) reportEnd(ctx context.Context, outcome Outcome, ds ...*delivery) {
+func (o *outcomes) reportEnd(ctx context.Context, outcome Outcome, ds ...*delivery) {
 	var ended []store.Delivery
 	for _, d := range ds {
 		if d.done == nil {
-			ended = append(ended, d.row(ln.c))
+			ended = append(ended, d.row(o.c))
 		}
 	}
 	if len(ended) > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 		defer cancel()
-		woken, err := ln.l.regs.Log.WakeNext(ctx, ln.l.regs.DB, []string{ln.c.Key}, ended...)
+		woken, err := o.l.regs.Log.WakeNext(ctx, o.l.regs.DB, []string{o.c.Key}, ended...)
 		if err != nil {
-			ln.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
+			o.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
 		}
 		if woken > 0 {
-			ln.refill()
+			o.ln.retries.refill()
 		}
 	}
-	ln.report(ctx, outcome, ds...)
+	o.report(ctx, outcome, ds...)
 }
 
-func (ln *lane) warn(ctx context.Context, d *delivery, msg string, err error) {
-	ln.line(ctx, ln.level(ctx, err), d, msg, telemetry.Err, text.Error(err))
+func (o *outcomes) warn(ctx context.Context, d *delivery, msg string, err error) {
+	o.line(ctx, o.level(ctx, err), d, msg, telemetry.Err, text.Error(err))
 }
 
 // level is how loud a consequence of err is: the publisher tells of an outage, and that once.
-func (ln *lane) level(ctx context.Context, err error) slog.Level {
-	if away := ln.l.host.Away; away != nil && away(ctx, err) {
+func (o *outcomes) level(ctx context.Context, err error) slog.Level {
+	if away := o.l.host.Away; away != nil && away(ctx, err) {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn
 }
 
-func (ln *lane) line(ctx context.Context, level slog.Level, d *delivery, msg string, more ...any) {
-	if !ln.l.regs.Logger.Enabled(ctx, level) {
+func (o *outcomes) line(ctx context.Context, level slog.Level, d *delivery, msg string, more ...any) {
+	if !o.l.regs.Logger.Enabled(ctx, level) {
 		return
 	}
-	ln.l.regs.Logger.Log(ctx, level, msg, append([]any{ //nolint:sloglint // keys are constants
-		telemetry.EventID, d.Event.ID, telemetry.EventType, d.Event.Type, telemetry.Consumer, ln.c.Name,
+	o.l.regs.Logger.Log(ctx, level, msg, append([]any{ //nolint:sloglint // keys are constants
+		telemetry.EventID, d.Event.ID, telemetry.EventType, d.Event.Type, telemetry.Consumer, o.c.Name,
 		telemetry.AggregateType, d.Event.AggregateType, telemetry.AggregateID, d.Event.AggregateID, telemetry.Attempt, d.Attempt,
 		telemetry.TraceID, d.Event.Metadata[telemetry.TraceID], telemetry.RequestID, d.Event.Metadata[telemetry.RequestID],
 	}, more...)...)

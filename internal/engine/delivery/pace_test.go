@@ -68,17 +68,17 @@ func TestPaceEasesAfterErrors(t *testing.T) {
 func TestBatchSizeFollowsTimes(t *testing.T) {
 	t.Parallel()
 	c := &handler.Consumer{Config: handler.Config{}.WithDefaults()}
-	ln := &lane{c: c, window: widest(c)}
+	ln := &lane{retries: new(retryQueue), c: c, window: widest(c)}
 	require.Equal(t, firstBatch, ln.batchSize(), "who knows")
 	ln.observeTime(time.Millisecond)
 	require.Equal(t, 20, ln.batchSize())
 	ln.queue = queueOf(ln.window / 2)
 	ln.notice()
 	require.Equal(t, 20, ln.batchSize(), "nothing to speak of")
-	ln.more = claim.Of(claim.Deliveries)
+	ln.retries.more = claim.Of(claim.Deliveries)
 	ln.notice()
 	require.Equal(t, 60, ln.batchSize(), "a backlog in the consume log, of which the queue never holds much")
-	ln.more, ln.backlog = 0, false
+	ln.retries.more, ln.backlog = 0, false
 	ln.queue = queueOf(ln.window)
 	ln.notice()
 	require.Equal(t, 60, ln.batchSize(), "a backlog")
@@ -104,7 +104,7 @@ func TestBatchSizeFollowsTimes(t *testing.T) {
 // While every delivery fails there is one worker, which tries one at a time, and nobody waits for it, until one succeeds.
 func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 	t.Parallel()
-	ln := &lane{c: &handler.Consumer{Config: handler.Config{}.WithDefaults()}, limit: 4}
+	ln := &lane{retries: new(retryQueue), c: &handler.Consumer{Config: handler.Config{}.WithDefaults()}, limit: 4}
 	for range 19 {
 		ln.observe(t.Context(), flow.Failed, true, errors.New("no"))
 	}
@@ -122,7 +122,7 @@ func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 // Retries that fail leave what comes in alone: it is run at once, before the next retry.
 func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
 	t.Parallel()
-	ln := &lane{c: &handler.Consumer{Config: handler.Config{}.WithDefaults()}, limit: 4, busy: make(map[store.Aggregate]struct{})}
+	ln := &lane{retries: new(retryQueue), c: &handler.Consumer{Config: handler.Config{}.WithDefaults()}, limit: 4, busy: make(map[store.Aggregate]struct{})}
 	for range 100 {
 		ln.observe(t.Context(), flow.Failed, false, errors.New("no"))
 	}

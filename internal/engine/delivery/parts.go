@@ -12,41 +12,41 @@ import (
 
 // deliverParts runs a refused batch again: at once what the handlers had taken, and the rest in parts. What the refused
 // call was about shares no transaction as a whole again.
-func (ln *lane) deliverParts(ctx context.Context, ds []*delivery, err error) {
+func (r *runner) deliverParts(ctx context.Context, ds []*delivery, err error) {
 	first, count := 0, len(ds)
 	if r, ok := errors.AsType[*handler.RefusalError](err); ok {
 		first, count = r.First, r.Count
 	}
 	if first > 0 {
-		ln.deliver(ctx, ds[:first])
+		r.deliver(ctx, ds[:first])
 	}
-	ln.inParts(ctx, ds[first:first+count], max(count/2, 1))
-	ln.inParts(ctx, ds[first+count:], len(ds))
+	r.inParts(ctx, ds[first:first+count], max(count/2, 1))
+	r.inParts(ctx, ds[first+count:], len(ds))
 }
 
 // inParts runs deliveries in transactions of as many as are worth it, at most so many. An event that fails takes those
 // behind it along: they are set aside together.
-func (ln *lane) inParts(ctx context.Context, ds []*delivery, most int) {
-	for ds = ln.passable(ctx, ds, nil); len(ds) > 0; {
-		if ln.stops(ctx, ds) {
+func (r *runner) inParts(ctx context.Context, ds []*delivery, most int) {
+	for ds = r.passable(ctx, ds, nil); len(ds) > 0; {
+		if r.stops(ctx, ds) {
 			return
 		}
-		part := ds[:min(ln.together(ds), most)]
-		ln.deliver(ctx, part)
-		ds = ln.passable(ctx, ds[len(part):], part)
+		part := ds[:min(r.ln.together(ds), most)]
+		r.deliver(ctx, part)
+		ds = r.passable(ctx, ds[len(part):], part)
 	}
 }
 
 // stops ends deliveries that have not begun, if the lane has been closed or paused meanwhile.
-func (ln *lane) stops(ctx context.Context, ds []*delivery) bool {
-	if ln.isClosed() {
+func (r *runner) stops(ctx context.Context, ds []*delivery) bool {
+	if r.ln.isClosed() {
 		for _, d := range ds {
-			ln.giveBack(ctx, d)
+			r.out.giveBack(ctx, d)
 		}
 		return true
 	}
-	if ln.isHalted() {
-		ln.sortOut(ctx, ds, blocked(ds))
+	if r.ln.isHalted() {
+		r.sortOut(ctx, ds, blocked(ds))
 		return true
 	}
 	return false
@@ -54,21 +54,21 @@ func (ln *lane) stops(ctx context.Context, ds []*delivery) bool {
 
 // passable sets aside, without a transaction, what has to wait for an unfinished event of its aggregate,
 // and returns the rest. Only the aggregates of after are looked at; nil means all.
-func (ln *lane) passable(ctx context.Context, ds, after []*delivery) []*delivery {
+func (r *runner) passable(ctx context.Context, ds, after []*delivery) []*delivery {
 	mates := make(map[store.Aggregate][]*delivery)
 	var heads []*delivery // one answers for its whole aggregate
 	for _, d := range ds {
 		key := d.aggregate()
-		if ln.c.Config.Unordered || (after != nil && !slices.ContainsFunc(after, func(a *delivery) bool { return a.aggregate() == key })) {
+		if r.c.Config.Unordered || (after != nil && !slices.ContainsFunc(after, func(a *delivery) bool { return a.aggregate() == key })) {
 			continue
 		}
 		if mates[key] = append(mates[key], d); len(mates[key]) == 1 {
 			heads = append(heads, d)
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
+	limited, cancel := context.WithTimeout(ctx, r.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
-	answers, err := ln.ask(limited, ln.l.regs.DB, heads)
+	answers, err := r.marks.ask(limited, r.l.regs.DB, heads)
 	if err != nil {
 		return ds // whoever runs them meets it again
 	}
@@ -78,7 +78,7 @@ func (ln *lane) passable(ctx context.Context, ds, after []*delivery) []*delivery
 			maps.Copy(aside, blocked(mates[head.aggregate()]))
 		}
 	}
-	return ln.sortOut(ctx, ds, aside)
+	return r.sortOut(ctx, ds, aside)
 }
 
 // blocked is the answer for all of ds.
@@ -91,14 +91,14 @@ func blocked(ds []*delivery) map[*delivery]store.Answer {
 }
 
 // sortOut sets deliveries aside and returns the others, in order.
-func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery]store.Answer) []*delivery {
+func (r *runner) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery]store.Answer) []*delivery {
 	var rest, direct, leased []*delivery
 	for _, d := range ds {
 		switch answer, ok := aside[d]; {
 		case !ok:
 			rest = append(rest, d)
 		case answer != store.Blocked:
-			ln.setAside(ctx, d, answer)
+			r.out.setAside(ctx, d, answer)
 		case d.direct():
 			direct = append(direct, d)
 		default:
@@ -106,10 +106,10 @@ func (ln *lane) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery
 		}
 	}
 	if len(direct) > 0 {
-		ln.deferDirect(ctx, ln.untilNextLook(), direct...)
+		r.out.deferDirect(ctx, r.ln.untilNextLook(), direct...)
 	}
 	if len(leased) > 0 {
-		ln.putBackAll(ctx, leased, ln.untilNextLook())
+		r.out.putBackAll(ctx, leased, r.ln.untilNextLook())
 	}
 	return rest
 }

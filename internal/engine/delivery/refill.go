@@ -13,45 +13,59 @@ import (
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
-// refill claims due deliveries into the queue, in the background, until it has seen all that is due
-// or the queue is full. A call while it works makes it begin once more.
-func (ln *lane) refill() {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.refillLocked()
+// retryQueue claims the consumer's due deliveries from the consume log into the queue of its lane. The lane's mu guards what is
+// below it.
+type retryQueue struct {
+	l  *Lanes
+	c  *handler.Consumer
+	ln *lane
+
+	claiming bool
+	again    bool        // refill was called while it was claiming
+	more     claim.Kinds // of which the consume log may hold more
+	left     leftWalk
+	fitting  int // how many deliveries of a kind a claim takes, because more payloads did not fit
 }
 
-func (ln *lane) refillLocked() {
-	if ln.closed {
+// refill claims due deliveries into the queue, in the background, until it has seen all that is due
+// or the queue is full. A call while it works makes it begin once more.
+func (q *retryQueue) refill() {
+	q.ln.mu.Lock()
+	defer q.ln.mu.Unlock()
+	q.refillLocked()
+}
+
+func (q *retryQueue) refillLocked() {
+	if q.ln.closed {
 		return
 	}
-	ln.again = true
-	if ln.claiming {
+	q.again = true
+	if q.claiming {
 		return
 	}
-	ln.claiming = true
-	ln.l.wg.Go(func() {
-		for ln.begins() {
+	q.claiming = true
+	q.l.wg.Go(func() {
+		for q.begins() {
 			began := time.Now() // what is blocked is put off, and must not be met again
-			for ln.claimInTurn(began) {
+			for q.claimInTurn(began) {
 			}
 		}
 	})
 }
 
-// claimInTurn is [lane.claimDue] when it is the lane's turn: a claim ends within the length of a lease.
-func (ln *lane) claimInTurn(began time.Time) (more bool) {
-	ln.l.claims <- struct{}{}
-	defer func() { <-ln.l.claims }()
-	return ln.claimDue(ln.l.work, time.Since(began))
+// claimInTurn is [retryQueue.claimDue] when it is the lane's turn: a claim ends within the length of a lease.
+func (q *retryQueue) claimInTurn(began time.Time) (more bool) {
+	q.l.claims <- struct{}{}
+	defer func() { <-q.l.claims }()
+	return q.claimDue(q.l.work, time.Since(began))
 }
 
 // begins tells whether refill has to begin, because of the first call or another since then.
-func (ln *lane) begins() bool {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.claiming, ln.again = ln.again, false
-	return ln.claiming
+func (q *retryQueue) begins() bool {
+	q.ln.mu.Lock()
+	defer q.ln.mu.Unlock()
+	q.claiming, q.again = q.again, false
+	return q.claiming
 }
 
 // One claim takes so many waiting deliveries.
@@ -60,75 +74,75 @@ const (
 	mostRetried = 100 // that run again, and as many of those whose lease has run out
 )
 
-// leaseShare is how many deliveries of one kind to have leased that have not started: each kind has a third. It needs ln.mu.
-func (ln *lane) leaseShare() int { return (ln.depth() + 2) / 3 }
+// leaseShare is how many deliveries of one kind to have leased that have not started: each kind has a third. It needs the lane's mu.
+func (q *retryQueue) leaseShare() int { return (q.ln.depth() + 2) / 3 }
 
-// roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs ln.mu.
-func (ln *lane) roomInQueue() store.Limits {
-	share := ln.leaseShare()
+// roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs the lane's mu.
+func (q *retryQueue) roomInQueue() store.Limits {
+	share := q.leaseShare()
 	room := func(kind claim.Kind, most int) int {
-		return max(min(share-ln.queued(kind), ln.c.Config.Batch*2, most, ln.fitting), 0)
+		return max(min(share-q.ln.queued(kind), q.c.Config.Batch*2, most, q.fitting), 0)
 	}
 	limits := store.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
 	}
 	if limits == (store.Limits{}) { // nobody looks: there may be some of each
-		ln.more = claim.Of(claim.Deliveries) | claim.Of(claim.Retries) | claim.Of(claim.Orphans)
+		q.more = claim.Of(claim.Deliveries) | claim.Of(claim.Retries) | claim.Of(claim.Orphans)
 	}
 	return limits
 }
 
-// isHungry tells whether the consume log may hold more of what the queue has few of. It needs ln.mu.
-func (ln *lane) isHungry() bool {
-	share := ln.leaseShare()
-	few := func(kind claim.Kind) bool { return ln.more.Has(kind) && 2*ln.queued(kind) <= share }
-	return (ln.behind && 2*len(ln.queue) <= ln.depth()) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
+// mustRefill tells whether the consume log may hold more of what the queue has few of. It needs the lane's mu.
+func (q *retryQueue) mustRefill() bool {
+	share := q.leaseShare()
+	few := func(kind claim.Kind) bool { return q.more.Has(kind) && 2*q.ln.queued(kind) <= share }
+	return (q.ln.behind && 2*len(q.ln.queue) <= q.ln.depth()) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
 }
 
 // claimDue claims once what has been due for so long, and reports whether there may be more of it.
-func (ln *lane) claimDue(ctx context.Context, dueFor time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
+func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, q.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
-	ln.mu.Lock()
-	room := ln.roomInQueue()
-	closed := ln.closed
-	ln.mu.Unlock()
-	if ln.l.room.mustWait(ln) {
+	q.ln.mu.Lock()
+	room := q.roomInQueue()
+	closed := q.ln.closed
+	q.ln.mu.Unlock()
+	if q.l.room.mustWait(q) {
 		return false
 	}
 	got, all := 0, true
-	defer func() { ln.l.room.turn(ln, got > 0, all) }()
-	if room == (store.Limits{}) || closed || ln.isHalted() {
+	defer func() { q.l.room.turn(q, got > 0, all) }()
+	if room == (store.Limits{}) || closed || q.ln.isHalted() {
 		return false
 	}
-	left := ln.findLeft(ctx, (room.Pending+1)/2)
+	left := q.findLeft(ctx, (room.Pending+1)/2)
 	room.Pending -= len(left)
-	claimed, err := ln.claim(ctx, room, dueFor, left)
-	got, all = ln.admit(ctx, claimed.Deliveries)
+	claimed, err := q.claim(ctx, room, dueFor, left)
+	got, all = q.admit(ctx, claimed.Deliveries)
 	if err == nil && claimed.Found == (store.Limits{}) && len(left) == 0 {
-		ln.catchUp()
+		q.catchUp()
 	}
-	ln.noteFitting(got, all)
+	q.noteFitting(got, all)
 	if !all { // the rest is claimed when there is room
-		ln.noteMore(claimed.Found, room, len(left) > 0)
+		q.noteMore(claimed.Found, room, len(left) > 0)
 		return false
 	}
-	return ln.noteMore(claimed.Found, room, len(left) > 0) || claimed.Woken > 0
+	return q.noteMore(claimed.Found, room, len(left) > 0) || claimed.Woken > 0
 }
 
 // noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any; left says
 // that it was also one of what others have left.
-func (ln *lane) noteMore(found, room store.Limits, left bool) bool {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.more = 0
-	again := left && ln.left.on
+func (q *retryQueue) noteMore(found, room store.Limits, left bool) bool {
+	q.ln.mu.Lock()
+	defer q.ln.mu.Unlock()
+	q.more = 0
+	again := left && q.left.on
 	for _, of := range []struct {
 		kind        claim.Kind
 		found, room int
 	}{{claim.Deliveries, found.Pending, room.Pending}, {claim.Retries, found.Failed, room.Failed}, {claim.Orphans, found.Processing, room.Processing}} {
 		if of.found == of.room { // none, if there was no room
-			ln.more |= claim.Of(of.kind)
+			q.more |= claim.Of(of.kind)
 			again = again || of.room > 0
 		}
 	}
@@ -137,33 +151,33 @@ func (ln *lane) noteMore(found, room store.Limits, left bool) bool {
 
 // noteFitting notes how many deliveries to claim of a kind: as many as fitted last time, and twice as many when all did. Each
 // that is given back was leased, and its length read, in vain.
-func (ln *lane) noteFitting(got int, all bool) {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
+func (q *retryQueue) noteFitting(got int, all bool) {
+	q.ln.mu.Lock()
+	defer q.ln.mu.Unlock()
 	if all {
-		ln.fitting = min(2*ln.fitting, mostWaiting)
+		q.fitting = min(2*q.fitting, mostWaiting)
 	} else {
-		ln.fitting = max(got, 1)
+		q.fitting = max(got, 1)
 	}
 }
 
 // claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
 // forgotten, they would wait for the end of their leases.
-func (ln *lane) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
-	err = ln.l.Write(ctx, func() (err error) {
-		claimed, err = ln.l.regs.Log.Claim(ctx, store.ClaimQuery{Gate: ln.gate(), Types: ln.c.EventTypes(), Lease: ln.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
+func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
+	err = q.l.Write(ctx, func() (err error) {
+		claimed, err = q.l.regs.Log.Claim(ctx, store.ClaimQuery{Gate: q.ln.gate(), Types: q.c.EventTypes(), Lease: q.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
 		return err
 	})
 	if err == nil {
 		return claimed, nil
 	}
-	ln.l.regs.Logger.Log(ctx, ln.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, ln.c.Name, telemetry.Err, err)
+	q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, q.c.Name, telemetry.Err, err)
 	if len(claimed.Deliveries) == 0 {
 		return store.Claimed{}, err
 	}
 	var lost []int64
-	err = ln.insist(ctx, func(ctx context.Context) (err error) {
-		lost, err = ln.l.regs.Log.Lost(ctx, ln.l.host.Instance, claimed.Deliveries)
+	err = q.ln.out.insist(ctx, func(ctx context.Context) (err error) {
+		lost, err = q.l.regs.Log.Lost(ctx, q.l.host.Instance, claimed.Deliveries)
 		return err
 	})
 	if err != nil {
@@ -190,24 +204,24 @@ func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 			return err
 		}
 		if woken > 0 {
-			ln.refill()
+			ln.retries.refill()
 		}
 	}
 	return nil
 }
 
 // catchUp ends a time behind: nothing waits in the consume log any more that is due.
-func (ln *lane) catchUp() {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if len(ln.queue) == 0 {
-		ln.behind, ln.debt = false, 0
+func (q *retryQueue) catchUp() {
+	q.ln.mu.Lock()
+	defer q.ln.mu.Unlock()
+	if len(q.ln.queue) == 0 {
+		q.ln.behind, q.ln.debt = false, 0
 	}
 }
 
 // admit loads the events of claimed deliveries and queues them. What does not fit into the room for payloads is given back
 // and due at once: the lane claims it when there is room. It reports how many were loaded, and whether all.
-func (ln *lane) admit(ctx context.Context, claimed []store.Leased) (got int, all bool) {
+func (q *retryQueue) admit(ctx context.Context, claimed []store.Leased) (got int, all bool) {
 	if len(claimed) == 0 {
 		return 0, true
 	}
@@ -216,8 +230,8 @@ func (ln *lane) admit(ctx context.Context, claimed []store.Leased) (got int, all
 		ids[i] = c.EventID
 	}
 	taken := 0
-	events, more, err := ln.l.load(ctx, ids, func(bytes int) bool {
-		ok := ln.l.room.take(ln, bytes)
+	events, more, err := q.l.load(ctx, ids, func(bytes int) bool {
+		ok := q.l.room.take(q, bytes)
 		if ok {
 			taken += bytes
 		}
@@ -236,27 +250,27 @@ func (ln *lane) admit(ctx context.Context, claimed []store.Leased) (got int, all
 		}
 		switch {
 		case err != nil:
-			ln.postpone(ctx, d, err)
+			q.ln.out.postpone(ctx, d, err)
 		case !found && more:
 			late = append(late, d)
 		case !found:
-			ln.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
-		case !ln.c.Knows(d.Event.Type, d.Event.SchemaVersion):
+			q.ln.out.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
+		case !q.c.Knows(d.Event.Type, d.Event.SchemaVersion):
 			unknown = append(unknown, d)
 		default:
 			taken -= d.bytes // until its batch has ended
 			ready = append(ready, d)
 		}
 	}
-	ln.leave(ctx, unknown)
+	q.leave(ctx, unknown)
 	if len(late) > 0 {
-		ln.putBackAll(ctx, late, 0)
+		q.ln.out.putBackAll(ctx, late, 0)
 	}
-	if !ln.readmit(ready) {
+	if !q.ln.readmit(ready) {
 		for _, d := range ready {
-			ln.giveBack(ctx, d)
+			q.ln.out.giveBack(ctx, d)
 		}
 	}
-	ln.l.room.give(taken)
+	q.l.room.give(taken)
 	return len(events), !more
 }

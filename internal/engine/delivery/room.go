@@ -12,30 +12,30 @@ type payloadRoom struct {
 
 	mu   sync.Mutex
 	used int
-	line []*lane
+	line []*retryQueue
 }
 
 // take takes room for a payload, or puts the lane in line. One payload may be larger than the room.
-func (r *payloadRoom) take(ln *lane, bytes int) bool {
+func (r *payloadRoom) take(q *retryQueue, bytes int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fits := r.used == 0 || r.used+bytes <= r.most
-	if len(r.line) > 0 && r.line[0] != ln && r.used+bytes > r.most/2 {
+	if len(r.line) > 0 && r.line[0] != q && r.used+bytes > r.most/2 {
 		fits = false
 	}
 	if fits {
 		r.used += bytes
-	} else if !slices.Contains(r.line, ln) {
-		r.line = append(r.line, ln)
+	} else if !slices.Contains(r.line, q) {
+		r.line = append(r.line, q)
 	}
 	return fits
 }
 
 // mustWait reports whether the lane is in line behind another.
-func (r *payloadRoom) mustWait(ln *lane) bool {
+func (r *payloadRoom) mustWait(q *retryQueue) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Index(r.line, ln) > 0
+	return slices.Index(r.line, q) > 0
 }
 
 // give returns room, and lets the first in line claim again. Nobody calls it with the mutex of a lane.
@@ -51,16 +51,16 @@ func (r *payloadRoom) give(bytes int) {
 
 // turn ends a claim of the lane: it leaves the line, or goes to its end if it got some of what it claimed, and not all. If it
 // got nothing it stays where it is.
-func (r *payloadRoom) turn(ln *lane, got, all bool) {
+func (r *payloadRoom) turn(q *retryQueue, got, all bool) {
 	r.mu.Lock()
-	i := slices.Index(r.line, ln)
+	i := slices.Index(r.line, q)
 	if i < 0 || (!got && !all) {
 		r.mu.Unlock()
 		return
 	}
 	r.line = slices.Delete(r.line, i, i+1)
 	if !all {
-		r.line = append(r.line, ln)
+		r.line = append(r.line, q)
 	}
 	next := i == 0 && all
 	r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *payloadRoom) turn(ln *lane, got, all bool) {
 
 func (r *payloadRoom) wake() {
 	r.mu.Lock()
-	var first *lane
+	var first *retryQueue
 	if len(r.line) > 0 {
 		first = r.line[0]
 	}

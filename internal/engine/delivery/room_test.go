@@ -10,7 +10,8 @@ import (
 // others beyond half of the room, and nobody keeps the first place who got some.
 func TestPayloadRoomIsSharedInTurns(t *testing.T) {
 	t.Parallel()
-	a, b, c := &lane{claiming: true}, &lane{claiming: true}, &lane{claiming: true} // woken, they claim again
+	queue := func() *retryQueue { return &retryQueue{ln: new(lane), claiming: true} } // woken, it claims again
+	a, b, c := queue(), queue(), queue()
 	r := payloadRoom{most: 100}
 	require.True(t, r.take(a, 150), "larger than the room, and alone")
 	require.False(t, r.take(a, 10))

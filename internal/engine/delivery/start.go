@@ -18,85 +18,85 @@ const suspectAgain = 100 * time.Millisecond
 //
 // New events have no row that could tell. When the lease of one has run out, whoever had it may have started any of its
 // deliveries that has no row: these are suspects like those whose rows say so.
-func (ln *lane) announce(ctx context.Context, ds []*delivery) []*delivery {
+func (r *runner) announce(ctx context.Context, ds []*delivery) []*delivery {
 	if len(ds) == 0 || ds[0].direct() {
 		return ds
 	}
-	err := ln.noteStart(ctx, func(ctx context.Context) error {
+	err := r.noteStart(ctx, func(ctx context.Context) error {
 		leases := make([]store.Leased, len(ds))
 		for i, d := range ds {
 			leases[i] = *d.lease
 		}
-		return ln.l.regs.Log.Start(ctx, ln.l.host.Instance, leases)
+		return r.l.regs.Log.Start(ctx, r.l.host.Instance, leases)
 	})
 	if err == nil {
 		return ds
 	}
 	for _, d := range ds {
-		ln.postpone(ctx, d, err)
+		r.out.postpone(ctx, d, err)
 	}
 	return nil
 }
 
 // runSuspects runs deliveries that a process may have died of, one after the other, each counted before.
-func (ln *lane) runSuspects(ctx context.Context, ds []*delivery) {
+func (r *runner) runSuspects(ctx context.Context, ds []*delivery) {
 	for len(ds) > 0 {
-		if ln.stops(ctx, ds) {
+		if r.stops(ctx, ds) {
 			return
 		}
 		first := ds[:1]
-		ln.runSuspect(ctx, first[0])
-		ds = ln.passable(ctx, ds[1:], first)
+		r.runSuspect(ctx, first[0])
+		ds = r.passable(ctx, ds[1:], first)
 	}
 }
 
-func (ln *lane) runSuspect(ctx context.Context, d *delivery) {
-	over, ok := ln.l.takeSuspect(d.Attempt > 1 || ln.c.MaxAttempts(d.Event) == 1)
+func (r *runner) runSuspect(ctx context.Context, d *delivery) {
+	over, ok := r.l.takeSuspect(d.Attempt > 1 || r.c.MaxAttempts(d.Event) == 1)
 	if !ok {
-		ln.leaveSuspect(ctx, d)
+		r.leaveSuspect(ctx, d)
 		return
 	}
 	defer over()
 	var err error
 	if d.direct() {
-		err = ln.beginSuspect(ctx, d)
+		err = r.beginSuspect(ctx, d)
 	} else {
-		err = ln.noteStart(ctx, func(ctx context.Context) error { return ln.l.regs.Log.StartCounted(ctx, ln.l.host.Instance, *d.lease) })
+		err = r.noteStart(ctx, func(ctx context.Context) error { return r.l.regs.Log.StartCounted(ctx, r.l.host.Instance, *d.lease) })
 	}
 	switch {
 	case errors.Is(err, store.ErrLeaseLost):
-		ln.setAside(ctx, d, store.Lost)
+		r.out.setAside(ctx, d, store.Lost)
 	case err != nil:
-		ln.postpone(ctx, d, err)
+		r.out.postpone(ctx, d, err)
 	case d.direct(): // it has a row already
-		ln.setAside(ctx, d, recorded)
-	case ln.external(d):
-		ln.deliverExternal(ctx, d)
+		r.out.setAside(ctx, d, recorded)
+	case r.ln.external(d):
+		r.deliverExternal(ctx, d)
 	default:
-		ln.deliver(ctx, []*delivery{d})
+		r.deliver(ctx, []*delivery{d})
 	}
 }
 
 // leaveSuspect leaves a delivery for later, because others must not run beside it now.
-func (ln *lane) leaveSuspect(ctx context.Context, d *delivery) {
+func (r *runner) leaveSuspect(ctx context.Context, d *delivery) {
 	again := suspectAgain + rand.N(suspectAgain)
 	if d.direct() {
-		ln.deferDirect(ctx, again, d)
+		r.out.deferDirect(ctx, again, d)
 		return
 	}
-	ln.putBack(ctx, d, again)
+	r.out.putBack(ctx, d, again)
 }
 
 // beginSuspect gives a direct delivery a row that says that its run is counted, and a lease of that. The delivery stays
 // direct if it has a row already.
-func (ln *lane) beginSuspect(ctx context.Context, d *delivery) error {
+func (r *runner) beginSuspect(ctx context.Context, d *delivery) error {
 	aside := make(map[*delivery]store.Answer)
-	limited, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
+	limited, cancel := context.WithTimeout(ctx, r.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
-	if err := ln.findRecorded(limited, ln.l.regs.DB, []*delivery{d}, aside); err != nil || len(aside) > 0 {
+	if err := r.marks.findRecorded(limited, r.l.regs.DB, []*delivery{d}, aside); err != nil || len(aside) > 0 {
 		return err
 	}
-	_, err := ln.begin(limited, []*delivery{d})
+	_, err := r.begin(limited, []*delivery{d})
 	return err
 }
 
@@ -112,30 +112,30 @@ func (l *Lanes) takeSuspect(again bool) (over func(), ok bool) {
 
 // begin gives direct deliveries rows in the consume log that say that they are about to run, and leases of these rows. It
 // returns the deliveries that have got one: the others had a row already, and stay direct.
-func (ln *lane) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) {
+func (r *runner) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) {
 	rows := make([]store.Delivery, len(ds))
 	for i, d := range ds {
-		rows[i] = d.row(ln.c)
+		rows[i] = d.row(r.c)
 	}
 	var leases map[string]store.Leased
-	err := ln.noteStart(ctx, func(ctx context.Context) (err error) {
+	err := r.noteStart(ctx, func(ctx context.Context) (err error) {
 		if ds[0].suspect() {
-			leases, err = ln.l.regs.Log.BeginCounted(ctx, rows[0], ln.l.host.Instance, ln.l.host.Lease)
+			leases, err = r.l.regs.Log.BeginCounted(ctx, rows[0], r.l.host.Instance, r.l.host.Lease)
 		} else {
-			leases, err = ln.l.regs.Log.Begin(ctx, rows, ln.l.host.Instance, ln.l.host.Lease)
+			leases, err = r.l.regs.Log.Begin(ctx, rows, r.l.host.Instance, r.l.host.Lease)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
+	r.ln.mu.Lock()
+	defer r.ln.mu.Unlock()
 	var begun []*delivery
 	for _, d := range ds {
 		if lease, ok := leases[d.Event.ID]; ok {
 			d.lease, d.own = &lease, new(Lease)
-			ln.inHand[d] = struct{}{}
+			r.ln.inHand[d] = struct{}{}
 			begun = append(begun, d)
 		}
 	}
@@ -143,14 +143,14 @@ func (ln *lane) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) 
 }
 
 // noteStart writes what has to be stored before handlers run, and again after a deadlock.
-func (ln *lane) noteStart(ctx context.Context, write func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, ln.l.host.Lease) // a connection may be lost without a word
+func (r *runner) noteStart(ctx context.Context, write func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, r.l.host.Lease) // a connection may be lost without a word
 	defer cancel()
 	for try := 1; ; try++ {
-		err := ln.l.Write(ctx, func() error { return write(ctx) })
+		err := r.l.Write(ctx, func() error { return write(ctx) })
 		if dialect.Classify(err) != dialect.TxRetry || try == infraTries || ctx.Err() != nil {
 			return err
 		}
-		ln.pause(ctx, try)
+		pause(ctx, try)
 	}
 }

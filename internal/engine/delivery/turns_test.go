@@ -15,10 +15,12 @@ import (
 // queuedLane is a lane that does not run what it has.
 func queuedLane(ds ...*delivery) *lane {
 	c := &handler.Consumer{Name: "A", Config: handler.Config{}.WithDefaults()}
-	return &lane{
-		c: c, l: &Lanes{regs: &handler.Registrations{}}, limit: 1, window: 200, fitting: mostWaiting, queue: ds,
+	ln := &lane{
+		c: c, l: &Lanes{regs: &handler.Registrations{}}, limit: 1, window: 200, queue: ds,
 		busy: make(map[store.Aggregate]struct{}),
 	}
+	ln.retries = &retryQueue{l: ln.l, c: c, ln: ln, fitting: mostWaiting}
+	return ln
 }
 
 func waiting(kind claim.Kind, id int64, aggregate string) *delivery {
@@ -37,14 +39,14 @@ func TestDueDeliveriesHaveRoomAndTurns(t *testing.T) {
 		ds = append(ds, waiting(claim.New, int64(i+1), time.Duration(i).String()))
 	}
 	ln := queuedLane(ds...)
-	require.LessOrEqual(t, ln.roomInQueue().Pending, 8, "a few, before it is known how quick it is")
+	require.LessOrEqual(t, ln.retries.roomInQueue().Pending, 8, "a few, before it is known how quick it is")
 	ln.ahead.Observe(1000, time.Second)
-	require.Equal(t, store.Limits{Pending: mostWaiting, Failed: mostRetried, Processing: mostRetried}, ln.roomInQueue())
+	require.Equal(t, store.Limits{Pending: mostWaiting, Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
 	ln.queue = append(ln.queue, waiting(claim.Retries, 2001, "r"), waiting(claim.Scheduled, 2002, "s"))
 	for range ln.depth() {
 		ln.queue = append(ln.queue, waiting(claim.Deliveries, 3000, "w"))
 	}
-	require.Equal(t, store.Limits{Failed: mostRetried, Processing: mostRetried}, ln.roomInQueue())
+	require.Equal(t, store.Limits{Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
 	var order []claim.Kind
 	for range 6 {
 		order = append(order, ln.take(10)[0].kind)
