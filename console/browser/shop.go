@@ -52,7 +52,7 @@ func OpenShop(ctx context.Context, dir, prefix string, authorize console.Authori
 	}
 	mux := http.NewServeMux()
 	mux.Handle(prefix, pages)
-	mux.Handle("/shop/", http.StripPrefix("/shop", web.New(app, true, http.NotFoundHandler())))
+	mux.Handle("/shop/", http.StripPrefix("/shop", web.New(app, web.Config{Faults: true, Metrics: http.NotFoundHandler()})))
 	s := &Shop{App: app, server: httptest.NewServer(mux), ended: make(chan error, 1)}
 	s.URL = s.server.URL + prefix
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))

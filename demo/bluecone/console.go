@@ -13,8 +13,8 @@ import (
 	"github.com/bluecone-go/bluecone/ops"
 )
 
-// door lets whoever holds the token into the console. The token is printed at the start and works
-// once: it is exchanged for a session, whose id lives in a cookie that no script and no other site can use.
+// door lets whoever holds the token into the console, and lets their browser change the demo. The token is printed at the
+// start and works once: it is exchanged for a session, whose id lives in a cookie that no script and no other site can use.
 type door struct {
 	mu      sync.Mutex
 	token   [sha256.Size]byte
@@ -23,10 +23,7 @@ type door struct {
 	until   time.Time // the session ends
 }
 
-const (
-	sessionCookie = "bluecone_console"
-	sessionFor    = 8 * time.Hour
-)
+const sessionCookie = "bluecone_console"
 
 func secret() string {
 	var b [32]byte
@@ -53,16 +50,21 @@ func (d *door) open(token string) (session string, ok bool) {
 	return session, true
 }
 
-// authorize knows the one session.
-func (d *door) authorize(r *http.Request) (console.Principal, error) {
+// knows reports whether a request has the one session.
+func (d *door) knows(r *http.Request) bool {
 	cookie, err := r.Cookie(sessionCookie)
 	if err != nil {
-		return console.Principal{}, err
+		return false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	sent := sha256.Sum256([]byte(cookie.Value))
-	if !d.used || time.Now().After(d.until) || subtle.ConstantTimeCompare(sent[:], d.session[:]) != 1 {
+	return d.used && time.Now().Before(d.until) && subtle.ConstantTimeCompare(sent[:], d.session[:]) == 1
+}
+
+// authorize lets the one session into the console.
+func (d *door) authorize(r *http.Request) (console.Principal, error) {
+	if !d.knows(r) {
 		return console.Principal{}, console.ErrNobody
 	}
 	return console.Principal{Name: "demo", May: append(console.Admin(), console.PayloadView)}, nil
@@ -86,7 +88,7 @@ func (d *door) handler(o *ops.Ops) (http.Handler, error) {
 			return
 		}
 		http.SetCookie(w, &http.Cookie{ //nolint:gosec // the demo listens on plain HTTP, where a Secure cookie would not come back
-			Name: sessionCookie, Value: session, Path: "/console/", MaxAge: int(sessionFor / time.Second), HttpOnly: true,
+			Name: sessionCookie, Value: session, Path: "/", MaxAge: int(sessionFor / time.Second), HttpOnly: true,
 			SameSite: http.SameSiteStrictMode,
 		})
 		w.Header().Set("Referrer-Policy", "no-referrer")

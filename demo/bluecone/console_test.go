@@ -33,7 +33,7 @@ func TestConsoleTokenWorksOnce(t *testing.T) {
 	first := get(browser, link[1]+"?token="+link[2])
 	require.Equal(t, http.StatusSeeOther, first.StatusCode)
 	cookie := first.Cookies()[0]
-	require.True(t, cookie.HttpOnly && cookie.SameSite == http.SameSiteStrictMode && cookie.Path == "/console/")
+	require.True(t, cookie.HttpOnly && cookie.SameSite == http.SameSiteStrictMode && cookie.Path == "/")
 	require.Equal(t, http.StatusOK, get(browser, link[1]).StatusCode)
 	require.Equal(t, http.StatusOK, get(browser, link[1]+"events").StatusCode)
 	require.Equal(t, http.StatusForbidden, get(stranger, link[1]+"?token="+link[2]).StatusCode)

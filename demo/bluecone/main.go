@@ -90,7 +90,7 @@ func parse(fs *flag.FlagSet, args []string, stdout io.Writer, usage string) erro
 const playUsage = `Plays the scenarios of the demo and checks what came of them.
 
   bluecone [--dsn DSN] [--scenario NAME,NAME] [--trace stdout|otlp]
-  bluecone serve --dsn DSN [--addr HOST:PORT] [--config FILE] [--faults] [--node NAME] [--trace stdout|otlp]
+  bluecone serve --dsn DSN [--addr HOST:PORT] [--host NAME,NAME] [--config FILE] [--faults] [--node NAME] [--trace stdout|otlp]
   bluecone doctor --dsn DSN [--json]
   bluecone check --dsn DSN [--quiet]
 

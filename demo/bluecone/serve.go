@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,6 +33,7 @@ SIGTERM drains and exits 0, a second one exits at once.
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	fs := flag.NewFlagSet("bluecone serve", flag.ContinueOnError)
 	addr := fs.String("addr", "127.0.0.1:8080", "address to listen on; port 0 chooses one and prints it")
+	host := fs.String("host", "", "names that requests may be for, with commas, beside localhost, IP addresses and the name in --addr")
 	database := fs.String("dsn", "", "database (required)")
 	config := fs.String("config", "", "YAML file with the keys of bluecone:")
 	withFaults := fs.Bool("faults", false, "add the calls that break things on purpose")
@@ -72,7 +75,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	mux, token, err := addresses(app, *withFaults, telemetry.Metrics)
+	mux, token, err := addresses(app, web.Config{Faults: *withFaults, Metrics: telemetry.Metrics, Hosts: hostNames(*addr, *host)})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -82,16 +85,29 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 }
 
 // addresses are the API and, behind a door that the token opens once, the console.
-func addresses(app *monolith.App, withFaults bool, metrics http.Handler) (mux *http.ServeMux, token string, err error) {
+func addresses(app *monolith.App, conf web.Config) (mux *http.ServeMux, token string, err error) {
 	door, token := newDoor()
 	pages, err := door.handler(app.Ops)
 	if err != nil {
 		return nil, "", err
 	}
 	mux = http.NewServeMux()
-	mux.Handle("/console/", pages)
-	mux.Handle("/", web.New(app, withFaults, metrics))
+	mux.Handle("/console/", web.KnownHost(conf.Hosts, pages))
+	conf.Session = door.knows
+	mux.Handle("/", web.New(app, conf))
 	return mux, token, nil
+}
+
+// hostNames are the names that requests may be for: those of --host, and the one to listen on.
+func hostNames(addr, hosts string) []string {
+	names := strings.Split(hosts, ",")
+	if name, _, err := net.SplitHostPort(addr); err == nil {
+		names = append(names, name)
+	}
+	for i := range names {
+		names[i] = strings.TrimSpace(names[i])
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
 // checkServe says what is wrong with the flags.

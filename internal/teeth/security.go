@@ -22,6 +22,21 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			"./ops", "OneCallerLeavesRoom", nil,
 		},
 		{
+			"the demo waits for a body for ever", "demo/bluecone/web/guard.go",
+			"time.Now().Add(conf.bodyTime)", "time.Time{}",
+			"./demo/bluecone/web", "ASlowBody", nil,
+		},
+		{
+			"a browser changes the demo without a session", "demo/bluecone/web/guard.go",
+			"!(conf.Session != nil && conf.Session(r))", "false",
+			"./demo/bluecone", "BrowserNeedsTheSession", nil,
+		},
+		{
+			"the demo answers to any name", "demo/bluecone/web/guard.go",
+			"net.ParseIP(host) == nil", "false",
+			"./demo/bluecone", "NamesOfOthers", nil,
+		},
+		{
 			"stored JSON is walked however deep it is", "ops/redact.go",
 			"if len(w.open) > maxDepth {", "if len(w.open) < 0 {",
 			"./ops", "DeepDocument", nil,

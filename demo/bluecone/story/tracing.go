@@ -173,7 +173,7 @@ func (w *world) listen(app *monolith.App) (base string, stop func(), err error) 
 	if err != nil {
 		return "", nil, err
 	}
-	server := &http.Server{Handler: web.New(app, true, w.Metrics), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: web.New(app, web.Config{Faults: true, Metrics: w.Metrics}), ReadHeaderTimeout: 10 * time.Second}
 	go server.Serve(l) //nolint:errcheck // it ends with Close
 	return "http://" + l.Addr().String(), func() { _ = server.Close() }, nil
 }

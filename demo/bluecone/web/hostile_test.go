@@ -30,7 +30,7 @@ type client struct {
 func (c client) do(method, path, body, key string) (int, map[string]any) {
 	c.t.Helper()
 	r := httptest.NewRequestWithContext(c.t.Context(), method, "/", strings.NewReader(body))
-	r.URL = &url.URL{Path: path}
+	r.URL, r.Host = &url.URL{Path: path}, "localhost"
 	r.Header.Set("Idempotency-Key", key)
 	w := httptest.NewRecorder()
 	c.handler.ServeHTTP(w, r)
@@ -68,7 +68,7 @@ func TestHostileRequests(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		app, err := monolith.New(t.Context(), monolith.Options{DB: db, Settings: settings.Default(), Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		c := client{t, web.New(app, false, http.NotFoundHandler())}
+		c := client{t, web.New(app, web.Config{Metrics: http.NotFoundHandler()})}
 		known := make(map[string]bool) // users, by the key they were asked for with
 		for _, v := range append(hostile.Values(), hostile.Huge()) {
 			quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "\x00", `\u0000`, "\x1b", `\u001b`,
@@ -111,7 +111,7 @@ func TestHostileBodies(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		app, err := monolith.New(t.Context(), monolith.Options{DB: db, Settings: settings.Default(), Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		c := client{t, web.New(app, false, http.NotFoundHandler())}
+		c := client{t, web.New(app, web.Config{Metrics: http.NotFoundHandler()})}
 		for _, body := range []string{
 			hostile.Deep(32), hostile.Deep(100_000), `{"userId":"\ud800","totalCents":1}`, `{"userId":"` + hostile.Huge().Text + `"}`,
 			`{"totalCents":1e999}`, `{"totalCents":9223372036854775808}`,

@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -33,49 +32,6 @@ func (r *recorder) WriteHeader(status int) {
 
 // Unwrap lets a deadline be set on the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-// bodyTime is how long the body of a request may take to arrive.
-const bodyTime = 30 * time.Second
-
-// guarded answers programs, and pages of its own: not pages of other sites, nor of a name that somebody else has pointed
-// at this machine, which a browser takes for the same site. Nobody holds a request for long by sending it slowly.
-func guarded(next http.Handler) http.Handler {
-	sameOrigin := http.NewCrossOriginProtection()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := sameOrigin.Check(r); err != nil {
-			answer(w, http.StatusForbidden, failure{"this request comes from another site", "CROSS_SITE"})
-			return
-		}
-		if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopback(addr.String()) && !isLocal(r.Host) {
-			answer(w, http.StatusMisdirectedRequest, failure{
-				"this instance listens on this machine only: call it localhost or 127.0.0.1", "WRONG_HOST",
-			})
-			return
-		}
-		if r.Body != nil && r.Body != http.NoBody {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // where it cannot be set, as in a test, nobody is slow
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// isLoopback reports whether host:port, or a host alone, is an address of the loopback interface.
-func isLoopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = hostport
-	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return ip != nil && ip.IsLoopback()
-}
-
-func isLocal(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = hostport
-	}
-	return strings.EqualFold(host, "localhost") || isLoopback(hostport)
-}
 
 // traced gives every request a span and a request id, and logs one line.
 func traced(next http.Handler) http.Handler {

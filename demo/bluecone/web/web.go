@@ -21,14 +21,26 @@ import (
 
 // API serves one instance of the monolith.
 type API struct {
-	app     *monolith.App
-	faults  bool
-	metrics http.Handler
+	app    *monolith.App
+	faults bool
 }
 
-// New returns the API's handler. faults adds the calls that break things on purpose.
-func New(app *monolith.App, faults bool, metrics http.Handler) http.Handler {
-	a := &API{app: app, faults: faults, metrics: metrics}
+// Config says what the API serves, and to whom.
+type Config struct {
+	Faults  bool                     // adds the calls that break things on purpose
+	Metrics http.Handler             // required
+	Hosts   []string                 // names that requests may be for, beside localhost and IP addresses
+	Session func(*http.Request) bool // reports whether a browser may change something; nil: none may
+
+	bodyTime time.Duration
+}
+
+// New returns the API's handler.
+func New(app *monolith.App, conf Config) http.Handler {
+	if conf.bodyTime == 0 {
+		conf.bodyTime = bodyTime
+	}
+	a := &API{app: app, faults: conf.Faults}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /users", a.createUser)
 	mux.HandleFunc("GET /users/{id}/assets", a.assets)
@@ -41,15 +53,13 @@ func New(app *monolith.App, faults bool, metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /stats", a.stats)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { health(w, app.Live()) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { health(w, app.Ready(r.Context())) })
-	mux.Handle("GET /metrics", metrics)
-	if faults {
+	mux.Handle("GET /metrics", conf.Metrics)
+	if conf.Faults {
 		mux.HandleFunc("POST /faults", a.fault)
 		mux.HandleFunc("POST /jobs/{code}/run", a.runJob)
 	}
-	return traced(guarded(jsonErrors(mux)))
+	return traced(guarded(conf, jsonErrors(mux)))
 }
-
-const maxBody = 1 << 20
 
 // decode reads a JSON body of exactly the fields of v. An empty body is an empty object.
 func decode(w http.ResponseWriter, r *http.Request, v any) bool {

@@ -1,0 +1,8 @@
+package main
+
+import "time"
+
+// docs/security.md lists these limits with their reasons.
+const (
+	sessionFor = 8 * time.Hour
+)
