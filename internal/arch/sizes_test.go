@@ -22,7 +22,7 @@ var (
 	largeStructs = map[string]int{"outbox.session": 39, "internal/engine/delivery.lane": 28, "outbox.Outbox": 17}
 	manyMethods  = map[string]int{
 		"internal/engine/delivery.lane": 47, "outbox.session": 79, "outbox.Outbox": 47, "console.Console": 47,
-		"cmd/bluecone/cli.app": 46, "internal/dialect.Dialect": 29, "cmd/bluecone/cli.call": 26,
+		"cmd/bluecone/cli.app": 46, "cmd/bluecone/cli.call": 26,
 	}
 )
 

@@ -57,6 +57,8 @@ type Dialect struct {
 	// NullsLast says that an ORDER BY puts NULL behind everything else.
 	NullsLast bool
 
+	alongIndexes
+
 	micros string // format of the expression that reads a time column as microseconds
 	number string // format of that of Number
 }
@@ -116,6 +118,7 @@ func Named(name dialect.Name) (Dialect, error) {
 	if !ok {
 		return Dialect{}, fmt.Errorf("bluecone: database dialect %v is not supported: use MySQL, MariaDB, PostgreSQL or SQLite", name)
 	}
+	d.alongIndexes = alongIndexes{d.Name}
 	return d, nil
 }
 

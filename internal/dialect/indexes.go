@@ -5,11 +5,15 @@ import (
 	"strings"
 )
 
+// alongIndexes are the ways to read events and deliveries along one of their indexes, which each database has to be told in its
+// own words.
+type alongIndexes struct{ name string }
+
 // InHand is a FROM and WHERE of the events p of the same aggregate as the event e that are NEW, leased, or parked, by an
 // index that holds nothing else. An event that its producer has delayed is among them from its first claim on.
-func (d Dialect) InHand(table, p, e string) string {
+func (d alongIndexes) InHand(table, p, e string) string {
 	cond := d.partial("(%[1]s.status IN ('NEW', 'DISPATCHING') OR (%[1]s.status = 'SCHEDULED' AND %[1]s.lock_version > 0))")
-	switch d.Name {
+	switch d.name {
 	case "mysql":
 		return table + " AS " + p + " FORCE INDEX (idx_in_hand) WHERE " + p + ".in_hand = CONCAT(" + aggregateText(e) + ")"
 	case "sqlite":
@@ -21,8 +25,8 @@ func (d Dialect) InHand(table, p, e string) string {
 
 // AlongHand orders the events p of [Dialect.InHand] as its index does. PostgreSQL would walk along the primary key instead,
 // and MySQL 9 would sort what it has found if the order did not name all columns.
-func (d Dialect) AlongHand(p string) string {
-	switch d.Name {
+func (d alongIndexes) AlongHand(p string) string {
+	switch d.name {
 	case "postgres":
 		return p + ".id + 0"
 	case "mysql":
@@ -33,8 +37,8 @@ func (d Dialect) AlongHand(p string) string {
 
 // UpTo is a condition that ends a walk along the events p of [Dialect.InHand] after an id, and its argument. Only PostgreSQL
 // would otherwise look at what comes next to see that it is of no interest. MySQL cannot end a walk by an id.
-func (d Dialect) UpTo(p string, id int64) (cond string, args []any) {
-	if d.Name != "postgres" {
+func (d alongIndexes) UpTo(p string, id int64) (cond string, args []any) {
+	if d.name != "postgres" {
 		return "", nil
 	}
 	return " AND " + d.AlongHand(p) + " <= ?", []any{id}
@@ -42,8 +46,8 @@ func (d Dialect) UpTo(p string, id int64) (cond string, args []any) {
 
 // MySQLOnly is a part of a statement for MySQL alone: MariaDB ignores comments for versions that only MySQL has had. MySQL sorts
 // what it finds unless an ORDER BY names all columns of the index, and MariaDB if it does.
-func (d Dialect) MySQLOnly(part string) string {
-	if d.Name != "mysql" {
+func (d alongIndexes) MySQLOnly(part string) string {
+	if d.name != "mysql" {
 		return ""
 	}
 	return "/*!80000 " + part + "*/ "
@@ -51,36 +55,36 @@ func (d Dialect) MySQLOnly(part string) string {
 
 // Waiting is a FROM and WHERE of the deliveries l of the same aggregate as the event e that are neither done nor DEAD, by an
 // index in the order of their consumers and events.
-func (d Dialect) Waiting(table, l, e string) string {
+func (d alongIndexes) Waiting(table, l, e string) string {
 	return d.openDeliveries(table, l, e, "waiting", l+".status NOT IN ('SUCCESS', 'SKIPPED', 'DEAD')")
 }
 
 // AlongOpen orders the deliveries l of one consumer, of those of [Dialect.Waiting] or [Dialect.Dead], as their indexes do. MySQL 9
 // would sort what it has found if the order did not begin with the index's first column, and MariaDB if it named the second.
-func (d Dialect) AlongOpen(l string) string {
-	if d.Name == "mysql" {
+func (d alongIndexes) AlongOpen(l string) string {
+	if d.name == "mysql" {
 		return l + ".open_aggregate, " + l + ".outbox_id"
 	}
 	return l + ".outbox_id"
 }
 
 // Dead is the same for the deliveries that are DEAD.
-func (d Dialect) Dead(table, l, e string) string {
+func (d alongIndexes) Dead(table, l, e string) string {
 	return d.openDeliveries(table, l, e, "dead", l+".status = 'DEAD'")
 }
 
 // Receiver is the consumer of the deliveries l of [Dialect.Waiting] and [Dialect.Dead] as their indexes have it. PostgreSQL
 // would go along all that waits for the consumer instead.
-func (d Dialect) Receiver(l string) string {
-	if d.Name == "postgres" {
+func (d alongIndexes) Receiver(l string) string {
+	if d.name == "postgres" {
 		return "(" + l + ".consumer_name || '')"
 	}
 	return l + ".consumer_name"
 }
 
-func (d Dialect) openDeliveries(table, l, e, kind, cond string) string {
+func (d alongIndexes) openDeliveries(table, l, e, kind, cond string) string {
 	hint := ""
-	switch d.Name {
+	switch d.name {
 	case "mysql":
 		return table + " AS " + l + " FORCE INDEX (idx_open_aggregate) WHERE " + l + ".open_aggregate = CONCAT('" + kind + "/', " +
 			aggregateText(e) + ")"
@@ -92,7 +96,7 @@ func (d Dialect) openDeliveries(table, l, e, kind, cond string) string {
 
 // WaitingOf is a FROM and WHERE of the waiting deliveries l of the aggregate whose tenant (0 for none), type and id are the
 // arguments.
-func (d Dialect) WaitingOf(table, l string) string {
+func (d alongIndexes) WaitingOf(table, l string) string {
 	from := d.Waiting(table, l, "\x00")
 	for _, part := range []string{"COALESCE(\x00.tenant_id, 0)", "\x00.aggregate_type", "\x00.aggregate_id"} {
 		from = strings.ReplaceAll(from, part, "?")
@@ -102,8 +106,8 @@ func (d Dialect) WaitingOf(table, l string) string {
 
 // partial is the condition of a partial index. PostgreSQL must not see what it implies: while its statistics know of few open
 // rows, it would take another partial index for cheaper, and read all that is open.
-func (d Dialect) partial(cond string) string {
-	if d.Name == "postgres" {
+func (d alongIndexes) partial(cond string) string {
+	if d.name == "postgres" {
 		return "CASE WHEN " + cond + " THEN 1 END = 1"
 	}
 	return cond
@@ -124,8 +128,8 @@ const aggregateName = "(COALESCE(%[1]s.tenant_id, 0)::text || '/' || %[1]s.aggre
 
 // sameAggregate is the condition that two rows belong to one aggregate, as the indexes have it. For PostgreSQL b may be a
 // column that holds the name of the aggregate.
-func (d Dialect) sameAggregate(a, b string) string {
-	if d.Name == "postgres" {
+func (d alongIndexes) sameAggregate(a, b string) string {
+	if d.name == "postgres" {
 		if !strings.Contains(b, ".") {
 			b = fmt.Sprintf(aggregateName, b)
 		}
