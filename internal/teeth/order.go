@@ -30,7 +30,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"the order question walks along all that is open", "internal/store/question.go",
-			`first := " AND " + o.d.Receiver("l") + " = ?%s"`, `first := " AND COALESCE(" + o.d.Receiver("l") + ", '') = ?%s"`,
+			`return " AND " + o.d.Receiver("l") + " = ?" + more`, `return " AND COALESCE(" + o.d.Receiver("l") + ", '') = ?" + more`,
 			engine, "HugeAggregate", nil,
 		},
 		{
@@ -71,7 +71,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"only rows of the log block", "internal/store/question.go",
-			"if q.LogOnly {", "if true {",
+			"if !q.LogOnly {", "if false {",
 			engine, "WithoutARow", nil,
 		},
 		{
