@@ -1,0 +1,129 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
+)
+
+func (f logFixture) ask(g store.Gate, ds ...store.Delivery) []store.Answer {
+	f.t.Helper()
+	var asked []store.Asked
+	for _, d := range ds {
+		asked = append(asked, store.Asked{Event: leaseOf(d), Aggregate: d.Aggregate()})
+	}
+	answers, err := f.log.Ask(f.t.Context(), f.db, g, asked)
+	require.NoError(f.t, err)
+	var in []store.Answer
+	for _, d := range ds {
+		in = append(in, answers[d.OutboxID])
+	}
+	return in
+}
+
+// An event may run when nothing earlier of its aggregate is unfinished for the consumer, and while its lease is held.
+func TestTheAnswersOfTheGate(t *testing.T) {
+	t.Parallel()
+	eachLog(t, func(f logFixture) {
+		gate := f.query("me").Gate
+		first, second, other := f.event("first", "1"), f.event("second", "1"), f.event("other", "2")
+		require.Equal(f.t, []store.Answer{store.MayRun, store.Blocked, store.MayRun}, f.ask(gate, first, second, other))
+		unordered := gate
+		unordered.Ordered = false
+		require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(unordered, second))
+		stranger := gate
+		stranger.Owner = "other"
+		require.Equal(f.t, []store.Answer{store.Lost, store.Lost}, f.ask(stranger, first, second))
+		waiting := store.Asked{Event: dialect.Pair{ID: first.OutboxID}, Aggregate: first.Aggregate()}
+		answers, err := f.log.Ask(f.t.Context(), f.db, stranger, []store.Asked{waiting})
+		require.NoError(f.t, err)
+		require.Equal(f.t, store.MayRun, answers[first.OutboxID], "a delivery from the log has no lease of its event")
+		notTaken := gate
+		notTaken.Types = []string{"c.d"}
+		require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(notTaken, second), "the consumer does not take the type of the first")
+
+		require.NoError(f.t, f.log.Defer(f.t.Context(), f.db, []store.Delivery{first}, 0))
+		replay := gate
+		replay.Replay, replay.Consumer = true, store.ReplayName("C")
+		require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(replay, second), "replays wait for replays")
+		for status, answer := range map[string]store.Answer{
+			"PENDING": store.Blocked, "FAILED": store.Blocked, "DEAD": store.Blocked, "SUCCESS": store.MayRun, "SKIPPED": store.MayRun,
+		} {
+			f.set("first", "status = ?", status)
+			require.Equal(f.t, []store.Answer{answer}, f.ask(gate, second), status)
+		}
+		f.set("first", "status = 'DEAD'")
+		passing := gate
+		passing.PassDead = true
+		require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(passing, second))
+
+		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'SENT' WHERE event_id = 'first'")
+		require.Equal(f.t, []store.Answer{store.Closed, store.MayRun}, f.ask(gate, first, second))
+		exec(f.t, f.db, "DELETE FROM bc_outbox_event WHERE event_id = 'second'")
+		third := f.event("third", "1")
+		require.Equal(f.t, []store.Answer{store.Gone, store.MayRun}, f.ask(gate, second, third), "the next of the aggregate is asked by")
+	})
+}
+
+// An event waits while another instance runs a delivery of its aggregate, even a later one.
+func TestTheGateWaitsForWhatRunsElsewhere(t *testing.T) {
+	t.Parallel()
+	eachLog(t, func(f logFixture) {
+		first, later := f.event("first", "1"), f.event("later", "1")
+		require.NoError(f.t, f.log.Defer(f.t.Context(), f.db, []store.Delivery{later}, 0))
+		f.set("later", "status = 'PROCESSING', locked_by = 'other', next_retry_at = "+f.d.After, time.Hour.Microseconds())
+		require.Equal(f.t, []store.Answer{store.Blocked}, f.ask(f.query("me").Gate, first))
+		require.Equal(f.t, []store.Answer{store.Lost}, f.ask(f.query("other").Gate, first))
+		f.set("later", "next_retry_at = "+f.d.Now)
+		require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(f.query("me").Gate, first), "that lease has run out")
+	})
+}
+
+// What ends makes the next of its aggregate due, and nothing else.
+func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
+	t.Parallel()
+	eachLog(t, func(f logFixture) {
+		ctx := f.t.Context()
+		first := f.waiting("first", "1")
+		for _, of := range [][2]string{{"second", "1"}, {"pausing", "1"}, {"elsewhere", "2"}} {
+			f.waiting(of[0], of[1])
+			f.set(of[0], "next_retry_at = "+f.d.After, time.Hour.Microseconds())
+		}
+		f.set("pausing", "status = 'FAILED'")
+		f.set("first", "status = 'SUCCESS', next_retry_at = NULL")
+		woken, err := f.log.WakeNext(ctx, f.db, []string{"D"}, first)
+		require.NoError(f.t, err)
+		require.Zero(f.t, woken, "another consumer")
+		woken, err = f.log.WakeNext(ctx, f.db, []string{"C", "D"}, first)
+		require.NoError(f.t, err)
+		require.Positive(f.t, woken)
+		require.Equal(f.t, []string{"now", "later", "later"}, []string{f.row("second").due, f.row("pausing").due, f.row("elsewhere").due})
+		f.set("second", "status = 'FAILED', next_retry_at = "+f.d.After, time.Hour.Microseconds())
+		woken, err = f.log.WakeNext(ctx, f.db, []string{"C"}, first)
+		require.NoError(f.t, err)
+		require.Zero(f.t, woken, "what has failed waits for its pause")
+	})
+}
+
+// What sleeps behind nothing, because a process died before it could wake it, is woken; what has a reason to sleep is not.
+func TestForgottenDeliveriesAreWoken(t *testing.T) {
+	t.Parallel()
+	eachLog(t, func(f logFixture) {
+		f.waiting("forgotten", "1")
+		f.waiting("first", "2")
+		f.waiting("blocked", "2")
+		f.waiting("left", "3")
+		for _, id := range []string{"forgotten", "blocked"} {
+			f.set(id, "next_retry_at = "+f.d.After, time.Hour.Microseconds())
+		}
+		f.set("left", "next_retry_at = "+f.d.Never)
+		woken, err := f.log.WakeForgotten(f.t.Context(), f.query("me").Gate)
+		require.NoError(f.t, err)
+		require.Equal(f.t, 1, woken)
+		require.Equal(f.t, []string{"now", "later", "never"}, []string{f.row("forgotten").due, f.row("blocked").due, f.row("left").due})
+	})
+}
