@@ -35,13 +35,13 @@ func (d alongIndexes) AlongHand(p string) string {
 	return p + ".id"
 }
 
-// UpTo is a condition that ends a walk along the events p of [Dialect.InHand] after an id, and its argument. Only PostgreSQL
-// would otherwise look at what comes next to see that it is of no interest. MySQL cannot end a walk by an id.
-func (d alongIndexes) UpTo(p string, id int64) (cond string, args []any) {
-	if d.name != "postgres" {
-		return "", nil
+// UpTo is a condition on the events p of [Dialect.InHand] for a look for the first of them that meets cond. It ends the look
+// after an id, its first argument: the look finds nothing, or an event behind. MySQL cannot end a walk along an index by an id.
+func (d alongIndexes) UpTo(p, cond string) string {
+	if d.name == "mysql" {
+		return " AND (" + p + ".id > ? OR (" + cond + "))"
 	}
-	return " AND " + d.AlongHand(p) + " <= ?", []any{id}
+	return " AND " + d.AlongHand(p) + " <= ? AND " + cond
 }
 
 // MySQLOnly is a part of a statement for MySQL alone: MariaDB ignores comments for versions that only MySQL has had. MySQL sorts

@@ -17,16 +17,14 @@ type InWay struct {
 }
 
 // LookAround tells, for one event of each aggregate in heads, what is in the way of those that this transaction has
-// locked. Leases of owner are in nobody's way. Parked events are not either: consumers that take them ask. What else is
-// leased it tells only if it is asked for late events, see [InWay].
+// locked. Leases of owner are in nobody's way. Parked events are not either: consumers that take them ask. What comes behind
+// the last one, and what else is leased, it tells only if it is asked for late events, which must not pass that.
 func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads, locked []int64, late bool) (map[int64]InWay, error) {
 	from, e := o.d.Heads(eventTable)
-	until, args := o.d.UpTo("p", slices.Max(locked))
-	first, args := o.firstInWay(e, until), append([]any{locked, owner}, args...)
-	leased := "0"
+	first, leased, args := o.firstInWay(e, o.d.UpTo("p", o.inWay())), "0", []any{slices.Max(locked), locked, owner}
 	if late {
+		first, args = o.firstInWay(e, " AND "+o.inWay()), []any{locked, owner, locked}
 		leased = "CASE WHEN EXISTS (SELECT 1 FROM " + o.d.InHand(eventTable, "p", e) + " AND NOT (p.id IN (?)) AND " + o.leased() + ") THEN 1 ELSE 0 END"
-		args = append(args, locked)
 	}
 	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+first+", "+leased+" FROM "+from, append(args, heads)...)
 	if err != nil {
@@ -47,12 +45,15 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 
 // FirstInWay is a column of an event e, for the ids of those that whoever asks has locked or leased, and the owner's name:
 // the id of the first event in the way of its aggregate, 0 for none.
-func (o Order) FirstInWay() string { return o.firstInWay("e", "") }
+func (o Order) FirstInWay() string { return o.firstInWay("e", " AND "+o.inWay()) }
 
-func (o Order) firstInWay(e, until string) string {
-	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", e) +
-		" AND NOT (p.id IN (?)) AND p.status <> 'SCHEDULED' AND NOT (" + o.leased() + " AND p.locked_by = ?)" + until +
-		" ORDER BY " + o.d.AlongHand("p") + " LIMIT 1), 0)"
+func (o Order) firstInWay(e, cond string) string {
+	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", e) + cond + " ORDER BY " + o.d.AlongHand("p") + " LIMIT 1), 0)"
+}
+
+// inWay is the condition that an event p is in the way.
+func (o Order) inWay() string {
+	return "NOT (p.id IN (?)) AND p.status <> 'SCHEDULED' AND NOT (" + o.leased() + " AND p.locked_by = ?)"
 }
 
 // leased is the condition that an event p is leased. In a CASE: PostgreSQL would see that such an event is not SENT, and

@@ -56,7 +56,7 @@ func (a Ahead) Before(id int64) bool {
 	return a.Running != 0 && a.Running != id
 }
 
-// standings tells how events stand, by outbox id, and for those in heads, one of each aggregate, what is ahead in it: of none,
+// standings tells how events stand, by outbox id, and for those in heads, in order, one of each aggregate, what is ahead in it: of none,
 // where heads is empty. Events whose rows are gone are missing from the answer. Both halves are one statement: what settles
 // in between is not missed.
 func (o Order) standings(ctx context.Context, idb bun.IDB, q Question, ids, heads []int64) (map[int64]Standing, error) {
@@ -95,10 +95,9 @@ func (o Order) question(q Question, ids, heads []int64) (string, []any) {
 		dead, args = o.firstDead(e), append(args, q.Consumer)
 	}
 	if !q.LogOnly {
-		until, last := o.d.UpTo("p", slices.Max(ids))
-		hand, args = o.firstInHand(q, e, until), append(append(args, q.Types, q.Consumer, q.Consumer), last...)
+		hand, args = o.firstInHand(q, e), append(args, slices.Max(ids), q.Types, q.Consumer, q.Consumer)
 	}
-	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(heads, id) })
+	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { _, is := slices.BinarySearch(heads, id); return is })
 	return standing + waiting + ", " + dead + ", " + hand + " FROM " + from + " UNION ALL " + others, append(args, heads, rest)
 }
 
@@ -127,13 +126,14 @@ func (o Order) firstOpen(more string) string {
 		" p WHERE p.id = l.outbox_id) ORDER BY " + o.d.AlongOpen("l") + " LIMIT 1"
 }
 
-// firstInHand is a column: the first event in hand of an event's aggregate that the consumer takes and has no row for.
-func (o Order) firstInHand(q Question, e, until string) string {
+// firstInHand is a column: the first event in hand of an event's aggregate that the consumer takes and has no row for, or one
+// behind all that are asked about.
+func (o Order) firstInHand(q Question, e string) string {
+	open := "(p.event_type IN (?) OR EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type))" +
+		" AND 0 = (SELECT COUNT(*) FROM " + deliveryTable + " l WHERE l.event_id = p.event_id AND l.consumer_name = ?)"
 	if q.Marked {
-		until += " AND p.id <> e.id"
+		open = "p.id <> e.id AND " + open
 	}
-	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", e) +
-		" AND (p.event_type IN (?) OR EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type))" +
-		" AND 0 = (SELECT COUNT(*) FROM " + deliveryTable + " l WHERE l.event_id = p.event_id AND l.consumer_name = ?)" + until +
+	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", e) + o.d.UpTo("p", open) +
 		" ORDER BY " + o.d.AlongHand("p") + " LIMIT 1), 0)"
 }

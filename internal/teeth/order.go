@@ -25,13 +25,18 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a parked event is in everybody's way", "internal/store/question.go",
-			`" AND (p.event_type IN (?) OR`, `" AND (p.event_type IN (?) OR p.status = 'SCHEDULED' OR`,
+			`"(p.event_type IN (?) OR`, `"(p.event_type IN (?) OR p.status = 'SCHEDULED' OR`,
 			engine, "NobodyTakesBlocks", nil,
 		},
 		{
 			"the order question walks along all that is open", "internal/store/question.go",
 			`return " AND " + o.d.Receiver("l") + " = ?" + more`, `return " AND COALESCE(" + o.d.Receiver("l") + ", '') = ?" + more`,
 			engine, "HugeAggregate", nil,
+		},
+		{
+			"the order question walks no further than the first event of a batch", "internal/store/question.go",
+			"slices.Max(ids), q.Types", "slices.Min(ids), q.Types",
+			engine, "DifferentVersionsSideBySide", nil,
 		},
 		{
 			"order by the time at which events are due", "outbox/claimable.go",
@@ -76,7 +81,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"the order gate asks only about types of this release", "internal/store/question.go",
-			`" AND (p.event_type IN (?) OR`, `" AND (p.event_type IN (?) OR 1 = 0 AND`,
+			`"(p.event_type IN (?) OR`, `"(p.event_type IN (?) OR 1 = 0 AND`,
 			engine, "ParkedEventKeepsItsPlace", nil,
 		},
 		{
