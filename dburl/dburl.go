@@ -130,7 +130,7 @@ func openSQLite(u *url.URL, mode string) (*bun.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite: %w", err)
 	}
-	pool.SetMaxOpenConns(4)
+	pool.SetMaxOpenConns(maxConnsSQLite)
 	return bun.NewDB(pool, sqlitedialect.New()), nil
 }
 
@@ -227,12 +227,8 @@ func openPostgres(u *url.URL) (*bun.DB, error) {
 	return bun.NewDB(bounded(pool), pgdialect.New()), nil
 }
 
-// silence is after what time a server takes its locks from a client that says nothing: a frozen
-// process must not hold them for hours.
-const silence = 5 * time.Minute
-
 func bounded(pool *sql.DB) *sql.DB {
-	pool.SetMaxOpenConns(20)
+	pool.SetMaxOpenConns(maxConns)
 	pool.SetMaxIdleConns(10)
 	pool.SetConnMaxIdleTime(silence / 2)
 	return pool

@@ -23,9 +23,6 @@ func asInvalid(err error) error { return kind.Of(err, ErrInvalid) }
 // field is a text that somebody has typed.
 type field struct{ name, value string }
 
-// longest is the most bytes of any name, id or key in the tables.
-const longest = 255
-
 // validate finds mistakes for which a database would answer an error of its own, or nothing without a reason.
 func (q Query) validate() error {
 	var errs []error

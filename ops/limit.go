@@ -42,6 +42,16 @@ const (
 	shareFor = time.Second
 	// maxLimit is the most rows of a page.
 	maxLimit = 500
+	// defaultLimit is how many rows a page has if nobody asks for another number.
+	defaultLimit = 50
+	// longest is the most bytes of any name, id or key in the tables, and so of one that somebody asks for.
+	longest = 255
+	// storyEvents is the most events of a story.
+	storyEvents = 200
+	// defaultQueries is how many statements of readers are under way at a time, unless [Config.Queries] says otherwise.
+	defaultQueries = 2
+	// defaultTimeout ends a statement of a reader, unless [Config.Timeout] says otherwise.
+	defaultTimeout = 2 * time.Second
 	// lookAt is the most rows that one search statement looks at.
 	lookAt = 20_000
 	// countLooks is how many such statements a count takes before it gives up.

@@ -92,10 +92,10 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.Queries == 0 {
-		c.Queries = 2
+		c.Queries = defaultQueries
 	}
 	if c.Timeout == 0 {
-		c.Timeout = 2 * time.Second
+		c.Timeout = defaultTimeout
 	}
 	if c.StuckAfter == 0 {
 		c.StuckAfter = 5 * time.Minute

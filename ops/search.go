@@ -11,8 +11,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-const defaultLimit = 50
-
 func (q Query) withDefaults() (Query, error) {
 	if err := q.validate(); err != nil {
 		return q, err

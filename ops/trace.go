@@ -16,9 +16,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-// storyEvents is the most events of a story.
-const storyEvents = 200
-
 // Trace tells the story of an event id, aggregate id ("7" or "ORDER/7"), idempotency key or trace id:
 // the events of the entity and those of the same traces. It answers [ErrNotFound] if nobody knows
 // the key.

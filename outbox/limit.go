@@ -12,4 +12,6 @@ const (
 	maxMetadata = 16 << 10
 	// maxDepth is how deep arrays and objects of a payload may be nested.
 	maxDepth = 30
+	// maxTraceID is the longest trace id that is kept, in bytes.
+	maxTraceID = 64
 )

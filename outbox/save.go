@@ -22,7 +22,6 @@ import (
 )
 
 const (
-	maxTraceID     = 64
 	metaInstance   = "instance"
 	keyedNamespace = "bluecone event"
 )

@@ -5,6 +5,7 @@ import (
 	"go/constant"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,11 +20,12 @@ import (
 // Every limit that a file limit.go names stands in the table of docs/security.md with its value, and nothing else does.
 func TestEveryLimitIsDocumented(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join(root, "*", "limit.go"))
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(files), 4)
+	files := limitFiles(t)
+	require.GreaterOrEqual(t, len(files), 10)
 	limits := make(map[string]float64)
 	for _, path := range files {
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		require.NoError(t, err)
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 		require.NoError(t, err)
 		for _, decl := range file.Decls {
@@ -35,7 +37,7 @@ func TestEveryLimitIsDocumented(t *testing.T) {
 				values, ok := spec.(*ast.ValueSpec)
 				require.True(t, ok && len(values.Names) == len(values.Values), "%s: each constant has its value", path)
 				for i, name := range values.Names {
-					limits[file.Name.Name+"."+name.Name] = valueOf(t, values.Values[i])
+					limits[filepath.ToSlash(folder)+"."+name.Name] = valueOf(t, values.Values[i])
 				}
 			}
 		}
@@ -43,13 +45,29 @@ func TestEveryLimitIsDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	require.NoError(t, err)
 	documented := make(map[string]float64)
-	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+\\.\\w+)` \\| ([^|]+) \\| [^|]{10,} \\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w/]+\\.\\w+)` \\| ([^|]+) \\| [^|]{10,} \\|$").FindAllStringSubmatch(string(page), -1) {
 		documented[row[1]] = amountOf(t, row[2])
 	}
 	require.Equal(t, limits, documented)
 	policy, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(policy), "docs/security.md")
+}
+
+// limitFiles are the files limit.go of every module.
+func limitFiles(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if d.Name() == "limit.go" {
+			files = append(files, path)
+		}
+		return err
+	}))
+	return files
 }
 
 // valueOf is the value of a constant that is written as a number, a time, a text of so many seconds, or a sum of such.
@@ -89,7 +107,7 @@ func amountOf(t *testing.T, amount string) float64 {
 	require.NoError(t, err)
 	factor, ok := map[string]float64{
 		"": 1, "bytes": 1, "characters": 1, "KiB": 1 << 10, "MiB": 1 << 20, "Ki characters": 1 << 10, "Mi characters": 1 << 20,
-		"s": float64(time.Second), "min": float64(time.Minute),
+		"s": float64(time.Second), "min": float64(time.Minute), "h": float64(time.Hour),
 	}[unit]
 	require.True(t, ok, amount)
 	return v * factor

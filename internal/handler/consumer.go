@@ -25,21 +25,14 @@ type Config struct {
 	MaxAge      time.Duration
 }
 
-// MaxBatch is the most events in one transaction.
-const MaxBatch = 500
-
-const (
-	backoffCap     = 10 * time.Minute
-	maxAge         = 24 * time.Hour
-	maxAgeExternal = 15 * 24 * time.Hour
-)
+const backoffCap = 10 * time.Minute
 
 // WithDefaults fills in what is zero.
 func (c Config) WithDefaults() Config {
 	c.Concurrency = orDefault(c.Concurrency, 4)
 	c.Batch = orDefault(c.Batch, MaxBatch)
-	c.Queue = orDefault(c.Queue, 1000)
-	c.Timeout = orDefault(c.Timeout, 30*time.Second)
+	c.Queue = orDefault(c.Queue, defaultQueue)
+	c.Timeout = orDefault(c.Timeout, defaultTimeout)
 	return c
 }
 

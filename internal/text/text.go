@@ -9,9 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// MaxError is the longest error text that is stored, in runes.
-const MaxError = 2000
-
 // Clean makes s storable in any of the databases: valid UTF-8, no NUL, at most limit runes.
 func Clean(s string, limit int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")

@@ -100,8 +100,6 @@ func (c *call) published(w *write, p ops.Published) error {
 	return c.done(w, "publish", p.EventID, "%s is saved as %s", what, p.EventID)
 }
 
-const maxInput = 64 << 20
-
 // readPayload takes the JSON from the flag, a file or standard input.
 func readPayload(cmd *cobra.Command, from string) (string, error) {
 	text := []byte(from)
