@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +26,7 @@ type engine struct {
 	calls atomic.Int64 // events that handlers have seen
 	saved int64        // events there are, times consumers
 
-	seqs sync.Map // consumer and event id → number of the event, until its handler has committed
-	done sync.Map // consumer → who is told
+	commits *commits
 }
 
 type bunTx = bun.Tx
@@ -40,7 +38,8 @@ func newEngine(ctx context.Context, db *database) (*engine, error) {
 }
 
 func newEngineOf(ctx context.Context, db *database, cfg outbox.Config) (*engine, error) {
-	e := &engine{db: db, bun: db.bun()}
+	e := &engine{db: db, commits: new(commits)}
+	e.bun = db.bun().WithQueryHook(e.commits)
 	if err := migrations.Up(ctx, e.bun); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@ module github.com/bluecone-go/bluecone/bench
 go 1.26.0
 
 require (
-	github.com/go-sql-driver/mysql v1.10.1 // indirect
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/robfig/cron/v3 v3.0.1 // indirect

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -283,30 +282,22 @@ func engineCourier(ctx context.Context, db *database, done func(int)) (courier, 
 
 // listen registers a consumer that writes one effect and tells when it has committed.
 func (e *engine) listen(consumer int, done func(seq int), before func() error) {
-	name := fmt.Sprintf("Consumer%d", consumer)
-	bus.On(e.bus.Consumer(name, bus.ConsumerConfig{}), func(ctx context.Context, tx bunTx, m bus.Message[paid]) error {
-		if before != nil {
-			if err := before(); err != nil {
+	bus.On(e.bus.Consumer(fmt.Sprintf("Consumer%d", consumer), bus.ConsumerConfig{}),
+		func(ctx context.Context, tx bunTx, m bus.Message[paid]) error {
+			if before != nil {
+				if err := before(); err != nil {
+					return err
+				}
+			}
+			if err := e.commits.note(tx, m.Payload.Seq, done); err != nil {
 				return err
 			}
-		}
-		e.seqs.Store(name+m.ID, m.Payload.Seq)
-		return e.effect(ctx, tx, consumer, m.Payload)
-	})
-	e.done.Store(name, done)
+			return e.effect(ctx, tx, consumer, m.Payload)
+		})
 }
 
 // courier starts a publisher.
 func (e *engine) courier(ctx context.Context) (courier, error) {
-	e.bus.Registrations().Inject(inject.Faults{AfterCommit: func(consumer string, ids []string) error {
-		done, _ := e.done.Load(consumer)
-		for _, id := range ids {
-			if seq, ok := e.seqs.LoadAndDelete(consumer + id); ok {
-				done.(func(int))(seq.(int)) //nolint:forcetypeassert // stored by listen
-			}
-		}
-		return nil
-	}})
 	p, err := outbox.NewPublisher(e.ob, e.bus, outbox.PublisherConfig{})
 	if err != nil {
 		return courier{}, err

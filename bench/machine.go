@@ -15,14 +15,12 @@ import (
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"github.com/uptrace/bun/schema"
 	_ "modernc.org/sqlite" // the driver "sqlite"
-
-	"github.com/bluecone-go/bluecone/internal/dbserver"
 )
 
 // machine is a database server with durable settings.
 type machine struct {
 	dialect string
-	server  *dbserver.Server // nil for SQLite
+	server  *server // nil for SQLite
 	dir     string
 	number  atomic.Int64
 }
@@ -34,14 +32,14 @@ func startMachine(dialect string) (*machine, error) {
 		return nil, err
 	}
 	if dialect != "sqlite" {
-		m.server, err = dbserver.Start(dialect, dbserver.Large)
+		m.server, err = startServer(dialect)
 	}
 	return m, err
 }
 
 func (m *machine) stop() {
 	if m.server != nil {
-		m.server.Stop()
+		m.server.stop()
 	}
 	_ = os.RemoveAll(m.dir)
 }
@@ -72,14 +70,14 @@ func (m *machine) fresh(ctx context.Context) (*database, error) {
 		pool.SetMaxOpenConns(4)
 		return &database{DB: pool, plain: pool, dialect: m.dialect, name: name, drop: func() { _ = os.Remove(path) }}, nil
 	}
-	admin, err := open(m.dialect, m.server.URL)
+	admin, err := open(m.dialect, m.server.url)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := admin.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
 		return nil, err
 	}
-	u := *m.server.URL
+	u := *m.server.url
 	u.Path = "/" + name
 	db, err := connect(m.dialect, &u)
 	if err != nil {
@@ -117,7 +115,7 @@ func connect(dialect string, u *url.URL) (*database, error) {
 
 func open(dialect string, u *url.URL) (*sql.DB, error) {
 	if dialect == "mysql" {
-		return sql.Open("mysql", dbserver.MySQLConfig(u).FormatDSN())
+		return sql.Open("mysql", mysqlConfig(u).FormatDSN())
 	}
 	return sql.Open("pgx", u.String())
 }
