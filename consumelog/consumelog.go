@@ -55,7 +55,8 @@ type Log struct {
 	results store.Results
 }
 
-// New returns the log of db. It fails for a database dialect that is not supported.
+// New returns the log of db. Beside an outbox, outbox.Outbox.Log has it already. It fails for a database dialect that is not
+// supported: MySQL (MariaDB too), PostgreSQL and SQLite are.
 func New(db *bun.DB) (*Log, error) {
 	d, err := dialect.Of(db)
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Counts tells how many deliveries are in each state.
+// Counts tells how many deliveries are in each state, of all consumers and their replays. Every state has a number, 0 if there is
+// none. It reads the whole log: ask seldom. An error is that of the database.
 func (l *Log) Counts(ctx context.Context) (map[Status]int64, error) {
 	found, err := l.results.Counts(ctx, l.db)
 	if err != nil {
@@ -21,11 +22,12 @@ func (l *Log) Counts(ctx context.Context) (map[Status]int64, error) {
 // Lag is what waits in the retry queue of a consumer.
 type Lag struct {
 	Waiting int64         // PENDING, FAILED and PROCESSING deliveries
-	Oldest  time.Duration // age of the oldest of them
+	Oldest  time.Duration // age of the oldest of them, since its row was written; 0 if there is none
 	Dead    int64         // deliveries that wait for an operator
 }
 
-// Lag measures the retry queue of a consumer, by its key.
+// Lag measures the retry queue of a consumer, by its key; that of its replays has the key [ReplayName]. A consumer that nobody
+// knows has a lag of zero. An error is that of the database.
 func (l *Log) Lag(ctx context.Context, consumer string) (Lag, error) {
 	backlog, err := l.results.Backlog(ctx, l.db, consumer)
 	return Lag(backlog), err
@@ -47,7 +49,8 @@ type Record struct {
 	NextRetryAt    time.Time `json:"nextRetryAt,omitzero"` // zero for one that waits for an instance that knows its schema version
 }
 
-// ByEvents lists the deliveries of the events, oldest first.
+// ByEvents lists the deliveries of the events, by the ids of these, oldest first. Events that have no deliveries yet, or do not
+// exist, have no records. An error is that of the database.
 func (l *Log) ByEvents(ctx context.Context, eventIDs ...string) ([]Record, error) {
 	rows, err := l.results.OfEvents(ctx, l.db, eventIDs)
 	var out []Record
