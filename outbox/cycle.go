@@ -31,9 +31,7 @@ func (s *session) cycle(ctx context.Context, beat, full, exhaustive bool) error 
 		if err := s.sweep(ctx); err != nil {
 			return err
 		}
-		for kind := range s.walks {
-			s.walks[kind] = due.ThoroughWalk()
-		}
+		s.claimer.WalkThoroughly()
 	}
 	if beat {
 		if err := s.peek(ctx); err != nil {
@@ -44,9 +42,7 @@ func (s *session) cycle(ctx context.Context, beat, full, exhaustive bool) error 
 	if !full || err != nil {
 		return err
 	}
-	for kind := range s.walks {
-		s.walks[kind].Relax()
-	}
+	s.claimer.Relax()
 	if err := s.spiller.write(ctx); err != nil {
 		return err
 	}
@@ -137,35 +133,32 @@ func (s *session) pageSize(kind due.Kind) int {
 
 // claimPage claims once, and reports whether more of the kind is due.
 func (s *session) claimPage(ctx context.Context, kind due.Kind, size int) (more bool, err error) {
-	w := &s.walks[kind]
-	if kind == due.New && !w.IsThorough() {
-		if again := s.watermark.Rests(time.Now(), s.lanes.Dry()); again > 0 {
-			s.alarm.set(again)
-			return false, nil
-		}
+	if again := s.claimer.Rests(time.Now(), kind, s.lanes.Dry()); again > 0 {
+		s.alarm.set(again)
+		return false, nil
 	}
 	s.silence.Reset(s.p.cfg.Lease)
 	began := time.Now()
-	c, err := s.claim(ctx, kind, size, w.Start(began, kind, &s.watermark))
+	r, err := s.claimNext(ctx, kind, size)
 	if err != nil {
 		return false, err
 	}
 	took := time.Since(began)
-	if len(c.Rows) > 0 {
-		if err := s.dispatch(ctx, c); err != nil {
+	if len(r.Rows) > 0 {
+		if err := s.dispatch(ctx, claim{Result: r}); err != nil {
 			return false, err
 		}
 	}
 	if kind == due.New {
-		s.size = due.PageSize(s.p.cfg.BatchSize, c.IsFull)
-		if len(c.Rows) > 0 && c.IsFull {
-			if err := s.claimOtherTenants(ctx, c); err != nil {
+		s.size = due.PageSize(s.p.cfg.BatchSize, r.IsFull)
+		if len(r.Rows) > 0 && r.IsFull {
+			if err := s.claimOtherTenants(ctx, r); err != nil {
 				return false, err
 			}
 		}
 	}
-	s.passedOver = s.passedOver || c.IsBlocked()
-	more, again := w.GoOn(time.Now(), c.Result, took, &s.watermark)
+	s.passedOver = s.passedOver || r.IsBlocked()
+	more, again := s.claimer.GoOn(time.Now(), r, took)
 	if again > 0 {
 		s.alarm.set(again)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -22,7 +23,7 @@ const (
 // not take, and what belongs to consumers of other instances, is held until it waits in the consume log.
 func (s *session) dispatch(ctx context.Context, c claim) error {
 	if !c.handed {
-		s.learn(c.consumers)
+		s.learn(ctx, c.Registry)
 	}
 	rows, err := s.park(ctx, c)
 	if err != nil || len(rows) == 0 {
@@ -33,7 +34,7 @@ func (s *session) dispatch(ctx context.Context, c claim) error {
 		flights[i] = newFlight(row, c, s.flights.land)
 		s.flights.add(flights[i])
 		s.claimed.Add(1)
-		s.route(flights[i], c.consumers)
+		s.route(flights[i], c.Registry)
 	}
 	s.offerAll(flights, c.Kind)
 	var held []*flight
@@ -66,8 +67,8 @@ func takersOf(consumers []*bus.Consumer) map[string]takers {
 
 // route notes who must get the event; consumers that live in other instances only have to wait for it, and so have those
 // of which other instances know the event's schema version.
-func (s *session) route(f *flight, all *roster) {
-	here, others := s.takers[f.row.Type], all.elsewhere[f.row.Type]
+func (s *session) route(f *flight, all *registry.Snapshot) {
+	here, others := s.takers[f.row.Type], all.Elsewhere[f.row.Type]
 	f.needed = append(slices.Clip(here.keys), others...)
 	local := int32(0)
 	for _, c := range here.consumers {
@@ -130,7 +131,7 @@ func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err e
 	o := s.p.ob
 	var park []*flight
 	for _, row := range c.Rows {
-		if !s.unroutable(row, c.consumers) {
+		if !s.unroutable(row, c.Registry) {
 			rows = append(rows, row)
 			continue
 		}
@@ -144,8 +145,8 @@ func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err e
 	return rows, s.settling.giveBack(ctx, park, settle.Return{Status: settle.Scheduled, Delay: parkFor, Why: "no consumer is registered for " + park[0].row.Type})
 }
 
-func (s *session) unroutable(row eventrow.Row, all *roster) bool {
-	return len(s.takers[row.Type].keys) == 0 && len(all.elsewhere[row.Type]) == 0 && !s.p.bus.Ignores(row.Type)
+func (s *session) unroutable(row eventrow.Row, all *registry.Snapshot) bool {
+	return len(s.takers[row.Type].keys) == 0 && len(all.Elsewhere[row.Type]) == 0 && !s.p.bus.Ignores(row.Type)
 }
 
 // warnUnroutable reports an event type without a consumer once, after the grace time.

@@ -9,20 +9,11 @@ import (
 )
 
 // claimOtherTenants dispatches events of tenants that the claims of a backlog pass over.
-func (s *session) claimOtherTenants(ctx context.Context, c claim) error {
+func (s *session) claimOtherTenants(ctx context.Context, r due.Result) error {
 	if s.flights.free() < due.MostHandedOver {
 		return nil
 	}
-	back, isTime := s.fairness.Look(time.Now())
-	if !isTime {
-		return nil
-	}
-	busy := due.BusyTenants(c.Rows)
-	if len(busy) == 0 {
-		return nil
-	}
-	o := s.p.ob
-	others, err := o.claims.NewOfOthers(ctx, o.db, back, busy, due.MostHandedOver)
+	others, err := s.claimer.OtherTenants(ctx, time.Now(), r)
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -17,11 +18,11 @@ type flight struct {
 	row     eventrow.Row
 	lease   delivery.Lease
 	decoded handler.Payloads
-	needed  []string // keys of the consumers that must have a row when the event is settled
-	waits   []string // of those whose deliveries are to wait in the log
-	left    int      // how many of them, from the first, wait for an instance that knows the event's schema version
-	fresh   bool     // first claim ever: what this instance saw is all there is
-	routed  *roster  // by which registry, if that may be a little old
+	needed  []string           // keys of the consumers that must have a row when the event is settled
+	waits   []string           // of those whose deliveries are to wait in the log
+	left    int                // how many of them, from the first, wait for an instance that knows the event's schema version
+	fresh   bool               // first claim ever: what this instance saw is all there is
+	routed  *registry.Snapshot // by which registry, if that may be a little old
 
 	status Status // what it was settled as, "" while it is not
 
@@ -35,7 +36,7 @@ type flight struct {
 func newFlight(row eventrow.Row, c claim, landed func(*flight)) *flight {
 	f := &flight{row: row, fresh: row.LockVersion == 1, landed: landed}
 	if f.report = f.done; c.handed {
-		f.routed = c.consumers
+		f.routed = c.Registry
 	}
 	f.clean.Store(true)
 	f.lease.Version = row.LockVersion

@@ -1,15 +1,12 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
 // registryFor is how old the registry may be that events are handed over by. Settling looks again.
@@ -48,21 +45,13 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 // of their aggregate blocks.
 func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped []*flight, err error) {
 	defer s.lanes.Turn()()
-	rows, err := s.p.ob.claims.LeaseFresh(ctx, s.p.ob.db, s.newLease(), ids)
+	r, blocked, err := s.claimer.ClaimByID(ctx, ids)
 	if err != nil {
-		return claim{}, nil, fmt.Errorf("outbox: lease events: %w", err)
+		return claim{}, nil, fmt.Errorf("outbox: %w", err)
 	}
-	if rows = s.flights.without(rows); len(rows) == 0 {
-		return claim{}, nil, nil
+	r.Rows, r.Registry = s.flights.without(r.Rows), s.roster
+	for _, row := range s.flights.without(blocked) {
+		dropped = append(dropped, &flight{row: row})
 	}
-	c = claim{Result: due.Result{Until: rows[0].DueAt}, consumers: s.roster, handed: true} // where the end of a lease stands
-	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
-	for _, r := range rows {
-		if first := r.Extra; first != 0 && first < r.OutboxID {
-			dropped = append(dropped, &flight{row: r})
-			continue
-		}
-		c.Rows = append(c.Rows, r)
-	}
-	return c, dropped, s.settling.giveBack(ctx, dropped, settle.Return{Status: settle.New})
+	return claim{Result: r, handed: true}, dropped, s.settling.giveBack(ctx, dropped, settle.Return{Status: settle.New})
 }

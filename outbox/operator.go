@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/audit"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -111,7 +112,10 @@ func (o *Outbox) retireTypes(ctx context.Context, tx bun.Tx, key string, eventTy
 	if err != nil {
 		return err
 	}
-	types := o.typesIn(ctx, key, column)
+	types, err := registry.TypesIn(column)
+	if err != nil {
+		o.warnRotten(ctx, key, err)
+	}
 	left := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return slices.Contains(eventTypes, t) })
 	if retired == 0 && len(left) == len(types) {
 		return fmt.Errorf("the consumer does not take %s: %w", strings.Join(eventTypes, ", "), ErrNotFound)

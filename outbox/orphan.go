@@ -19,13 +19,10 @@ func (s *session) releaseOrphans(ctx context.Context) error {
 	for _, f := range s.flights.all() {
 		known[f.row.OutboxID] = true
 	}
-	o := s.p.ob
-	mine, err := o.claims.LeasesOf(ctx, o.db, s.p.owner)
-	var orphans []*flight
-	for _, m := range mine {
-		if !known[m.ID] {
-			orphans = append(orphans, &flight{row: eventrow.Row{OutboxID: m.ID, LockVersion: m.Version}})
-		}
+	leased, err := s.claimer.Orphans(ctx, known)
+	orphans := make([]*flight, len(leased))
+	for i, p := range leased {
+		orphans[i] = &flight{row: eventrow.Row{OutboxID: p.ID, LockVersion: p.Version}}
 	}
 	if err == nil {
 		err = s.settling.giveBack(ctx, orphans, settle.Return{Status: settle.New})

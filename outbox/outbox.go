@@ -123,7 +123,6 @@ type Outbox struct {
 // statements are those on the library's tables, in the words of the database.
 type statements struct {
 	keys      store.Keys
-	order     store.Order
 	claims    store.Claims
 	queues    store.Queues
 	registry  store.Registry
@@ -133,7 +132,7 @@ type statements struct {
 
 func newStatements(d dialect.Dialect, stmts *prepared.Statements) statements {
 	return statements{
-		keys: store.NewKeys(d, stmts), order: store.NewOrder(d, stmts), claims: store.NewClaims(d, stmts), queues: store.NewQueues(d, stmts),
+		keys: store.NewKeys(d, stmts), claims: store.NewClaims(d, stmts), queues: store.NewQueues(d, stmts),
 		registry: store.NewRegistry(d, stmts), instances: store.NewInstances(d), settling: store.NewSettling(d, stmts),
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/uptrace/bun"
-
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -58,10 +56,5 @@ func (s *session) expirePredecessor(ctx context.Context) error {
 // expireEvents ends leases of events, and tells whether there may be more.
 func (s *session) expireEvents(ctx context.Context, owner string) (more bool, err error) {
 	defer s.lanes.Turn()()
-	o := s.p.ob
-	err = o.inTx(ctx, func(ctx context.Context, tx bun.Tx) (err error) {
-		more, err = o.claims.ExpireLeases(ctx, tx, owner)
-		return err
-	})
-	return more, err
+	return s.claimer.ExpireLeases(ctx, owner)
 }

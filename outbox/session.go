@@ -12,6 +12,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -42,13 +43,11 @@ type session struct {
 	saidUnroutable     sync.Map
 	lastSweep          time.Time
 	agenda             due.Agenda
-	waiting            []string                  // keys of the consumers for which deliveries are due, if the agenda says so
-	passedOver         bool                      // a claim has left events alone for the sake of others
-	walks              [due.Expired + 1]due.Walk // by kind
-	watermark          due.Watermark
-	fairness           due.Fairness
-	registry           registry
-	roster             *roster // of the last claim, look or turn
+	waiting            []string // keys of the consumers for which deliveries are due, if the agenda says so
+	passedOver         bool     // a claim has left events alone for the sake of others
+	claimer            *due.Claimer
+	registry           *registry.Registry
+	roster             *registry.Snapshot // of the last claim, look or turn
 	rosterAt           time.Time
 	alarm              alarm         // it is time to claim NEW events again
 	more               chan struct{} // the last turn has left something
@@ -65,7 +64,8 @@ func (p *Publisher) open() *session {
 	for _, c := range s.consumers {
 		s.local[c.Key()] = c
 	}
-	s.takers, s.registry = takersOf(s.consumers), registry{ob: p.ob, local: s.local}
+	s.takers, s.registry = takersOf(s.consumers), registry.New(p.ob.registry, typesOf(s.consumers))
+	s.claimer = due.NewClaimer(p.ob.db, p.ob.d, p.ob.stmts, s.registry, store.Lease{Owner: p.owner, For: p.cfg.Lease})
 	s.lanes = delivery.Open(p.bus.Registrations(), delivery.Host{
 		Instance: p.owner, Lease: p.cfg.Lease, MaxInHand: p.cfg.MaxInHand,
 		Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused,
@@ -76,7 +76,7 @@ func (p *Publisher) open() *session {
 		filled: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 	}
 	s.settling = &settling{
-		ob: p.ob, owner: p.owner, lease: p.cfg.Lease, lanes: s.lanes, flights: s.flights, registry: &s.registry, outage: &s.outage, stop: s.stop,
+		ob: p.ob, owner: p.owner, lease: p.cfg.Lease, lanes: s.lanes, flights: s.flights, registry: s.registry, outage: &s.outage, stop: s.stop,
 		isDraining: &s.draining, mustReleaseOrphans: &s.mustReleaseOrphans,
 	}
 	p.sessions.Add(1)
@@ -97,23 +97,26 @@ func (s *session) isPaused(consumer string) bool {
 
 // refresh reads which consumers are paused, and what they take elsewhere.
 func (s *session) refresh(ctx context.Context) error {
-	all, _, err := s.registry.read(ctx, s.p.ob.db)
+	all, _, err := s.registry.Read(ctx, s.p.ob.db)
 	if err == nil {
-		s.learn(all)
+		s.learn(ctx, all)
 	}
 	return err
 }
 
 // learn takes over what the registry says.
-func (s *session) learn(all *roster) {
+func (s *session) learn(ctx context.Context, all *registry.Snapshot) {
 	if s.rosterAt = time.Now(); s.roster == all {
 		return
 	}
 	s.roster = all
+	for key, err := range all.Rotten {
+		s.p.ob.warnRotten(ctx, key, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range all.all {
-		s.paused[r.key] = r.paused
+	for _, c := range all.Consumers {
+		s.paused[c.Key] = c.IsPaused
 	}
 }
 
@@ -163,7 +166,7 @@ func (s *session) checkTables(ctx context.Context) error {
 func (s *session) register(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
 	defer cancel()
-	return s.p.ob.register(ctx, s.consumers)
+	return s.announceConsumers(ctx)
 }
 
 const aliveEvery = 30 * time.Second
@@ -242,7 +245,7 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 // once does a full cycle and waits for its deliveries. It does another one if it has left events alone that had to wait
 // for those, and so on until a cycle claims nothing.
 func (s *session) once(ctx context.Context) error {
-	if err := s.p.ob.register(ctx, s.consumers); err != nil {
+	if err := s.announceConsumers(ctx); err != nil {
 		return err
 	}
 	for before := int64(-1); s.claimed.Load() > before; {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -23,7 +24,7 @@ type settling struct {
 	lease    time.Duration
 	lanes    *delivery.Lanes
 	flights  *flights
-	registry *registry
+	registry *registry.Registry
 	outage   *outage
 	stop     <-chan struct{}
 
@@ -175,14 +176,14 @@ func (g *settling) renew(ctx context.Context) error {
 // recheck makes up for the age of the registry: a handed over event is not SENT as long as a
 // consumer waits for it that has registered since.
 func (g *settling) recheck(ctx context.Context, flights []*flight) error {
-	var all *roster
+	var all *registry.Snapshot
 	var late []store.Delivery
 	for _, f := range flights {
 		if f.routed == nil {
 			continue
 		}
 		if all == nil {
-			read, _, err := g.registry.read(ctx, g.ob.db)
+			read, _, err := g.registry.Read(ctx, g.ob.db)
 			if err != nil {
 				return err
 			}
@@ -197,12 +198,12 @@ func (g *settling) recheck(ctx context.Context, flights []*flight) error {
 }
 
 // routeAgain adds the consumers of other instances that have to get the event by a newer registry.
-func (f *flight) routeAgain(all *roster) (late []store.Delivery) {
+func (f *flight) routeAgain(all *registry.Snapshot) (late []store.Delivery) {
 	needed := make(map[string]bool, len(f.needed))
 	for _, name := range f.needed {
 		needed[name] = true
 	}
-	for _, name := range all.elsewhere[f.row.Type] {
+	for _, name := range all.Elsewhere[f.row.Type] {
 		if !needed[name] {
 			f.needed = append(f.needed, name)
 			f.clean.Store(false)

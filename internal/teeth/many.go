@@ -42,7 +42,7 @@ func ofMany() []sabotage {
 			"./internal/store", "QueuesAreFound", nil,
 		},
 		{
-			"a registry is taken for the one that is known already", "outbox/registry.go",
+			"a registry is taken for the one that is known already", "internal/engine/registry/registry.go",
 			"if all != nil && all.state == state {", "if all != nil {",
 			engine, "RegistryIsReadAgain", nil,
 		},

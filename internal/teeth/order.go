@@ -9,12 +9,12 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engineAndLives, "Tenant|SimulatedLives", nil,
 		},
 		{
-			"events of an aggregate are claimed out of turn", "outbox/claimable.go",
+			"events of an aggregate are claimed out of turn", "internal/engine/claim/claimable.go",
 			"case w.First != 0 && w.First <= r.OutboxID, late", "case w.First != 0 && w.First <= r.OutboxID && false, late",
 			engine, "BehindAnother", nil,
 		},
 		{
-			"an event that falls due passes one that another instance has in hand", "outbox/claimable.go",
+			"an event that falls due passes one that another instance has in hand", "internal/engine/claim/claimable.go",
 			"late && w.Leased:", "late && w.Leased && false:",
 			engine, "WaitsForWhatIsInHand", nil,
 		},
@@ -39,7 +39,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "DifferentVersionsSideBySide", nil,
 		},
 		{
-			"order by the time at which events are due", "outbox/claimable.go",
+			"order by the time at which events are due", "internal/engine/claim/claimable.go",
 			"func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked",
 			"func(a, b eventrow.Row) int { return -cmp.Compare(a.OutboxID, b.OutboxID) })\n\tlocked",
 			engine, "Order|Lives", nil,
@@ -60,8 +60,8 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "EveryDeliveryAsks", nil,
 		},
 		{
-			"a handed over event passes what is in hand elsewhere", "outbox/handover.go",
-			"first != 0 && first < r.OutboxID", "first != 0 && first < 0",
+			"a handed over event passes what is in hand elsewhere", "internal/engine/claim/claimer.go",
+			"first != 0 && first < row.OutboxID", "first != 0 && first < 0",
 			engine, "HandOverLooks", nil,
 		},
 		{

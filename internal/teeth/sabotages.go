@@ -60,9 +60,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "RegistrationDoesNotExpire", nil,
 		},
 		{
-			"one rotten row of the registry stops every claim", "outbox/registry.go",
-			"for _, typ := range row.Types {",
-			"if r.types == nil {\n\t\t\treturn nil, fmt.Errorf(\"rotten\")\n\t\t}\n\t\tfor _, typ := range row.Types {",
+			"one rotten row of the registry stops every claim", "internal/engine/registry/registry.go",
+			"all = g.snapshot(rows)\n",
+			"all = g.snapshot(rows)\n\tfor _, err := range all.Rotten {\n\t\treturn nil, 0, err\n\t}\n",
 			engine, "RottenRows", nil,
 		},
 		{
@@ -179,7 +179,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "SaveNeverWaits", nil,
 		},
 		{
-			"a claim stops at what only seemed free", "outbox/find.go",
+			"a claim stops at what only seemed free", "internal/engine/claim/search.go",
 			"tries == lookTries {", "tries > 0 {",
 			"./internal/simulation", "Simulated", nil,
 		},
@@ -199,8 +199,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"./internal/engine/claim", "ClaimAfterARest", nil,
 		},
 		{
-			"an older release trusts its own list of types", "outbox/registry.go",
-			"if c := local[reg.key]; c == nil || !c.Handles(t) {", "if c := local[reg.key]; c == nil {",
+			"an older release trusts its own list of types", "internal/engine/registry/registry.go",
+			"if !slices.Contains(g.local[row.Key], t) {", "if g.local[row.Key] == nil {",
 			engine, "RollingDeploy", nil,
 		},
 		{

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -14,6 +15,8 @@ type Result struct {
 	Seen   int            // rows it has looked at
 	From   store.Cursor   // where it started
 	Last   store.Cursor   // how far it has looked
+
+	Registry *registry.Snapshot // all consumers of the deployment, as of the claim
 }
 
 // IsBlocked tells whether some events were left alone for the sake of earlier ones.

@@ -1,7 +1,7 @@
 // Package claim decides which due work comes next: of which kind, so that the backlog of one kind starves no other, from
-// where on, when to look again, and what is handed over without a search.
+// where on, when to look again, and what is handed over without a search. Its [Claimer] leases events.
 //
-// It knows no SQL and starts no goroutine: a publisher and its lanes ask it, and tell it what they have done.
+// It has no SQL of its own and starts no goroutine: a publisher and its lanes ask it, and tell it what they have done.
 package claim
 
 // Kind is a kind of due work. Each is found by a statement of its own.

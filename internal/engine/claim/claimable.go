@@ -1,4 +1,4 @@
-package outbox
+package claim
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 // keepClaimable keeps, in id order, the rows, locked by the transaction, that may be worked on here: it drops those whose
 // aggregate has an earlier event that is NEW or leased, unless that one is locked too or leased by this instance. It
 // looks after the rows are locked. So two instances never work on two events of one aggregate.
-func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.Row) ([]eventrow.Row, error) {
+func (c *Claimer) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.Row) ([]eventrow.Row, error) {
 	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	locked, heads := make([]int64, len(rows)), make(map[store.Aggregate]int64, len(rows))
 	for i, r := range rows {
@@ -24,7 +24,7 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 			heads[eventrow.AggregateOf(r)] = r.OutboxID
 		}
 	}
-	found, err := s.p.ob.order.LookAround(ctx, tx, s.p.owner, slices.Sorted(maps.Values(heads)), locked, slices.ContainsFunc(rows, isLate))
+	found, err := c.order.LookAround(ctx, tx, c.lease.Owner, slices.Sorted(maps.Values(heads)), locked, slices.ContainsFunc(rows, isLate))
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 	kept := make([]eventrow.Row, 0, len(rows))
 	for _, r := range rows {
 		w := around[eventrow.AggregateOf(r)]
-		free, err := s.isFree(ctx, tx, r, *w)
+		free, err := c.isFree(ctx, tx, r, *w)
 		if err != nil {
 			return nil, err
 		}
@@ -49,10 +49,10 @@ func (s *session) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 	return kept, nil
 }
 
-// isFree tells whether nothing is in the way of an event. One that was not in hand before, because it was delayed or has
+// isFree tells whether nothing is in the way of an event. One that was delayed or has
 // been claimed once already, must not pass a later event that an instance works on, this one included, or is claiming
 // right now: who claims in an aggregate has its first event locked.
-func (s *session) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store.InWay) (bool, error) {
+func (c *Claimer) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store.InWay) (bool, error) {
 	late := isLate(r)
 	switch {
 	case w.First != 0 && w.First <= r.OutboxID, late && w.Leased:
@@ -60,8 +60,8 @@ func (s *session) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store
 	case w.First == 0, !late:
 		return true, nil
 	}
-	return s.p.ob.order.Probe(ctx, tx, w.First)
+	return c.order.Probe(ctx, tx, w.First)
 }
 
-// isLate reports whether an event was not in hand before: it was delayed, or has been claimed already.
+// isLate reports whether an event was delayed, or has been claimed already.
 func isLate(r eventrow.Row) bool { return r.LockVersion > 0 }
