@@ -31,7 +31,9 @@ func keyKinds() map[string]keyKind {
 	prefixes := []string{"a", "B", "é", "Z", "Ö", "_", "x ", "-", "?'", "ß"}
 	return map[string]keyKind{
 		"integers": {same("BIGINT"), 2500, func(i int) string { return fmt.Sprint(i - 1200) }},
-		"decimals": {same("DECIMAL(20,4)"), 90, func(i int) string { return fmt.Sprintf("%.2f", float64(i-45)*1.25) }},
+		// beyond what a floating-point number holds exactly: as such, hundreds of them are one
+		"snowflakes": {same("BIGINT"), 2500, func(i int) string { return fmt.Sprint(1<<60 + i) }},
+		"decimals":   {same("DECIMAL(20,4)"), 90, func(i int) string { return fmt.Sprintf("%.2f", float64(i-45)*1.25) }},
 		"texts": {
 			column: map[string]string{
 				"mysql": "VARCHAR(64) COLLATE utf8mb4_unicode_ci", "pg": `VARCHAR(64) COLLATE "und-x-icu"`,

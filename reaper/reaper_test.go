@@ -268,6 +268,17 @@ func TestAPageThatDoesNotMoveOnIsAnError(t *testing.T) {
 // Locks whose keys are integers are found page by page in the database's order, and their ages are those of its clock.
 func TestLocksWithIntegerKeys(t *testing.T) {
 	t.Parallel()
+	locksWithKeysFrom(t, -1200)
+}
+
+// The same beyond 2^53, where a floating-point number is many integers at once.
+func TestLocksWithSnowflakes(t *testing.T) {
+	t.Parallel()
+	locksWithKeysFrom(t, 1<<60)
+}
+
+func locksWithKeysFrom(t *testing.T, first int64) {
+	t.Helper()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		l := &locks{t, db}
 		d := db.Dialect().Name().String()
@@ -278,10 +289,11 @@ func TestLocksWithIntegerKeys(t *testing.T) {
 			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR", "pg": "now() - interval '1 hour'",
 			"sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 hours') || '000'",
 		}[d]
-		const n, young = 2500, 7
+		const n = 2500
+		young := first + 1207
 		values := make([]string, n)
 		for i := range values {
-			values[i] = fmt.Sprintf("(%d, 'HELD', %s)", i-1200, past)
+			values[i] = fmt.Sprintf("(%d, 'HELD', %s)", first+int64(i), past)
 		}
 		l.exec("INSERT INTO hold (id, status, held_at) VALUES " + strings.Join(values, ", "))
 		l.exec("UPDATE hold SET held_at = "+map[string]string{
