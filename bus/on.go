@@ -17,7 +17,8 @@ import (
 // On registers a handler that works in the transaction it is handed: its effect
 // happens exactly once. E is inferred from fn. E must be a type by value that can be encoded as JSON, with a valid
 // event type that this consumer does not handle yet: whatever is wrong is returned by outbox.NewPublisher.
-// c is what [Bus.Consumer] returned.
+// c is what [Bus.Consumer] returned: On, [OnBatch] and [OnExternal] panic with any other, nil or zero, because there is no
+// bus from which the mistake could be returned.
 func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[E]) error) {
 	register[E](c, "On", fn == nil, &handler.Handler{Run: func(ctx context.Context, tx bun.Tx, ms []*handler.Message) error {
 		return fn(ctx, tx, messageOf[E](c.c, ms[0]))
@@ -49,7 +50,8 @@ func OnExternal[E Event](c *Consumer, fn func(ctx context.Context, m Message[E])
 // register gives h, of which only how to run it is known, to the consumer, or notes what is wrong with it.
 func register[E Event](c *Consumer, verb string, isNil bool, h *handler.Handler) {
 	if c == nil || c.bus == nil {
-		panic("bus." + verb + ": the consumer was not made by Bus.Consumer, so there is no bus that could return this mistake")
+		panic("bus." + verb + ": the consumer was not made by Bus.Consumer, so there is no bus that could return this mistake: " +
+			"write bus." + verb + "(b.Consumer(\"Points\", bus.ConsumerConfig{}), …)")
 	}
 	b := c.bus
 	b.all.Lock()

@@ -180,6 +180,23 @@ type runner struct{ runs chan struct{} }
 
 func (r *runner) Run(context.Context) error { close(r.runs); return nil }
 
+// A consumer without a bus cannot have its mistake returned by the bus: registering with it says so at once.
+func TestAConsumerWithoutABusPanicsWithTheReason(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]*bus.Consumer{"nil": nil, "zero": {}} {
+		for verb, register := range map[string]func(){
+			"On": func() { bus.On(c, handle[paid]) },
+			"OnBatch": func() {
+				bus.OnBatch(c, func(context.Context, bun.Tx, []bus.Message[paid]) error { return nil })
+			},
+			"OnExternal": func() { bus.OnExternal(c, func(context.Context, bus.Message[paid]) error { return nil }) },
+		} {
+			require.PanicsWithValue(t, "bus."+verb+": the consumer was not made by Bus.Consumer, so there is no bus that could return this mistake: "+
+				"write bus."+verb+"(b.Consumer(\"Points\", bus.ConsumerConfig{}), …)", register, "%s: %s", verb, what)
+		}
+	}
+}
+
 // A runner that is nil, because the error of its constructor was dropped, is refused before any runs.
 func TestRunRefusesNil(t *testing.T) {
 	t.Parallel()
