@@ -40,8 +40,10 @@ type Harness struct {
 	d         dialect.Dialect
 	publisher *outbox.Publisher
 	first     int64 // outbox ids above it belong to the test
-	faults    inject.Faults
-	once      bool
+
+	firstAttempt int64 // ids of attempts above it, too
+	faults       inject.Faults
+	once         bool
 }
 
 // Option changes how a harness works.
@@ -64,6 +66,7 @@ func New(t testing.TB, db *bun.DB, opts ...Option) *Harness {
 	h.must(err, "make the outbox")
 	h.Bus = bus.New(db, bus.Config{Logger: quiet})
 	h.must(db.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM bc_outbox_event").Scan(&h.first), "read the outbox")
+	h.must(db.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM bc_delivery_attempt").Scan(&h.firstAttempt), "read the attempts")
 	for _, o := range opts {
 		o(h)
 	}

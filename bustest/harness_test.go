@@ -3,6 +3,7 @@ package bustest_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"runtime"
@@ -16,6 +17,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/bustest"
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -67,6 +69,92 @@ func TestAdvanceAgesWhatIsThere(t *testing.T) {
 			n, err := r.RunOnce(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, want, n)
+		}
+	})
+}
+
+// A key is remembered as long as retention says, and forgotten after that.
+func TestAdvanceAgesKeys(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := bustest.New(t, db, bustest.DeliverOnce())
+		bus.On(h.Bus.Consumer("Seats", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[seatTakenTwo]) error { return nil })
+		r, err := outbox.NewRetention(h.Outbox, outbox.RetentionConfig{KeepKeys: 30 * 24 * time.Hour})
+		require.NoError(t, err)
+		saveAgain := func() int {
+			require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+				return h.Outbox.Save(ctx, tx, seatTakenTwo{Row: 1, Seat: "A"})
+			}))
+			return len(bustest.AllSaved[seatTakenTwo](h))
+		}
+		require.Equal(t, 1, saveAgain())
+		h.Drain()
+		h.Advance(8 * 24 * time.Hour)
+		n, err := r.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n, "the event is removed")
+		h.Advance(29 * 24 * time.Hour)
+		_, err = r.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, saveAgain(), "its key is not forgotten yet")
+		h.Advance(2 * 24 * time.Hour)
+		_, err = r.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, saveAgain(), "it is")
+	})
+}
+
+// All times of the test's events move together: of what is live, archived, tried and removed.
+func TestAdvanceMovesEveryTable(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := bustest.New(t, db, bustest.DeliverOnce())
+		tries := 0
+		bus.On(h.Bus.Consumer("Seats", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[seatTakenTwo]) error {
+			if tries++; tries == 1 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		save := func(row int) {
+			require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+				return h.Outbox.Save(ctx, tx, seatTakenTwo{Row: row, Seat: "A"})
+			}))
+			h.Drain()
+		}
+		save(1)
+		h.Advance(8 * 24 * time.Hour)
+		r, err := outbox.NewRetention(h.Outbox, outbox.RetentionConfig{Archive: true})
+		require.NoError(t, err)
+		n, err := r.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		tries = 0
+		save(2)
+		d, err := dialect.Of(db)
+		require.NoError(t, err)
+		times := func() map[string]int64 {
+			found := make(map[string]int64)
+			for table, columns := range map[string][]string{
+				"bc_outbox_event":              {"created_at", "sent_at"},
+				"bc_event_consume_log":         {"created_at", "consumed_at", "first_run_at"},
+				"bc_outbox_event_archive":      {"created_at", "sent_at", "archived_at"},
+				"bc_event_consume_log_archive": {"created_at", "consumed_at", "first_run_at", "archived_at"},
+				"bc_delivery_attempt":          {"created_at"},
+				"bc_event_key":                 {"removed_at"},
+			} {
+				for _, column := range columns {
+					var micros int64
+					require.NoError(t, db.QueryRowContext(t.Context(), "SELECT MAX("+d.Micros(column)+") FROM "+table).Scan(&micros), table)
+					found[table+"."+column] = micros
+				}
+			}
+			return found
+		}
+		before := times()
+		h.Advance(time.Hour)
+		for column, micros := range times() {
+			require.Equal(t, time.Hour, time.Duration(before[column]-micros)*time.Microsecond, column)
 		}
 	})
 }

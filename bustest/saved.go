@@ -15,7 +15,8 @@ type Saved[E bus.Event] struct {
 	Payload E
 	// IdempotencyKey is the one that it was saved with, empty for none.
 	IdempotencyKey string
-	// DeliverAt is when it is due, if it was delayed and nobody has had it yet. See [Harness.Advance].
+	// DeliverAt is when it is due, if it was delayed and nobody has had it yet. [Harness.Advance] moves it into the past, like
+	// every time.
 	DeliverAt time.Time
 }
 
