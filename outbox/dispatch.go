@@ -142,7 +142,8 @@ func (s *session) park(ctx context.Context, c claim) (rows []eventrow.Row, err e
 	if len(park) == 0 {
 		return rows, nil
 	}
-	return rows, s.settling.giveBack(ctx, park, settle.Return{Status: settle.Scheduled, Delay: parkFor, Why: "no consumer is registered for " + park[0].row.Type})
+	why := "no consumer is registered for " + park[0].row.Type
+	return rows, s.settling.giveBack(ctx, park, settle.Return{Status: settle.Scheduled, Delay: parkFor, Why: why})
 }
 
 func (s *session) unroutable(row eventrow.Row, all *registry.Snapshot) bool {
@@ -155,7 +156,8 @@ func (s *session) warnUnroutable(ctx context.Context, row eventrow.Row) {
 		return
 	}
 	if _, said := s.saidUnroutable.LoadOrStore(row.Type, true); !said {
-		s.p.ob.logger.WarnContext(ctx, "events of a type that nobody consumes are parked: register a consumer, or declare the type with Bus.Unconsumed",
-			telemetry.EventType, row.Type, telemetry.EventID, row.ID, telemetry.AggregateType, row.AggregateType, telemetry.AggregateID, row.AggregateID)
+		s.p.ob.logger.WarnContext(ctx, "events of a type that nobody consumes are parked: register a consumer, "+
+			"or declare the type with Bus.Unconsumed", telemetry.EventType, row.Type, telemetry.EventID, row.ID,
+			telemetry.AggregateType, row.AggregateType, telemetry.AggregateID, row.AggregateID)
 	}
 }

@@ -143,7 +143,8 @@ func (g *settling) announce(ctx context.Context, flights []*flight) {
 			telemetry.Add(ctx, o.metrics.LocalFirst, 1, telemetry.EventType, f.row.Type)
 		}
 		if talks {
-			o.logger.DebugContext(ctx, "event sent", telemetry.EventID, f.row.ID, telemetry.EventType, f.row.Type, telemetry.AggregateID, f.row.AggregateID,
+			o.logger.DebugContext(ctx, "event sent", telemetry.EventID, f.row.ID, telemetry.EventType, f.row.Type,
+				telemetry.AggregateID, f.row.AggregateID,
 				telemetry.TraceID, f.row.Metadata[bus.MetaTraceID], telemetry.RequestID, f.row.Metadata[bus.MetaRequestID])
 		}
 	}
