@@ -4,8 +4,8 @@ package main
 func ofFlow() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
-			"one slow event holds up the other aggregates of its consumer", "internal/engine/delivery/lane.go",
-			"ln.fullBatch(size), ln.box())", "ln.fullBatch(size), time.Hour)",
+			"one slow event holds up the other aggregates of its consumer", "internal/engine/delivery/speed.go",
+			"queued, full, s.box())", "queued, full, time.Hour)",
 			engine, "SlowEventHoldsUp", nil,
 		},
 		{
@@ -24,8 +24,8 @@ func ofFlow() []sabotage { //nolint:funlen // a list
 			rooms, "WhatAnAnswerSays", nil,
 		},
 		{
-			"what has run before is a probe of the circuit like any other", "internal/engine/delivery/take.go",
-			"if ln.isHalfOpen() {\n\t\tif batch", "if false {\n\t\tif batch",
+			"what has run before is a probe of the circuit like any other", "internal/engine/delivery/queue.go",
+			"if probes {\n\t\tif batch", "if false {\n\t\tif batch",
 			rooms, "FailedRetries", nil,
 		},
 		{
@@ -39,28 +39,28 @@ func ofFlow() []sabotage { //nolint:funlen // a list
 			engine, "WhatEndsWhile", nil,
 		},
 		{
-			"retries that are refused make new deliveries run alone", "internal/engine/flow/wary.go",
-			"	if first {\n\t\treturn &w.first", "	if true {\n\t\treturn &w.first",
+			"retries that are refused make new deliveries run alone", "internal/engine/flow/partsize.go",
+			"	if first {\n\t\treturn &p.first", "	if true {\n\t\treturn &p.first",
 			rooms, "HalvesWhatShares", nil,
 		},
 		{
-			"retries that are refused have turns as long as those of new deliveries", "internal/engine/delivery/take.go",
+			"retries that are refused have turns as long as those of new deliveries", "internal/engine/delivery/queue.go",
 			"	if kind == claim.Retries {", "	if kind > claim.Orphans {",
 			rooms, "ShortTurns", nil,
 		},
 		{
-			"a slow lane queues all that it can while others starve", "internal/engine/delivery/lane.go",
-			"	if !ln.ahead.Knows() {", "	if ln.ahead.Knows() || true {",
+			"a slow lane queues all that it can while others starve", "internal/engine/delivery/speed.go",
+			"	if !s.prefetch.Knows() {", "	if s.prefetch.Knows() || true {",
 			rooms, "RoomForThose", nil,
 		},
 		{
-			"a refusal makes every delivery run alone", "internal/engine/flow/wary.go",
+			"a refusal makes every delivery run alone", "internal/engine/flow/partsize.go",
 			"l.most = min(n/2, enoughTogether)", "l.most = 1",
 			rooms, "RefusalsCost|HalvesWhatShares", nil,
 		},
 		{
-			"nobody sees a backlog in the consume log", "internal/engine/delivery/batch.go",
-			" || ln.retries.more.Has(claim.Deliveries))", " || ln.retries.more.Has(claim.Deliveries) && false)",
+			"nobody sees a backlog in the consume log", "internal/engine/delivery/speed.go",
+			" || more)", " || more && false)",
 			rooms, "BatchSizeFollows", nil,
 		},
 	}

@@ -55,8 +55,8 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "WithoutAnAnswer", nil,
 		},
 		{
-			"a lane leases what is due", "internal/engine/delivery/batch.go",
-			"return min(most, ln.c.Config.Queue)", "return max(most, ln.c.Config.Queue)",
+			"a lane leases what is due", "internal/engine/delivery/speed.go",
+			"return min(most, s.cfg.Queue)", "return max(most, s.cfg.Queue)",
 			engine, "NoMoreThanItStarts", nil,
 		},
 		{

@@ -86,8 +86,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "HandlerOwnsItsPayload", nil,
 		},
 		{
-			"a consumer that only fails keeps all its workers", "internal/engine/delivery/batch.go",
-			"if ln.isHalfOpen() {\n\t\treturn 1", "if false {\n\t\treturn 1",
+			"a consumer that only fails keeps all its workers", "internal/engine/delivery/speed.go",
+			"if s.isHalfOpen() {\n\t\treturn 1", "if false {\n\t\treturn 1",
 			rooms, "OneWorker", nil,
 		},
 		{
@@ -270,9 +270,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "Burst", nil,
 		},
 		{
-			"a strained database gets all workers", "internal/engine/delivery/pace.go",
-			"p.isStrained(1) && p.felt >= feelAfter", "p.isStrained(1) && p.felt < 0",
-			rooms, "Pace", nil,
+			"a strained database gets all workers", "internal/engine/flow/pressure.go",
+			"p.isStrained(1) && p.looks >= observedBefore", "p.isStrained(1) && p.looks < 0",
+			rooms, "Pressure", nil,
 		},
 		{
 			"a paused consumer goes on", "internal/engine/delivery/circuit.go",

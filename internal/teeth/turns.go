@@ -14,13 +14,13 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 			"./internal/engine/claim", "Starves|TurnsGoRound", nil,
 		},
 		{
-			"a lane takes what has come first", "internal/engine/delivery/take.go",
-			"ln.turns.Take(kind); kind == claim.New", "ln.turns = (claim.Turns{}); kind == claim.New",
+			"a lane takes what has come first", "internal/engine/delivery/queue.go",
+			"q.turns.Take(kind)", "q.turns = claim.Turns{}",
 			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
 			"a full queue takes nothing from the consume log", "internal/engine/delivery/refill.go",
-			"share-q.ln.queued(kind), q.c", "share-len(q.ln.queue), q.c",
+			"share-q.ln.queue.count(kind), q.c", "share-len(q.ln.queue.ds), q.c",
 			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{

@@ -78,9 +78,9 @@ func (r *runner) refuse(ctx context.Context, d *delivery, cause error) {
 func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause error) {
 	ln.mu.Lock()
 	now := time.Now()
-	changed := ln.circuit.Observe(o, first, now)
-	state, wait := ln.circuit.State(now), ln.circuit.Pause(now)
-	ln.behind = ln.behind || (state != flow.Closed && (first || changed) && !ln.closed)
+	changed := ln.speed.circuit.Observe(o, first, now)
+	state, wait := ln.speed.circuit.State(now), ln.speed.circuit.Pause(now)
+	ln.speed.spill.active = ln.speed.spill.active || (state != flow.Closed && (first || changed) && !ln.closed)
 	ln.mu.Unlock()
 	switch {
 	case !changed:
@@ -94,21 +94,18 @@ func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause e
 	}
 }
 
-// isHalfOpen tells whether deliveries are tried one at a time. It needs ln.mu.
-func (ln *lane) isHalfOpen() bool { return ln.circuit.State(time.Now()) == flow.HalfOpen }
-
 // probes tells whether deliveries are tried one at a time.
 func (ln *lane) probes() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.isHalfOpen()
+	return ln.speed.isHalfOpen()
 }
 
 // untilNextLook is how long what cannot run now is put off: until the circuit lets the next one through, or a second.
 func (ln *lane) untilNextLook() time.Duration {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if pause := ln.circuit.Pause(time.Now()); pause > 0 {
+	if pause := ln.speed.circuit.Pause(time.Now()); pause > 0 {
 		return min(pause, time.Second)
 	}
 	return time.Second
@@ -125,18 +122,43 @@ func (r *runner) rest() {
 // halted reports whether the lane must not start anything now: its consumer is paused by an
 // operator, or its circuit is open. It needs the lane's mu.
 func (ln *lane) halted() bool {
-	return ln.circuit.State(time.Now()) == flow.Open || ln.l.host.Paused(ln.c.Key) || (ln.c.Replays != nil && ln.l.host.Paused(ln.c.Replays.Key))
+	return ln.speed.circuit.State(time.Now()) == flow.Open || ln.l.host.Paused(ln.c.Key) || (ln.c.Replays != nil && ln.l.host.Paused(ln.c.Replays.Key))
 }
 
 // isBroken reports whether the circuit has opened, and nothing has succeeded since.
 func (ln *lane) isBroken() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.circuit.HasOpened()
+	return ln.speed.circuit.HasOpened()
 }
 
 func (ln *lane) isHalted() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	return ln.halted()
+}
+
+// adjust changes how much the lane does.
+func (ln *lane) adjust(change func(*speed)) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	change(&ln.speed)
+}
+
+// refused notes that a handler has refused one of the deliveries that shared a transaction: for a while fewer do.
+func (ln *lane) refused(ds []*delivery) {
+	ln.adjust(func(s *speed) { s.parts.Refused(ds[0].isFirstRun(), len(ds)) })
+}
+
+// accepted notes that handlers have accepted deliveries of one kind.
+func (ln *lane) accepted(ctx context.Context, ds []*delivery) {
+	ln.adjust(func(s *speed) { s.parts.Accepted(ds[0].isFirstRun(), len(ds)) })
+	ln.observe(ctx, flow.Succeeded, false, nil)
+}
+
+// together is how many of the deliveries should share a transaction, after what handlers have refused lately.
+func (ln *lane) together(ds []*delivery) int {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.speed.parts.Together(ds[0].isFirstRun(), len(ds))
 }

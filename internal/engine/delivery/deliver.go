@@ -45,7 +45,7 @@ func (r *runner) run(ctx context.Context, batch []*delivery) {
 	ready = r.announce(ctx, ready)
 	switch {
 	case len(ready) == 0:
-	case r.ln.external(ready[0]):
+	case r.ln.c.IsExternal(ready[0].Event.Type):
 		r.deliverExternal(ctx, ready[0])
 	case r.ln.together(ready) < len(ready):
 		r.inParts(ctx, ready, len(ready))
@@ -80,13 +80,13 @@ func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 	for try := 1; len(ds) > 0; {
 		aside, err := r.transact(ctx, ds)
 		if isInfra(err) {
-			r.ln.adjust(func(p *pace) { p.ease(r.ln.limit) })
+			r.ln.adjust(func(s *speed) { s.pressure.Halve(s.limit) })
 		}
 		switch {
 		case len(aside) > 0:
 			ds = r.sortOut(ctx, ds, aside)
 		case err == nil:
-			r.ln.adjust((*pace).bear)
+			r.ln.adjust(func(s *speed) { s.pressure.Recover() })
 			r.ln.accepted(ctx, ds)
 			r.out.succeed(ctx, ds)
 			return
@@ -163,7 +163,7 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 		fence.End(tx, true, false) // reading back may need the connection
 		return nil, r.marks.readBack(ctx, ds, err)
 	}
-	r.ln.observeOverhead(time.Since(began) - handled)
+	r.ln.adjust(func(s *speed) { s.times.observeOverhead(time.Since(began) - handled) })
 	return aside, nil
 }
 
@@ -194,7 +194,7 @@ func (r *runner) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took ti
 		return 0, err
 	}
 	took, err = call.Run(ctx, tx)
-	r.ln.observeTime(took / time.Duration(len(ds)))
+	r.ln.adjust(func(s *speed) { s.times.observeCall(took / time.Duration(len(ds))) })
 	return took, err
 }
 

@@ -73,7 +73,7 @@ func (r *runner) beginExternal(ctx context.Context, d *delivery) (store.Answer, 
 			return recorded, nil
 		}
 	}
-	answers, err := log.Ask(ctx, r.l.regs.DB, r.ln.gate(), []store.Asked{d.asks()})
+	answers, err := log.Ask(ctx, r.l.regs.DB, gateOf(r.c, r.l.host.Instance), []store.Asked{d.asks()})
 	if err != nil {
 		return "", err
 	}

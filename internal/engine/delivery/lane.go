@@ -1,15 +1,12 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
-	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -26,29 +23,13 @@ type lane struct {
 	out     *outcomes
 	retries *retryQueue
 
-	mu       sync.Mutex
-	queue    []*delivery
-	busy     map[store.Aggregate]struct{} // aggregates of running batches
-	inHand   map[*delivery]struct{}       // leased deliveries, queued or running
-	guards   map[*guard]struct{}          // of what runs
-	workers  flow.Workers
-	limit    int
-	rings    bool // a timer will look again whether another batch may begin
-	closed   bool
-	turns    claim.Turns   // of the kinds of due work in the queue
-	window   int           // how many deliveries to have queued, for none to wait longer than sojourn
-	looked   time.Time     // when room was last asked for
-	debt     time.Duration // how long others were dry because this one was full, less the time they were not
-	backlog  bool          // the queue has been half full, and not empty since
-	behind   bool          // its deliveries go to the consume log until it has caught up
-	circuit  flow.Circuit
-	wary     flow.Wary
-	pace     pace
-	ahead    flow.Ahead
-	perEvent time.Duration // moving average of the time a handler takes for one event, 0 before the first
-	overhead time.Duration // moving average of the time a transaction takes beside its handlers
-	usual    time.Duration // the same as perEvent, but slow calls change it only when there are many
-	turn     time.Duration // moving average of the time a batch takes a worker, with all that goes on around its handlers
+	mu     sync.Mutex
+	queue  queue
+	speed  speed
+	inHand map[*delivery]struct{} // leased deliveries, queued or running
+	guards map[*guard]struct{}    // of what runs
+	alarms alarms
+	closed bool
 }
 
 func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
@@ -56,8 +37,8 @@ func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 		limit = min(limit, cap(l.budget))
 	}
 	ln := &lane{
-		l: l, c: c, limit: limit, window: min(widest(c), 2*narrowest), pace: newPace(c.Config.Rate),
-		busy: make(map[store.Aggregate]struct{}), inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
+		l: l, c: c, queue: queue{c: c, busy: make(map[store.Aggregate]struct{})}, speed: newSpeed(c.Config, limit),
+		inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
 	ln.out = &outcomes{l, c, ln}
 	ln.runner = runner{l: l, c: c, ln: ln, marks: marks{l, c, ln}, out: ln.out}
@@ -69,15 +50,15 @@ func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 func (ln *lane) push(ds []*delivery) int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if ln.closed || ln.behind {
+	if ln.closed || ln.speed.spill.active {
 		return 0
 	}
 	if len(ds) == 0 {
 		return 0
 	}
-	room := ln.c.Config.Queue - ln.queued(claim.New) - ln.queued(claim.Scheduled) - ln.queued(claim.Expired)
+	room := ln.c.Config.Queue - ln.queue.count(claim.New) - ln.queue.count(claim.Scheduled) - ln.queue.count(claim.Expired)
 	if kind := ds[0].kind; kind != claim.New {
-		room = min(room, ln.share()-ln.queued(kind))
+		room = min(room, ln.speed.share()-ln.queue.count(kind))
 	}
 	n, now := min(len(ds), max(room, 0)), time.Now()
 	for _, d := range ds[:n] {
@@ -104,110 +85,85 @@ func (ln *lane) readmit(ds []*delivery) bool {
 
 // enqueue needs ln.mu.
 func (ln *lane) enqueue(ds []*delivery) {
-	if ln.queue = append(ln.queue, ds...); ln.l.regs.Faults.Reorder {
-		ln.reverse()
+	if ln.queue.ds = append(ln.queue.ds, ds...); ln.l.regs.Faults.Reorder {
+		ln.queue.reverse()
 	}
 	ln.start()
 }
 
-// reverse turns the queue round, but for the order within each aggregate. It needs ln.mu.
-func (ln *lane) reverse() {
-	slices.SortStableFunc(ln.queue, func(a, b *delivery) int {
-		return cmp.Compare(b.Event.AggregateType+"/"+b.Event.AggregateID, a.Event.AggregateType+"/"+a.Event.AggregateID)
-	})
-}
-
 // start runs as many batches as the queue and the limit allow. It needs ln.mu.
 func (ln *lane) start() {
-	ln.notice()
-	for ln.workers.Running() < ln.limit && len(ln.queue) > 0 {
-		size := ln.pace.tokens(ln.batchSize(), ln.resume)
+	ln.speed.notice(len(ln.queue.ds), ln.retries.more.Has(claim.Deliveries))
+	for ln.speed.workers.Running() < ln.speed.limit && len(ln.queue.ds) > 0 {
+		size, wait := ln.speed.bucket.tokens(ln.speed.batchSize())
 		if size == 0 {
+			ln.lookAgain(wait, &ln.alarms.tokens)
 			return
 		}
 		now := time.Now()
-		if wait := ln.workers.Wait(now, ln.mostWorkers(), len(ln.queue), ln.fullBatch(size), ln.box()); wait > 0 {
-			ln.lookAgain(wait)
+		if wait := ln.speed.wait(now, len(ln.queue.ds), size); wait > 0 {
+			ln.lookAgain(wait, &ln.alarms.worker)
 			return
 		}
-		batch := ln.take(size)
+		// Of what runs again as many are taken as share a transaction. If most of them are refused each time, because they wait
+		// for others, they would take half of all the time from these.
+		batch := ln.queue.take(size, ln.speed.parts.Together(false, size), ln.speed.isHalfOpen())
 		if len(batch) == 0 {
 			return
 		}
-		ln.pace.spend(len(batch))
-		ln.workers.Begin(now)
+		if batch[0].kind == claim.New {
+			ln.speed.adapt(batch)
+		}
+		ln.speed.bucket.spend(len(batch))
+		ln.speed.workers.Begin(now)
 		ln.l.wg.Add(1)
 		go ln.work(batch, now)
 		ln.l.free()
 	}
 }
 
-// lookAgain calls start after a while. It needs ln.mu.
-func (ln *lane) lookAgain(wait time.Duration) {
-	if ln.rings {
+// alarms say what timers are set that call start.
+type alarms struct{ worker, tokens bool }
+
+// lookAgain calls start after a while, unless an alarm is set for it already. It needs ln.mu.
+func (ln *lane) lookAgain(wait time.Duration, alarm *bool) {
+	if *alarm {
 		return
 	}
-	ln.rings = true
+	*alarm = true
 	time.AfterFunc(wait, func() {
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
-		if ln.rings = false; !ln.closed {
+		if *alarm = false; !ln.closed {
 			ln.start()
 		}
 	})
 }
 
-// resume goes on after a wait for tokens.
-func (ln *lane) resume() {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	ln.pace.again = false
-	if !ln.closed {
-		ln.start()
-	}
-}
-
-const (
-	// patience is how long, all in all, lanes that have run dry wait for one that is full, and patientTurns
-	// is for how many of its batches at least: many instances on one machine make every batch slow, and
-	// the way through the consume log would make all of them slower.
-	patience     = time.Second
-	patientTurns = 20
-	// hopeless is how long a lane must take for half its queue for others to wait no longer than that, if
-	// a call of its handler takes many times as long as one of theirs, and longer than the rest of its
-	// transaction: a machine under load makes all of that slow, and some of them slower for a moment.
-	hopeless = time.Second / 10
-	slower   = 8
-)
-
-// dry reports whether the lane works directly and has nothing to do, and how long it takes for an event. It is
+// needsWork reports whether the lane works directly and has nothing to do, and how long it takes for an event. It is
 // starved already when nothing is left in its queue.
-func (ln *lane) dry() (each time.Duration, dry, starved bool) {
+func (ln *lane) needsWork() (each time.Duration, idle, starved bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	starved = !ln.behind && len(ln.queue) == 0 && !ln.halted()
-	return ln.usual, starved && ln.workers.Running() == 0, starved
+	starved = !ln.speed.spill.active && len(ln.queue.ds) == 0 && !ln.halted()
+	return ln.speed.times.usual, starved && ln.speed.workers.Running() == 0, starved
 }
 
 // room tells how many more deliveries the lane takes, and how many when it is empty. If others
-// have been dry for too long because this one is full, it falls behind. Until that is decided, it takes more
+// have been idle for too long because this one is full, it falls behind. Until that is decided, it takes more
 // than its window for the sake of those that are starved. A lane that does not work directly puts no limit on the others.
-func (ln *lane) room(dry dryLanes, starved bool) (free, window int) {
+func (ln *lane) room(idle idleLanes, starved bool) (free, window int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	most := ln.mostDirect()
-	window = min(ln.window, most)
-	free = window - ln.queued(claim.New)
-	now := time.Now()
-	passed := min(now.Sub(ln.looked), patience/3)
-	ln.looked = now
-	if !dry.any || free > window/2 {
-		ln.debt = max(ln.debt-passed, 0)
-	} else {
-		ln.debt += passed
-		ln.behind = ln.behind || (ln.debt > ln.patience(dry.quickest) && !ln.closed)
+	most := ln.speed.mostDirect()
+	window = min(ln.speed.window, most)
+	free = window - ln.queue.count(claim.New)
+	limit := time.Duration(math.MaxInt64) // a lane that is closed does not spill
+	if !ln.closed {
+		limit = ln.speed.spillLimit(len(ln.queue.ds), idle.quickest)
 	}
-	if ln.behind || ln.halted() {
+	ln.speed.spill.observe(time.Now(), idle.any && free <= window/2, limit)
+	if ln.speed.spill.active || ln.halted() {
 		return math.MaxInt, math.MaxInt
 	}
 	if starved {
@@ -216,55 +172,20 @@ func (ln *lane) room(dry dryLanes, starved bool) (free, window int) {
 	return free, window
 }
 
-// mostDirect is how many new events to have queued at most, however long others starve: what the workers start within a
-// second, if that is more than the least window. If the process dies, whoever takes them over has to take all of them for
-// started. It needs ln.mu.
-func (ln *lane) mostDirect() int {
-	if !ln.ahead.Knows() {
-		return widest(ln.c)
-	}
-	return min(max(ln.ahead.Limit(ln.mostWorkers(), 0), narrowest), widest(ln.c))
-}
-
-// share is how much of its queue the lane keeps for events of each kind that is not NEW. It is what the window of NEW
-// ones leaves.
-func (ln *lane) share() int { return max(ln.c.Config.Queue/10, 1) }
-
 // roomFor tells how many more events of a kind that is not NEW the lane takes, and how many when it has none of them,
 // unless it does not work directly.
 func (ln *lane) roomFor(kind claim.Kind) (free, share int, flows bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.share() - ln.queued(kind), ln.share(), !ln.behind && !ln.halted()
-}
-
-// queued is how many deliveries of a kind are in the queue. It needs ln.mu.
-func (ln *lane) queued(kind claim.Kind) (n int) {
-	for _, d := range ln.queue {
-		if d.kind == kind {
-			n++
-		}
-	}
-	return n
+	share = ln.speed.share()
+	return share - ln.queue.count(kind), share, !ln.speed.spill.active && !ln.halted()
 }
 
 // drained reports whether nothing is queued that keeps the publisher from offering more.
 func (ln *lane) drained() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return len(ln.queue) == 0 || ln.behind || ln.halted()
-}
-
-// patience is how long others wait for the lane; quickest is what the quickest of them takes for an event. It needs ln.mu.
-func (ln *lane) patience(quickest time.Duration) time.Duration {
-	half := len(ln.queue) / 2
-	switch {
-	case ln.pace.takes(half) > hopeless:
-		return 0
-	case ln.usual > max(slower*quickest, ln.overhead) && time.Duration(half/ln.limit)*ln.usual > hopeless:
-		return hopeless
-	}
-	return max(patience, patientTurns*ln.turn)
+	return len(ln.queue.ds) == 0 || ln.speed.spill.active || ln.halted()
 }
 
 func (ln *lane) work(batch []*delivery, began time.Time) {
@@ -275,15 +196,15 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	took := time.Since(began)
-	ln.turn = (3*cmp.Or(ln.turn, took) + took) / 4
-	ln.ahead.Observe(len(batch), took)
-	ln.workers.End(began, time.Now())
+	ln.speed.times.observeTurn(took)
+	ln.speed.prefetch.Observe(len(batch), took)
+	ln.speed.workers.End(began, time.Now())
 	for _, d := range batch {
-		delete(ln.busy, d.aggregate())
+		delete(ln.queue.busy, d.aggregate())
 		delete(ln.inHand, d)
 	}
 	ln.start()
-	if ln.workers.Running() == 0 { // it is dry
+	if ln.speed.workers.Running() == 0 { // it is idle
 		ln.l.free()
 	}
 	if ln.retries.mustRefill() {
@@ -297,10 +218,6 @@ func loaded(batch []*delivery) (bytes int) {
 		bytes += d.bytes
 	}
 	return bytes
-}
-
-func (ln *lane) external(d *delivery) bool {
-	return ln.c.IsExternal(d.Event.Type)
 }
 
 // leased lists the retried deliveries in memory.
@@ -319,8 +236,8 @@ func (ln *lane) shut() []*delivery {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.closed = true
-	left := ln.queue
-	ln.queue = nil
+	left := ln.queue.ds
+	ln.queue.ds = nil
 	for _, d := range left {
 		delete(ln.inHand, d)
 	}
@@ -345,13 +262,16 @@ func (o *outcomes) giveBack(ctx context.Context, d *delivery) {
 	o.reportWaiting(d)
 }
 
-// gate is the consumer's question to the consume log.
-func (ln *lane) gate() store.Gate {
-	return store.Gate{Consumer: ln.c.Key, Types: ln.c.EventTypes(), Ordered: !ln.c.Config.Unordered, PassDead: ln.c.Config.PassDead, Owner: ln.l.host.Instance, Replay: ln.c.Replays != nil}
+// gateOf is the consumer's question to the consume log, of this owner of leases.
+func gateOf(c *handler.Consumer, owner string) store.Gate {
+	return store.Gate{
+		Consumer: c.Key, Types: c.EventTypes(), Ordered: !c.Config.Unordered, PassDead: c.Config.PassDead, Owner: owner,
+		Replay: c.Replays != nil,
+	}
 }
 
 func (ln *lane) idle() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.workers.Running() == 0 && len(ln.queue) == 0 && !ln.retries.claiming
+	return ln.speed.workers.Running() == 0 && len(ln.queue.ds) == 0 && !ln.retries.claiming
 }

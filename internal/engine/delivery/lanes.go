@@ -182,40 +182,40 @@ func (l *Lanes) Write(ctx context.Context, write func() error) error {
 // Room tells how many more events may be offered now, and how many when the lanes are empty: as
 // many as every flowing lane takes.
 //
-// A lane that has run dry must not wait for one that is full and slow. So in that case the slow
+// A lane that has nothing to do must not wait for one that is full and slow. So in that case the slow
 // one falls behind: until it has caught up, its deliveries go to the consume log, and it works
 // from there.
 func (l *Lanes) Room() (now, atMost int) {
-	var dry dryLanes
+	var idle idleLanes
 	starved := false
 	for _, ln := range l.lanes {
 		if ln.c.Replays != nil {
 			continue
 		}
-		each, idle, empty := ln.dry()
-		if idle {
-			dry.add(each)
+		each, isIdle, isEmpty := ln.needsWork()
+		if isIdle {
+			idle.add(each)
 		}
-		starved = starved || empty
+		starved = starved || isEmpty
 	}
 	now, atMost = math.MaxInt, math.MaxInt
 	for _, ln := range l.lanes {
 		if ln.c.Replays != nil {
 			continue // it gets nothing directly
 		}
-		free, window := ln.room(dry, starved)
+		free, window := ln.room(idle, starved)
 		now, atMost = min(now, free), min(atMost, window)
 	}
 	return now, atMost
 }
 
-// dryLanes are those that have nothing to do.
-type dryLanes struct {
+// idleLanes are those that have nothing to do.
+type idleLanes struct {
 	any      bool
 	quickest time.Duration // what the quickest of them takes for an event
 }
 
-func (d *dryLanes) add(each time.Duration) {
+func (d *idleLanes) add(each time.Duration) {
 	if !d.any || each < d.quickest {
 		d.any, d.quickest = true, each
 	}
@@ -257,7 +257,7 @@ func (l *Lanes) Dry() bool {
 func (l *Lanes) Most() int {
 	most := 1
 	for _, ln := range l.lanes {
-		most += ln.c.Config.Queue + ln.limit*ln.c.Config.Batch
+		most += ln.c.Config.Queue + ln.speed.limit*ln.c.Config.Batch
 	}
 	return most
 }

@@ -68,7 +68,7 @@ func (m *marks) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*deliv
 	for i, d := range ds {
 		asked[i] = d.asks()
 	}
-	gate := m.ln.gate()
+	gate := gateOf(m.c, m.l.host.Instance)
 	gate.Marked = true
 	answers, err := m.l.regs.Log.Ask(ctx, tx, gate, asked)
 	if err != nil {
@@ -138,7 +138,7 @@ func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 	case !held.Marked:
 		return nil, &infraError{err: errors.New("the transaction was ended behind the handler's back")}
 	}
-	m.ln.adjust(func(p *pace) { p.feel(time.Since(began), m.ln.limit) })
+	m.ln.adjust(func(s *speed) { s.pressure.Observe(time.Since(began), s.limit) })
 	switch {
 	case !ds[0].direct(): // its lease is the mark
 	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):

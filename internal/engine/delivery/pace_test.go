@@ -18,126 +18,81 @@ import (
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// A database that answers the last look ever more slowly loses workers, down to one, and gets
-// them back when it is quick again.
-func TestPaceFollowsTheDatabase(t *testing.T) {
-	t.Parallel()
-	const limit, quick, slow = 4, 300 * time.Microsecond, 20 * time.Millisecond
-	var p pace
-	looks := func(n int, took time.Duration) int {
-		for range n {
-			p.feel(took, limit)
-			p.bear()
-		}
-		return limit - p.eased
-	}
-	require.Equal(t, 4, looks(50, quick))
-	require.Equal(t, 4, looks(50, 5*quick), "load is not strain")
-	require.Equal(t, 1, looks(50, slow))
-	require.Equal(t, 4, looks(200, quick))
-	require.Equal(t, 4, looks(1, slow), "one slow look is not strain")
-}
-
-// A remote database is slow to answer, but not strained.
-func TestPaceKnowsADistantDatabase(t *testing.T) {
-	t.Parallel()
-	var p pace
-	for range 100 {
-		p.feel(30*time.Millisecond, 4)
-	}
-	require.Zero(t, p.eased)
-}
-
-// An error of the database halves the workers; transactions without trouble bring them back.
-func TestPaceEasesAfterErrors(t *testing.T) {
-	t.Parallel()
-	var p pace
-	p.ease(4)
-	require.Equal(t, 2, 4-p.eased)
-	for range 3 {
-		p.ease(4)
-	}
-	require.Equal(t, 1, 4-p.eased, "never the last one")
-	for range 3 * easeAfter {
-		p.bear()
-	}
-	require.Zero(t, p.eased)
-}
-
 // A batch is what fits into the time box, which a backlog and a slow machine stretch.
 func TestBatchSizeFollowsTimes(t *testing.T) {
 	t.Parallel()
 	c := &handler.Consumer{Config: handler.Config{}.WithDefaults()}
-	ln := &lane{retries: new(retryQueue), c: c, window: widest(c)}
-	require.Equal(t, firstBatch, ln.batchSize(), "who knows")
-	ln.observeTime(time.Millisecond)
-	require.Equal(t, 20, ln.batchSize())
-	ln.queue = queueOf(ln.window / 2)
-	ln.notice()
-	require.Equal(t, 20, ln.batchSize(), "nothing to speak of")
+	ln := idleLane(c, 0)
+	ln.speed.window = widest(c.Config)
+	require.Equal(t, firstBatch, ln.speed.batchSize(), "who knows")
+	ln.speed.times.observeCall(time.Millisecond)
+	require.Equal(t, 20, ln.speed.batchSize())
+	ln.queue.ds = queueOf(ln.speed.window / 2)
+	ln.speed.notice(len(ln.queue.ds), ln.retries.more.Has(claim.Deliveries))
+	require.Equal(t, 20, ln.speed.batchSize(), "nothing to speak of")
 	ln.retries.more = claim.Of(claim.Deliveries)
-	ln.notice()
-	require.Equal(t, 60, ln.batchSize(), "a backlog in the consume log, of which the queue never holds much")
-	ln.retries.more, ln.backlog = 0, false
-	ln.queue = queueOf(ln.window)
-	ln.notice()
-	require.Equal(t, 60, ln.batchSize(), "a backlog")
-	ln.queue = ln.queue[:1]
-	ln.notice()
-	require.Equal(t, 60, ln.batchSize(), "until it has been worked off")
-	ln.perEvent = 10 * time.Millisecond
-	require.Equal(t, 6, ln.batchSize())
-	ln.overhead = 50 * time.Millisecond
-	require.Equal(t, 40, ln.batchSize(), "a transaction costs more than its box")
-	ln.perEvent = time.Minute
-	require.Equal(t, 1, ln.batchSize())
-	ln.perEvent = time.Microsecond
-	require.Equal(t, c.Config.Batch, ln.batchSize())
+	ln.speed.notice(len(ln.queue.ds), ln.retries.more.Has(claim.Deliveries))
+	require.Equal(t, 60, ln.speed.batchSize(), "a backlog in the consume log, of which the queue never holds much")
+	ln.retries.more, ln.speed.backlog = 0, false
+	ln.queue.ds = queueOf(ln.speed.window)
+	ln.speed.notice(len(ln.queue.ds), ln.retries.more.Has(claim.Deliveries))
+	require.Equal(t, 60, ln.speed.batchSize(), "a backlog")
+	ln.queue.ds = ln.queue.ds[:1]
+	ln.speed.notice(len(ln.queue.ds), ln.retries.more.Has(claim.Deliveries))
+	require.Equal(t, 60, ln.speed.batchSize(), "until it has been worked off")
+	ln.speed.times.perEvent = 10 * time.Millisecond
+	require.Equal(t, 6, ln.speed.batchSize())
+	ln.speed.times.overhead = 50 * time.Millisecond
+	require.Equal(t, 40, ln.speed.batchSize(), "a transaction costs more than its box")
+	ln.speed.times.perEvent = time.Minute
+	require.Equal(t, 1, ln.speed.batchSize())
+	ln.speed.times.perEvent = time.Microsecond
+	require.Equal(t, c.Config.Batch, ln.speed.batchSize())
 	refused := []*delivery{{}}
 	ln.refused(slices.Repeat(refused, 32))
 	ln.accepted(t.Context(), slices.Repeat(refused, 15))
-	require.Equal(t, mostWary, ln.batchSize(), "a handler has refused one lately")
+	require.Equal(t, mostInParts, ln.speed.batchSize(), "a handler has refused one lately")
 	ln.accepted(t.Context(), refused)
-	require.Equal(t, c.Config.Batch, ln.batchSize())
+	require.Equal(t, c.Config.Batch, ln.speed.batchSize())
 }
 
 // While every delivery fails there is one worker, which tries one at a time, and nobody waits for it, until one succeeds.
 func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 	t.Parallel()
-	ln := &lane{retries: new(retryQueue), c: &handler.Consumer{Config: handler.Config{}.WithDefaults()}, limit: 4}
+	ln := idleLane(&handler.Consumer{Config: handler.Config{}.WithDefaults()}, 4)
 	for range 19 {
 		ln.observe(t.Context(), flow.Failed, true, errors.New("no"))
 	}
-	require.Equal(t, 4, ln.mostWorkers())
-	require.False(t, ln.behind)
+	require.Equal(t, 4, ln.speed.mostWorkers())
+	require.False(t, ln.speed.spill.active)
 	ln.observe(t.Context(), flow.Failed, true, errors.New("no"))
-	require.Equal(t, 1, ln.mostWorkers())
-	require.Equal(t, 1, ln.batchSize())
-	require.True(t, ln.behind, "what comes in waits in the consume log")
-	require.Less(t, ln.depth(), 100, "few are in hand")
+	require.Equal(t, 1, ln.speed.mostWorkers())
+	require.Equal(t, 1, ln.speed.batchSize())
+	require.True(t, ln.speed.spill.active, "what comes in waits in the consume log")
+	require.Less(t, ln.speed.depth(len(ln.queue.ds)), 100, "few are in hand")
 	ln.accepted(t.Context(), []*delivery{{}})
-	require.Equal(t, 4, ln.mostWorkers())
+	require.Equal(t, 4, ln.speed.mostWorkers())
 }
 
 // Retries that fail leave what comes in alone: it is run at once, before the next retry.
 func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
 	t.Parallel()
-	ln := &lane{retries: new(retryQueue), c: &handler.Consumer{Config: handler.Config{}.WithDefaults()}, limit: 4, busy: make(map[store.Aggregate]struct{})}
+	ln := idleLane(&handler.Consumer{Config: handler.Config{}.WithDefaults()}, 4)
 	for range 100 {
 		ln.observe(t.Context(), flow.Failed, false, errors.New("no"))
 	}
-	require.False(t, ln.behind)
+	require.False(t, ln.speed.spill.active)
 	of := func(aggregate string) handler.Message {
 		return handler.Message{Event: &eventrow.Row{AggregateID: aggregate}}
 	}
 	retry := &delivery{kind: claim.Retries, Message: of("1"), lease: &store.Leased{Before: store.Failed}}
 	mate, never := &delivery{Message: of("1")}, &delivery{Message: of("2")}
-	ln.queue = []*delivery{retry, mate, never}
-	ln.turns.Take(claim.New) // it would be the turn of the retry
+	ln.queue.ds = []*delivery{retry, mate, never}
+	ln.queue.turns.Take(claim.New) // it would be the turn of the retry
 	for _, want := range []*delivery{never, retry} {
-		require.Equal(t, []*delivery{want}, ln.take(ln.batchSize()))
+		require.Equal(t, []*delivery{want}, ln.queue.take(ln.speed.batchSize(), ln.speed.batchSize(), ln.speed.isHalfOpen()))
 	}
-	require.Empty(t, ln.take(1), "it waits for the one before it")
+	require.Empty(t, ln.queue.take(1, 1, ln.speed.isHalfOpen()), "it waits for the one before it")
 }
 
 // A full lane falls behind those that are dry if its handler is slower than theirs, or if they have waited
@@ -149,7 +104,7 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 		each, others, turn time.Duration
 		overhead           time.Duration
 		looks              int
-		passed             time.Duration // between two looks, a third of the patience if 0
+		passed             time.Duration // between two looks, a third of the spillAfter if 0
 		behind             bool
 	}{
 		"its handler takes as long as others": {each: quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
@@ -174,15 +129,13 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := handler.Config{}.WithDefaults()
-			ln := &lane{
-				c: &handler.Consumer{Config: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
-				limit: 4, window: 200, queue: queueOf(150), usual: c.each, turn: c.turn, overhead: c.overhead,
-			}
+			ln := idleLane(&handler.Consumer{Config: cfg}, 4)
+			ln.queue.ds, ln.speed.times = queueOf(150), times{usual: c.each, turn: c.turn, overhead: c.overhead}
 			for range c.looks {
-				ln.looked = time.Now().Add(-cmp.Or(c.passed, patience/3))
-				ln.room(dryLanes{true, c.others}, true)
+				ln.speed.spill.looked = time.Now().Add(-cmp.Or(c.passed, spillAfter/3))
+				ln.room(idleLanes{true, c.others}, true)
 			}
-			require.Equal(t, c.behind, ln.behind)
+			require.Equal(t, c.behind, ln.speed.spill.active)
 		})
 	}
 }
@@ -191,26 +144,24 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 func TestRoomForThoseThatAreStarved(t *testing.T) {
 	t.Parallel()
 	cfg := handler.Config{}.WithDefaults()
-	ln := &lane{
-		c: &handler.Consumer{Config: cfg}, l: &Lanes{host: Host{Paused: func(string) bool { return false }}},
-		limit: 4, window: 200, queue: queueOf(200), looked: time.Now(),
-	}
-	free, window := ln.room(dryLanes{}, false)
+	ln := idleLane(&handler.Consumer{Config: cfg}, 4)
+	ln.queue.ds, ln.speed.spill.looked = queueOf(200), time.Now()
+	free, window := ln.room(idleLanes{}, false)
 	require.Equal(t, 0, free)
 	require.Equal(t, 200, window)
-	free, window = ln.room(dryLanes{}, true)
+	free, window = ln.room(idleLanes{}, true)
 	require.Equal(t, cfg.Queue*4/5-200, free)
 	require.Equal(t, 200, window)
 	for each, most := range map[time.Duration]int{time.Millisecond: cfg.Queue * 4 / 5, 10 * time.Millisecond: 400, time.Second: narrowest} {
-		ln.ahead = flow.Ahead{}
-		ln.ahead.Observe(1, each)
-		free, window = ln.room(dryLanes{}, true)
+		ln.speed.prefetch = flow.Prefetch{}
+		ln.speed.prefetch.Observe(1, each)
+		free, window = ln.room(idleLanes{}, true)
 		require.Equal(t, most-200, free, "no more than start within a second")
 		require.Equal(t, min(200, most), window)
 	}
-	require.False(t, ln.behind)
+	require.False(t, ln.speed.spill.active)
 	require.False(t, ln.drained())
-	ln.behind = true
+	ln.speed.spill.active = true
 	require.True(t, ln.drained(), "nobody waits for it")
 }
 
@@ -219,11 +170,11 @@ func TestOverheadOfATransactionFallsSoon(t *testing.T) {
 	t.Parallel()
 	ln := &lane{}
 	for _, took := range []int{150, 150, 150, 150, 4, 4, 4} {
-		ln.observeOverhead(time.Duration(took) * time.Millisecond)
+		ln.speed.times.observeOverhead(time.Duration(took) * time.Millisecond)
 	}
-	require.Less(t, ln.overhead, 15*time.Millisecond)
-	ln.observeOverhead(time.Second)
-	require.Less(t, ln.overhead, 150*time.Millisecond, "one that is slow is not all of them")
+	require.Less(t, ln.speed.times.overhead, 15*time.Millisecond)
+	ln.speed.times.observeOverhead(time.Second)
+	require.Less(t, ln.speed.times.overhead, 150*time.Millisecond, "one that is slow is not all of them")
 }
 
 // One slow call of a handler does not make it a slow one, and how long its transaction takes does not at all.
@@ -231,11 +182,11 @@ func TestUsualTimeOfAHandler(t *testing.T) {
 	t.Parallel()
 	ln := &lane{}
 	for range 10 {
-		ln.observeTime(time.Millisecond)
+		ln.speed.times.observeCall(time.Millisecond)
 	}
-	ln.observeTime(9 * time.Millisecond)
-	require.Equal(t, 7*time.Millisecond, ln.perEvent, "its next batch is smaller at once")
-	require.Equal(t, 1250*time.Microsecond, ln.usual)
+	ln.speed.times.observeCall(9 * time.Millisecond)
+	require.Equal(t, 7*time.Millisecond, ln.speed.times.perEvent, "its next batch is smaller at once")
+	require.Equal(t, 1250*time.Microsecond, ln.speed.times.usual)
 }
 
 // queueOf are n deliveries of NEW events.

@@ -75,13 +75,13 @@ const (
 )
 
 // leaseShare is how many deliveries of one kind to have leased that have not started: each kind has a third. It needs the lane's mu.
-func (q *retryQueue) leaseShare() int { return (q.ln.depth() + 2) / 3 }
+func (q *retryQueue) leaseShare() int { return (q.ln.speed.depth(len(q.ln.queue.ds)) + 2) / 3 }
 
 // roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs the lane's mu.
 func (q *retryQueue) roomInQueue() store.Limits {
 	share := q.leaseShare()
 	room := func(kind claim.Kind, most int) int {
-		return max(min(share-q.ln.queued(kind), q.c.Config.Batch*2, most, q.fitting), 0)
+		return max(min(share-q.ln.queue.count(kind), q.c.Config.Batch*2, most, q.fitting), 0)
 	}
 	limits := store.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
@@ -95,8 +95,8 @@ func (q *retryQueue) roomInQueue() store.Limits {
 // mustRefill tells whether the consume log may hold more of what the queue has few of. It needs the lane's mu.
 func (q *retryQueue) mustRefill() bool {
 	share := q.leaseShare()
-	few := func(kind claim.Kind) bool { return q.more.Has(kind) && 2*q.ln.queued(kind) <= share }
-	return (q.ln.behind && 2*len(q.ln.queue) <= q.ln.depth()) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
+	few := func(kind claim.Kind) bool { return q.more.Has(kind) && 2*q.ln.queue.count(kind) <= share }
+	return (q.ln.speed.spill.active && 2*len(q.ln.queue.ds) <= q.ln.speed.depth(len(q.ln.queue.ds))) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
 }
 
 // claimDue claims once what has been due for so long, and reports whether there may be more of it.
@@ -165,7 +165,7 @@ func (q *retryQueue) noteFitting(got int, all bool) {
 // forgotten, they would wait for the end of their leases.
 func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
 	err = q.l.Write(ctx, func() (err error) {
-		claimed, err = q.l.regs.Log.Claim(ctx, store.ClaimQuery{Gate: q.ln.gate(), Types: q.c.EventTypes(), Lease: q.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
+		claimed, err = q.l.regs.Log.Claim(ctx, store.ClaimQuery{Gate: gateOf(q.c, q.l.host.Instance), Types: q.c.EventTypes(), Lease: q.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
 		return err
 	})
 	if err == nil {
@@ -197,7 +197,7 @@ func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 		}
 		var woken int
 		err := l.Write(ctx, func() (err error) {
-			woken, err = l.regs.Log.WakeForgotten(ctx, ln.gate())
+			woken, err = l.regs.Log.WakeForgotten(ctx, gateOf(ln.c, l.host.Instance))
 			return err
 		})
 		if err != nil {
@@ -214,8 +214,8 @@ func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 func (q *retryQueue) catchUp() {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
-	if len(q.ln.queue) == 0 {
-		q.ln.behind, q.ln.debt = false, 0
+	if len(q.ln.queue.ds) == 0 {
+		q.ln.speed.spill.active, q.ln.speed.spill.debt = false, 0
 	}
 }
 

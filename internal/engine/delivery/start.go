@@ -70,7 +70,7 @@ func (r *runner) runSuspect(ctx context.Context, d *delivery) {
 		r.out.postpone(ctx, d, err)
 	case d.direct(): // it has a row already
 		r.out.setAside(ctx, d, recorded)
-	case r.ln.external(d):
+	case r.ln.c.IsExternal(d.Event.Type):
 		r.deliverExternal(ctx, d)
 	default:
 		r.deliver(ctx, []*delivery{d})

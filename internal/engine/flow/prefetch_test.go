@@ -10,7 +10,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 )
 
-func TestAheadIsWhatStartsWithinASecond(t *testing.T) {
+func TestPrefetchIsWhatStartsWithinASecond(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		each       time.Duration
@@ -26,21 +26,21 @@ func TestAheadIsWhatStartsWithinASecond(t *testing.T) {
 		"no time at all":        {0, 1, 0, 1_000_000},
 		"as long as the second": {time.Second, 1, 0, 1},
 	} {
-		var a flow.Ahead
+		var a flow.Prefetch
 		a.Observe(10, 10*c.each)
 		require.Equal(t, c.want, a.Limit(c.busy, c.idle), name)
 	}
-	var unknown flow.Ahead
+	var unknown flow.Prefetch
 	require.Equal(t, 8, unknown.Limit(0, 4), "a few, before anything is known")
 	unknown.Observe(0, time.Hour)
 	require.Equal(t, 8, unknown.Limit(0, 4), "nothing tells nothing")
 }
 
 // Whatever it was, the limit soon is what the last batches say.
-func TestAheadFollowsWhatItObserves(t *testing.T) {
+func TestPrefetchFollowsWhatItObserves(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var a flow.Ahead
+		var a flow.Prefetch
 		for range rapid.IntRange(0, 20).Draw(t, "earlier batches") {
 			a.Observe(rapid.IntRange(1, 500).Draw(t, "events"), time.Duration(rapid.IntRange(1, 1_000_000).Draw(t, "µs"))*time.Microsecond)
 		}

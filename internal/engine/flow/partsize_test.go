@@ -14,7 +14,7 @@ import (
 func TestARefusalHalvesWhatSharesATransaction(t *testing.T) {
 	t.Parallel()
 	for _, first := range []bool{true, false} {
-		var w flow.Wary
+		var w flow.PartSize
 		require.Equal(t, 500, w.Together(first, 500))
 		require.False(t, w.Any())
 		w.Refused(first, 8)
@@ -52,7 +52,7 @@ func TestRefusalsCostFewTransactions(t *testing.T) {
 		refused float64
 		most    float64 // transactions for an event
 	}{{0, 0.05}, {0.01, 0.3}, {0.06, 0.6}, {0.2, 1}, {1, 1.01}} {
-		var w flow.Wary
+		var w flow.PartSize
 		rng, transactions := rand.New(rand.NewPCG(1, 2)), 0
 		for done := 0; done < events; {
 			n := w.Together(true, 40)

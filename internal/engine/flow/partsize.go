@@ -1,6 +1,6 @@
 package flow
 
-// Wary says how many deliveries of a consumer share a transaction while a handler refuses some of them: the more are
+// PartSize says how many deliveries of a consumer share a transaction while a handler refuses some of them: the more are
 // refused the fewer, for a transaction with one that is refused is rolled back, and the others run again. A refusal
 // halves it, and each full transaction that succeeds adds one: with one refusal of n that comes to about the square
 // root of 2n, which is where the runs that are repeated and the transactions that are saved are worth the same.
@@ -9,7 +9,7 @@ package flow
 // time, because it waits for something, says nothing about those that come in.
 //
 // The zero value allows any number.
-type Wary struct{ first, again limit }
+type PartSize struct{ first, again limit }
 
 // limit is how many may share a transaction, 0 for any number.
 type limit struct{ most, succeeded int }
@@ -19,8 +19,8 @@ const enoughTogether = 16
 
 // Refused notes that a handler has refused one of n deliveries that shared a transaction, and whether those had never
 // run before. One that was alone may be what a larger transaction was refused for: that has been noted already.
-func (w *Wary) Refused(first bool, n int) {
-	l := w.of(first)
+func (p *PartSize) Refused(first bool, n int) {
+	l := p.of(first)
 	switch l.succeeded = 0; {
 	case n > 1:
 		l.most = min(n/2, enoughTogether)
@@ -30,8 +30,8 @@ func (w *Wary) Refused(first bool, n int) {
 }
 
 // Accepted notes that handlers have accepted n deliveries.
-func (w *Wary) Accepted(first bool, n int) {
-	l := w.of(first)
+func (p *PartSize) Accepted(first bool, n int) {
+	l := p.of(first)
 	if l.succeeded += n; l.most == 0 || l.succeeded < l.most {
 		return
 	}
@@ -41,19 +41,19 @@ func (w *Wary) Accepted(first bool, n int) {
 }
 
 // Together is how many of n deliveries that have never run, or that have, may share a transaction.
-func (w *Wary) Together(first bool, n int) int {
-	if l := w.of(first); l.most > 0 {
+func (p *PartSize) Together(first bool, n int) int {
+	if l := p.of(first); l.most > 0 {
 		return min(l.most, n)
 	}
 	return n
 }
 
 // Any tells whether there is a limit.
-func (w *Wary) Any() bool { return w.first.most > 0 || w.again.most > 0 }
+func (p *PartSize) Any() bool { return p.first.most > 0 || p.again.most > 0 }
 
-func (w *Wary) of(first bool) *limit {
+func (p *PartSize) of(first bool) *limit {
 	if first {
-		return &w.first
+		return &p.first
 	}
-	return &w.again
+	return &p.again
 }

@@ -1,0 +1,108 @@
+package delivery
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/store"
+)
+
+// queue holds the deliveries of one lane that have not started. Its lane's mu guards it.
+type queue struct {
+	c     *handler.Consumer
+	ds    []*delivery
+	busy  map[store.Aggregate]struct{} // aggregates of running batches
+	turns claim.Turns                  // of the kinds of due work
+}
+
+// reverse turns the queue round, but for the order within each aggregate.
+func (q *queue) reverse() {
+	slices.SortStableFunc(q.ds, func(a, b *delivery) int {
+		return cmp.Compare(b.Event.AggregateType+"/"+b.Event.AggregateID, a.Event.AggregateType+"/"+a.Event.AggregateID)
+	})
+}
+
+// count is how many deliveries of a kind are in the queue.
+func (q *queue) count(kind claim.Kind) (n int) {
+	for _, d := range q.ds {
+		if d.kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// take removes the next batch of at most size deliveries from the queue and marks its aggregates busy. Each kind of due
+// work has its turn, whatever the queue holds of the others. While the circuit is half-open, what has run before comes
+// last: it is the worse probe.
+//
+// It is at most so many of those that run again, and probes says that the circuit is half-open.
+func (q *queue) take(size, again int, probes bool) []*delivery {
+	const neverRan = claim.All &^ (1<<claim.Retries | 1<<claim.Orphans)
+	var kinds claim.Kinds
+	for _, d := range q.ds {
+		kinds |= claim.Of(d.kind)
+	}
+	if probes {
+		if batch := q.takeTurn(kinds&neverRan, size, again); len(batch) > 0 {
+			return batch
+		}
+	}
+	return q.takeTurn(kinds, size, again)
+}
+
+// takeTurn is take for some kinds.
+func (q *queue) takeTurn(kinds claim.Kinds, size, again int) []*delivery {
+	for {
+		kind, ok := q.turns.Next(kinds)
+		if !ok {
+			return nil
+		}
+		most := size
+		if kind == claim.Retries {
+			most = again
+		}
+		if batch := q.takeOf(kind, most); len(batch) > 0 {
+			q.turns.Take(kind)
+			return batch
+		}
+		kinds = kinds.Without(kind)
+	}
+}
+
+// takeOf is take for one kind.
+func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
+	var batch, rest []*delivery
+	mine, passed := make(map[store.Aggregate]struct{}), make(map[store.Aggregate]int64) // the first event of the aggregate that stays
+	for i, d := range q.ds {
+		if len(batch) == size {
+			rest = append(rest, q.ds[i:]...)
+			break
+		}
+		key := d.aggregate()
+		_, busy := q.busy[key]
+		first, behind := passed[key]
+		if behind && !d.direct() && d.Event.OutboxID < first { // what stays could not run before it
+			behind = false
+		}
+		fits := len(batch) == 0 || (batch[0].suspect() == d.suspect() && !q.c.IsExternal(d.Event.Type) && !q.c.IsExternal(batch[0].Event.Type))
+		if d.kind != kind || !fits || (!q.c.Config.Unordered && (busy || behind)) {
+			if first == 0 || d.Event.OutboxID < first {
+				passed[key] = d.Event.OutboxID
+			}
+			rest = append(rest, d)
+			continue
+		}
+		mine[key] = struct{}{}
+		batch = append(batch, d)
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	maps.Copy(q.busy, mine)
+	q.ds = rest
+	return batch
+}
