@@ -20,6 +20,9 @@ type InWay struct {
 // locked. Leases of owner are in nobody's way. Parked events are not either: consumers that take them ask. What comes behind
 // the last one, and what else is leased, it tells only if it is asked for late events, which must not pass that.
 func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads, locked []int64, late bool) (map[int64]InWay, error) {
+	if len(locked) == 0 { // others have locked all that was due
+		return nil, nil //nolint:nilnil // a nil map is an empty one
+	}
 	from, e := o.d.Heads(eventTable)
 	first, leased, args := o.firstInWay(e, o.d.UpTo("p", o.inWay())), "0", []any{slices.Max(locked), locked, owner}
 	if late {

@@ -25,6 +25,11 @@ func TestWhatIsInTheWayOfAClaim(t *testing.T) {
 		}
 		var first int64
 		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT MIN(id) FROM bc_outbox_event").Scan(&first))
+		for _, late := range []bool{true, false} {
+			found, err := order.LookAround(t.Context(), db, "me", nil, nil, late)
+			require.NoError(t, err)
+			require.Empty(t, found, "others have locked all that was due")
+		}
 		look := func(late bool, locked ...int64) store.InWay {
 			t.Helper()
 			found, err := order.LookAround(t.Context(), db, "me", locked[:1], locked, late)
