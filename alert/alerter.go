@@ -54,14 +54,18 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Alerter, error) {
 	if a.sent, err = telemetry.Counter(cfg.MeterProvider, "alert.sent", "Alert messages that a sink has accepted."); err != nil {
 		return nil, err
 	}
-	if a.failed, err = telemetry.Counter(cfg.MeterProvider, "alert.failed", "Attempts at alert messages that a sink did not accept."); err != nil {
+	if a.failed, err = telemetry.Counter(cfg.MeterProvider, "alert.failed",
+		"Attempts at alert messages that a sink did not accept."); err != nil {
 		return nil, err
 	}
 	spec, err := schedule.Parse(cfg.Cron)
 	if err != nil {
 		return nil, err
 	}
-	a.jobs, err = schedule.New(db, schedule.Config{Instance: cfg.Instance, Logger: cfg.Logger, TracerProvider: cfg.TracerProvider, MeterProvider: cfg.MeterProvider},
+	a.jobs, err = schedule.New(db, schedule.Config{
+		Instance: cfg.Instance, Logger: cfg.Logger, TracerProvider: cfg.TracerProvider,
+		MeterProvider: cfg.MeterProvider,
+	},
 		schedule.Job{Code: JobCode, Spec: spec, Timeout: 5 * time.Minute, Quiet: true, Run: a.turn})
 	return a, err
 }
@@ -181,7 +185,8 @@ func (a *Alerter) measure(ctx context.Context, set func(name string, v float64, 
 	defer cancel()
 	d := a.book.d
 	var age int64
-	err := a.db.QueryRowContext(ctx, "SELECT COALESCE(MAX("+d.Micros(d.Now)+" - "+d.Micros("created_at")+"), 0) FROM bc_alert_message WHERE state = 'WAITING'").Scan(&age)
+	err := a.db.QueryRowContext(ctx,
+		"SELECT COALESCE(MAX("+d.Micros(d.Now)+" - "+d.Micros("created_at")+"), 0) FROM bc_alert_message WHERE state = 'WAITING'").Scan(&age)
 	if err != nil {
 		return fmt.Errorf("alert: measure what waits: %w", err)
 	}

@@ -177,7 +177,8 @@ func (l LimitsConfig) withDefaults() LimitsConfig {
 	}
 	fill(orDefault{&l.OldestAge, 5 * time.Minute}, orDefault{&l.LagAge, 15 * time.Minute}, orDefault{&l.FailureWindow, 5 * time.Minute},
 		orDefault{&l.Stalled, 2 * time.Minute}, orDefault{&l.Unconsumed, 5 * time.Minute}, orDefault{&l.Uncounted, 5 * time.Minute},
-		orDefault{&l.Paused, time.Hour}, orDefault{&l.Unregistered, 10 * time.Minute}, orDefault{&l.JobLate, 2 * time.Minute}, orDefault{&l.ClockOffset, 5 * time.Second})
+		orDefault{&l.Paused, time.Hour}, orDefault{&l.Unregistered, 10 * time.Minute}, orDefault{&l.JobLate, 2 * time.Minute},
+		orDefault{&l.ClockOffset, 5 * time.Second})
 	return l
 }
 
@@ -192,8 +193,10 @@ func (l LimitsConfig) over(o LimitsConfig) LimitsConfig {
 	if o.FailureLeast != 0 {
 		l.FailureLeast = o.FailureLeast
 	}
-	fill(orDefault{&o.OldestAge, l.OldestAge}, orDefault{&o.LagAge, l.LagAge}, orDefault{&o.Stalled, l.Stalled}, orDefault{&o.Unconsumed, l.Unconsumed},
-		orDefault{&o.Uncounted, l.Uncounted}, orDefault{&o.Paused, l.Paused}, orDefault{&o.Unregistered, l.Unregistered}, orDefault{&o.JobLate, l.JobLate}, orDefault{&o.ClockOffset, l.ClockOffset})
+	fill(orDefault{&o.OldestAge, l.OldestAge}, orDefault{&o.LagAge, l.LagAge}, orDefault{&o.Stalled, l.Stalled},
+		orDefault{&o.Unconsumed, l.Unconsumed},
+		orDefault{&o.Uncounted, l.Uncounted}, orDefault{&o.Paused, l.Paused}, orDefault{&o.Unregistered, l.Unregistered},
+		orDefault{&o.JobLate, l.JobLate}, orDefault{&o.ClockOffset, l.ClockOffset})
 	o.Dead, o.FailureRatio, o.FailureLeast, o.FailureWindow = l.Dead, l.FailureRatio, l.FailureLeast, l.FailureWindow
 	return o
 }
@@ -224,22 +227,7 @@ func (c Config) validate() error {
 			say("Jobs[%q]: %w", code, err)
 		}
 	}
-	names := make(map[string]bool)
-	for i, r := range c.Routes {
-		switch {
-		case !routeName.MatchString(r.Name):
-			say("Routes[%d].Name is %q: it must be a plain word of at most 64 characters", i, r.Name)
-		case names[r.Name]:
-			say("Routes: two have the name %q", r.Name)
-		}
-		names[r.Name] = true
-		if r.Sink == nil {
-			say("Routes[%d].Sink is nil", i)
-		}
-		if r.Least != "" && r.Least != Warn && r.Least != Critical {
-			say("Routes[%d].Least is %q: it must be WARN or CRITICAL", i, r.Least)
-		}
-	}
+	errs = append(errs, c.checkRoutes())
 	for _, d := range []struct {
 		name string
 		v    time.Duration
@@ -262,6 +250,29 @@ func (c Config) validate() error {
 		errs = append(errs, ratio(fmt.Sprintf("alert.Config.Overrides[%d].Limits", i), o.Limits))
 		if o.Limits.FailureWindow != 0 {
 			say("Overrides[%d].Limits.FailureWindow cannot be overridden: set Limits.FailureWindow", i)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkRoutes reports what is wrong with the routes.
+func (c Config) checkRoutes() error {
+	var errs []error
+	say := func(format string, args ...any) { errs = append(errs, fmt.Errorf("alert.Config."+format, args...)) }
+	names := make(map[string]bool)
+	for i, r := range c.Routes {
+		switch {
+		case !routeName.MatchString(r.Name):
+			say("Routes[%d].Name is %q: it must be a plain word of at most 64 characters", i, r.Name)
+		case names[r.Name]:
+			say("Routes: two have the name %q", r.Name)
+		}
+		names[r.Name] = true
+		if r.Sink == nil {
+			say("Routes[%d].Sink is nil", i)
+		}
+		if r.Least != "" && r.Least != Warn && r.Least != Critical {
+			say("Routes[%d].Least is %q: it must be WARN or CRITICAL", i, r.Least)
 		}
 	}
 	return errors.Join(errs...)

@@ -44,7 +44,10 @@ func code(field, reason string) func([]byte) string {
 
 // title is a message in a line.
 func (n Notice) title() string {
-	head := map[Kind]string{Firing: string(n.Level), Escalated: string(n.Level) + ", escalated", Reminder: string(n.Level) + ", still", Resolved: "RESOLVED"}[n.Kind]
+	head := map[Kind]string{
+		Firing: string(n.Level), Escalated: string(n.Level) + ", escalated", Reminder: string(n.Level) + ", still",
+		Resolved: "RESOLVED",
+	}[n.Kind]
 	where := strings.Trim(n.Environment+" "+n.Service, " ")
 	if where != "" {
 		where = " " + where
@@ -57,7 +60,11 @@ type field struct{ name, value string }
 
 // fields are the lines of a message, without its links.
 func (n Notice) fields() []field {
-	out := []field{{"What", n.Says}, {"Since", n.Since.UTC().Format("2006-01-02 15:04:05 UTC")}, {"How many", strconv.FormatInt(min(n.Count, countCap), 10)}}
+	out := []field{
+		{"What", n.Says},
+		{"Since", n.Since.UTC().Format("2006-01-02 15:04:05 UTC")},
+		{"How many", strconv.FormatInt(min(n.Count, countCap), 10)},
+	}
 	if n.Count > countCap {
 		out[2].value = "more than " + out[2].value
 	}
@@ -90,7 +97,8 @@ func (n Notice) links() []field {
 // flat makes text harmless in a dialect of Markdown for which no escaping is defined: the letters that
 // begin markup become their full-width twins.
 func flat(s string) string {
-	return strings.NewReplacer("<", "＜", ">", "＞", "[", "［", "]", "］", "(", "（", ")", "）", "*", "＊", "_", "＿", "`", "｀", "#", "＃", "!", "！", "|", "｜", "~", "～", "@", "＠", "\\", "＼", "\n", " ", "\r", " ").Replace(s)
+	return strings.NewReplacer("<", "＜", ">", "＞", "[", "［", "]", "］", "(", "（", ")", "）", "*", "＊", "_", "＿", "`", "｀", "#", "＃",
+		"!", "！", "|", "｜", "~", "～", "@", "＠", "\\", "＼", "\n", " ", "\r", " ").Replace(s)
 }
 
 // markdown is a message for robots that read Markdown.
@@ -113,7 +121,9 @@ func address(u string) string {
 
 func dingTalk(n Notice, _ string, _ time.Time) any {
 	say := n.markdown(func(name, u string) string { return "[" + name + "](" + address(u) + ")" })
-	return map[string]any{"msgtype": "markdown", "markdown": map[string]any{"title": flat(n.title()), "text": say}, "at": map[string]any{"isAtAll": false}}
+	return map[string]any{
+		"msgtype": "markdown", "markdown": map[string]any{"title": flat(n.title()), "text": say}, "at": map[string]any{"isAtAll": false},
+	}
 }
 
 // signDingTalk signs as the "additional signature" of a robot wants it.
@@ -148,7 +158,8 @@ func feishu(n Notice, secret string, now time.Time) any {
 		colour = "green"
 	}
 	body := map[string]any{"msg_type": "interactive", "card": map[string]any{
-		"config": map[string]any{"wide_screen_mode": true}, "header": map[string]any{"title": plain(n.title()), "template": colour}, "elements": elements,
+		"config": map[string]any{"wide_screen_mode": true},
+		"header": map[string]any{"title": plain(n.title()), "template": colour}, "elements": elements,
 	}}
 	if secret != "" {
 		stamp := strconv.FormatInt(now.Unix(), 10)

@@ -26,7 +26,8 @@ const (
 func urgent(found []signal) []signal {
 	slices.SortStableFunc(found, func(a, b signal) int {
 		first := func(s signal) int { return map[bool]int{true: 0, false: 1}[ruleOf(s.rule).Level == Critical] }
-		return cmp.Or(cmp.Compare(first(a), first(b)), cmp.Compare(a.rule, b.rule), cmp.Compare(a.since, b.since), cmp.Compare(a.about(), b.about()))
+		return cmp.Or(cmp.Compare(first(a), first(b)), cmp.Compare(a.rule, b.rule), cmp.Compare(a.since, b.since),
+			cmp.Compare(a.about(), b.about()))
 	})
 	var out []signal
 	for len(found) > 0 {

@@ -70,14 +70,17 @@ func (l *look) events(ctx context.Context) error {
 	const table = "bc_outbox_event"
 	since := l.d.Micros("created_at")
 	kind := func(kind, where, since string) string {
-		return "SELECT '" + kind + "' AS kind, event_type, COUNT(*), MIN(since) FROM (SELECT event_type, " + since + " AS since FROM " + l.d.Due(table) + " WHERE status <> 'SENT' AND " + where + " LIMIT ?) AS t GROUP BY event_type"
+		return "SELECT '" + kind + "' AS kind, event_type, COUNT(*), MIN(since) FROM (SELECT event_type, " + since + " AS since FROM " +
+			l.d.Due(table) + " WHERE status <> 'SENT' AND " + where + " LIMIT ?) AS t GROUP BY event_type"
 	}
 	query := kind("new", "status = 'NEW'", since) + " UNION ALL " +
 		// of a delayed event nobody knows any more when it was due: for such, the claim counts
-		kind("leased", "status = 'DISPATCHING'", "CASE WHEN retry_count = 0 THEN "+l.d.Micros("updated_at")+" ELSE "+since+" END") + " UNION ALL " +
+		kind("leased", "status = 'DISPATCHING'", "CASE WHEN retry_count = 0 THEN "+l.d.Micros("updated_at")+" ELSE "+since+" END") +
+		" UNION ALL " +
 		kind("due", "status = 'SCHEDULED' AND last_error IS NULL AND next_retry_at <= "+l.d.Now, l.d.Micros("next_retry_at")) + " UNION ALL " +
 		kind("parked", "status = 'SCHEDULED' AND last_error IS NOT NULL", since) + " UNION ALL " +
-		kind("dead", "status = 'DEAD' AND NOT EXISTS (SELECT 1 FROM bc_event_consume_log c WHERE c.event_id = e.event_id AND c.status = 'DEAD')", l.d.Micros("updated_at"))
+		kind("dead", "status = 'DEAD' AND NOT EXISTS (SELECT 1 FROM bc_event_consume_log c WHERE c.event_id = e.event_id AND c.status = 'DEAD')",
+			l.d.Micros("updated_at"))
 	const most = countCap + 1
 	waiting := make(map[string]tally)
 	err := l.each(ctx, func(scan func(...any) error) error {
@@ -132,7 +135,8 @@ func (l *look) waiting(ctx context.Context, byType map[string]tally) error {
 		if age := l.age(t.since); exceeds(age, l.cfg.limits("", eventType).OldestAge) {
 			l.add(signal{
 				rule: RuleLate, eventType: eventType, count: t.count, since: t.since,
-				says: fmt.Sprintf("the oldest of %s of the type %s has been waiting for %s to be delivered", upTo(t.count, "event", "events"), eventType, span(age)),
+				says: fmt.Sprintf("the oldest of %s of the type %s has been waiting for %s to be delivered", upTo(t.count, "event", "events"),
+					eventType, span(age)),
 			})
 		}
 	}
@@ -141,13 +145,16 @@ func (l *look) waiting(ctx context.Context, byType map[string]tally) error {
 		return nil
 	}
 	var last int64 // what was delivered latest is among the newest rows, unless only retries succeed
-	err := l.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(consumed), 0) FROM (SELECT status, "+l.d.Micros("consumed_at")+" AS consumed FROM bc_event_consume_log ORDER BY id DESC LIMIT 1000) AS t WHERE status IN ('SUCCESS', 'SKIPPED')").Scan(&last)
+	err := l.db.QueryRowContext(ctx,
+		"SELECT COALESCE(MAX(consumed), 0) FROM (SELECT status, "+l.d.Micros("consumed_at")+" AS consumed FROM bc_event_consume_log ORDER BY "+
+			"id DESC LIMIT 1000) AS t WHERE status IN ('SUCCESS', 'SKIPPED')").Scan(&last)
 	if err != nil || !exceeds(l.age(last), limit) {
 		return err
 	}
 	l.add(signal{
 		rule: RuleStalled, subject: "deliveries", count: all.count, since: max(last, all.since),
-		says: fmt.Sprintf("%s due, and nothing has been delivered for %s", upTo(all.count, "event is", "events are"), span(l.age(max(last, all.since)))),
+		says: fmt.Sprintf("%s due, and nothing has been delivered for %s", upTo(all.count, "event is", "events are"),
+			span(l.age(max(last, all.since)))),
 	})
 	return nil
 }

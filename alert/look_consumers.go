@@ -35,7 +35,8 @@ func (l *look) readConsumers(ctx context.Context) error {
 		err := scan(&c.name, &c.paused, &c.pausedBy, &c.seen)
 		l.consumers = append(l.consumers, c)
 		return err
-	}, "SELECT name, CASE WHEN paused_until > "+l.d.Now+" THEN 1 ELSE 0 END, COALESCE(paused_by, ''), "+l.d.Micros("seen_at")+" FROM bc_consumer ORDER BY name")
+	}, "SELECT name, CASE WHEN paused_until > "+l.d.Now+" THEN 1 ELSE 0 END, COALESCE(paused_by, ''), "+
+		l.d.Micros("seen_at")+" FROM bc_consumer ORDER BY name")
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,8 @@ func (l *look) paused(ctx context.Context) error {
 		err := scan(&name, &at)
 		since[name] = at
 		return err
-	}, "SELECT target, MAX("+l.d.Micros("created_at")+") FROM bc_audit_log WHERE target IN (?) AND action = 'pause' GROUP BY target", bun.List(names))
+	}, "SELECT target, MAX("+l.d.Micros("created_at")+") FROM bc_audit_log WHERE target IN (?) AND action = 'pause' GROUP BY target",
+		bun.List(names))
 	if err != nil {
 		return err
 	}
@@ -125,13 +127,17 @@ func (l *look) deliveries(ctx context.Context) error {
 // queues measures the queues that are not empty, by consumer.
 func (l *look) queues(ctx context.Context) (map[string][]queue, error) {
 	uncounted, left := "CASE WHEN status = 'FAILED' AND attempts = 0 THEN ", "CASE WHEN status = 'PENDING' AND due = "+l.d.Never+" THEN "
-	part := "SELECT consumer_name, event_type, status, COUNT(*), MIN(created), MIN(changed), COUNT(" + uncounted + "1 END), COALESCE(MIN(" + uncounted + "created END), 0), COUNT(" + left + "1 END), COALESCE(MIN(" + left + "changed END), 0) FROM " +
-		"(SELECT consumer_name, event_type, status, attempts, next_retry_at AS due, " + l.d.Micros("created_at") + " AS created, " + l.d.Micros("updated_at") + " AS changed FROM " + store.OfQueue(l.d) + " LIMIT ?) AS t GROUP BY consumer_name, event_type, status"
+	part := "SELECT consumer_name, event_type, status, COUNT(*), MIN(created), MIN(changed), COUNT(" + uncounted + "1 END), COALESCE(MIN(" +
+		uncounted + "created END), 0), COUNT(" + left + "1 END), COALESCE(MIN(" + left + "changed END), 0) FROM " +
+		"(SELECT consumer_name, event_type, status, attempts, next_retry_at AS due, " + l.d.Micros("created_at") + " AS created, " +
+		l.d.Micros("updated_at") + " AS changed FROM " + store.OfQueue(l.d) + " LIMIT ?) AS t GROUP BY consumer_name, event_type, status"
 	found := make(map[string][]queue)
-	for query, args := range store.Union(part, l.queued, store.MostParts, func(q store.Queue) []any { return []any{q.Consumer, q.Status, countCap + 1} }) {
+	for query, args := range store.Union(part, l.queued, store.MostParts,
+		func(q store.Queue) []any { return []any{q.Consumer, q.Status, countCap + 1} }) {
 		err := l.each(ctx, func(scan func(...any) error) error {
 			var q queue
-			err := scan(&q.consumer, &q.eventType, &q.status, &q.all.count, &q.all.since, &q.changed, &q.uncounted.count, &q.uncounted.since, &q.left.count, &q.left.since)
+			err := scan(&q.consumer, &q.eventType, &q.status, &q.all.count, &q.all.since, &q.changed, &q.uncounted.count, &q.uncounted.since,
+				&q.left.count, &q.left.since)
 			found[q.consumer] = append(found[q.consumer], q)
 			return err
 		}, query, args...)
@@ -151,7 +157,8 @@ func (l *look) judge(c consumer, queues []queue) {
 			if limit := l.cfg.limits(c.name, q.eventType).Dead; limit > 0 && q.all.count >= limit {
 				l.add(signal{
 					rule: RuleDead, consumer: c.name, eventType: q.eventType, count: q.all.count, since: q.changed,
-					says: upTo(q.all.count, "delivery", "deliveries") + " of " + q.eventType + " to " + c.name + " " + are(q.all.count) + " DEAD and " + plural(q.all.count, "waits", "wait") + " for an operator",
+					says: upTo(q.all.count, "delivery", "deliveries") + " of " + q.eventType + " to " + c.name + " " + are(q.all.count) + " DEAD and " +
+						plural(q.all.count, "waits", "wait") + " for an operator",
 				})
 			}
 			continue
@@ -172,7 +179,8 @@ func (l *look) judge(c consumer, queues []queue) {
 		}
 		l.add(signal{
 			rule: RuleUnregistered, consumer: c.name, count: all.count, since: since,
-			says: upTo(all.count, "delivery", "deliveries") + " " + plural(all.count, "waits", "wait") + " for the consumer " + c.name + ", which no instance has had " + seen,
+			says: upTo(all.count, "delivery", "deliveries") + " " + plural(all.count, "waits", "wait") + " for the consumer " + c.name +
+				", which no instance has had " + seen,
 		})
 	case c.seen != 0 && l.age(c.seen) > absentAfter && !strings.HasSuffix(c.name, "@replay"):
 		l.add(signal{
@@ -191,7 +199,8 @@ func (l *look) late(c consumer, waiting, uncounted, left map[string]tally) {
 		if v := left[eventType]; v.count > 0 && exceeds(l.age(v.since), limits.Unconsumed) {
 			l.add(signal{
 				rule: RuleVersion, consumer: c.name, eventType: eventType, count: v.count, since: v.since,
-				says: fmt.Sprintf("%s of %s %s for %s, and no running instance knows the schema version: the first since %s", upTo(v.count, "delivery", "deliveries"), eventType,
+				says: fmt.Sprintf("%s of %s %s for %s, and no running instance knows the schema version: the first since %s",
+					upTo(v.count, "delivery", "deliveries"), eventType,
 					plural(v.count, "waits", "wait"), c.name, span(l.age(v.since))),
 			})
 			continue
@@ -199,7 +208,8 @@ func (l *look) late(c consumer, waiting, uncounted, left map[string]tally) {
 		if u := uncounted[eventType]; u.count > 0 && exceeds(l.age(u.since), limits.Uncounted) {
 			l.add(signal{
 				rule: RuleCircuit, consumer: c.name, eventType: eventType, count: u.count, since: u.since,
-				says: fmt.Sprintf("%s of %s to %s %s for %s without an attempt that counts: what the consumer calls cannot be reached, or asks for patience",
+				says: fmt.Sprintf("%s of %s to %s %s for %s without an attempt that counts: what the consumer calls cannot be reached, or asks for "+
+					"patience",
 					upTo(u.count, "delivery", "deliveries"), eventType, c.name, plural(u.count, "has failed", "have failed"), span(l.age(u.since))),
 			})
 			continue
@@ -207,7 +217,8 @@ func (l *look) late(c consumer, waiting, uncounted, left map[string]tally) {
 		if age := l.age(t.since); exceeds(age, limits.LagAge) {
 			l.add(signal{
 				rule: RuleLag, consumer: c.name, eventType: eventType, count: t.count, since: t.since,
-				says: fmt.Sprintf("the oldest of %s of %s has been waiting for %s for %s", upTo(t.count, "delivery", "deliveries"), eventType, c.name, span(age)),
+				says: fmt.Sprintf("the oldest of %s of %s has been waiting for %s for %s", upTo(t.count, "delivery", "deliveries"), eventType, c.name,
+					span(age)),
 			})
 		}
 	}
@@ -253,7 +264,8 @@ func (l *look) attempts(ctx context.Context) error {
 		if limits.FailureRatio >= 0 && limits.FailureLeast >= 0 && t.count >= limits.FailureLeast && ratio >= limits.FailureRatio {
 			l.add(signal{
 				rule: RuleFailures, consumer: name, count: t.count, since: t.since,
-				says: fmt.Sprintf("%.0f %% of the attempts of %s in the last %s failed (%d of %d)", 100*ratio, name, span(whole), t.count, t.count+succeeded[name]),
+				says: fmt.Sprintf("%.0f %% of the attempts of %s in the last %s failed (%d of %d)", 100*ratio, name, span(whole), t.count,
+					t.count+succeeded[name]),
 			})
 		}
 	}
@@ -268,7 +280,8 @@ func (l *look) failures(ctx context.Context, window time.Duration) (byConsumer m
 		err := scan(&name, &t.count, &t.since)
 		byConsumer[name] = t
 		return err
-	}, "SELECT consumer_name, COUNT(*), MIN(created) FROM (SELECT consumer_name, "+l.d.Micros("created_at")+" AS created FROM bc_delivery_attempt WHERE created_at > "+l.d.After+" ORDER BY created_at DESC LIMIT ?) AS t GROUP BY consumer_name",
+	}, "SELECT consumer_name, COUNT(*), MIN(created) FROM (SELECT consumer_name, "+l.d.Micros("created_at")+
+		" AS created FROM bc_delivery_attempt WHERE created_at > "+l.d.After+" ORDER BY created_at DESC LIMIT ?) AS t GROUP BY consumer_name",
 		-dialect.Micro(window), countCap)
 	return byConsumer, err
 }
@@ -287,7 +300,8 @@ func (l *look) successes(ctx context.Context, window time.Duration) (byConsumer 
 		total, first = total+all, min(first, oldest)
 		return err
 	}, "SELECT consumer_name, COUNT(*), COUNT(CASE WHEN status = 'SUCCESS' AND consumed > ? THEN 1 END), MIN(created) FROM "+
-		"(SELECT consumer_name, status, "+l.d.Micros("consumed_at")+" AS consumed, "+l.d.Micros("created_at")+" AS created FROM bc_event_consume_log ORDER BY id DESC LIMIT ?) AS t GROUP BY consumer_name",
+		"(SELECT consumer_name, status, "+l.d.Micros("consumed_at")+" AS consumed, "+l.d.Micros("created_at")+" AS created "+
+		"FROM bc_event_consume_log ORDER BY id DESC LIMIT ?) AS t GROUP BY consumer_name",
 		from, countCap)
 	if whole = window; total == countCap {
 		whole = min(max(l.age(first), time.Second), window)

@@ -23,7 +23,8 @@ func (l *look) jobs(ctx context.Context) error {
 		err := scan(&j.code, &j.status, &j.due, &j.finish)
 		jobs = append(jobs, j)
 		return err
-	}, "SELECT job_code, COALESCE(last_status, ''), COALESCE("+l.d.Micros("last_due_at")+", 0), COALESCE("+l.d.Micros("last_finished_at")+", 0) FROM bc_job_lease WHERE job_code <> ?", JobCode)
+	}, "SELECT job_code, COALESCE(last_status, ''), COALESCE("+l.d.Micros("last_due_at")+", 0), "+
+		"COALESCE("+l.d.Micros("last_finished_at")+", 0) FROM bc_job_lease WHERE job_code <> ?", JobCode)
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,8 @@ const capped = "the limit of repairs per run is reached"
 // failed tells why the last run of a job ended badly.
 func (l *look) failed(ctx context.Context, j job) error {
 	var said string
-	err := l.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT error_message FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT 1), '')", j.code).Scan(&said)
+	err := l.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT error_message FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT 1), '')",
+		j.code).Scan(&said)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,8 @@ func Rules() []Rule {
 		{RuleJobLate, Critical, "see that an instance with this job runs, and whether one run hangs"},
 		{RuleJobFailed, Warn, "look at the error of the job's last run"},
 		{RuleRepairs, Critical, "find out which code path saves the fact without its event before you let the check repair more"},
-		{RuleClock, Warn, "run NTP on this machine and on the database's: the bus goes by the database's clock, but logs, traces and webhook signatures do not"},
+		{RuleClock, Warn, "run NTP on this machine and on the database's: the bus goes by the database's clock, but logs, traces and webhook " +
+			"signatures do not"},
 	}
 }
 

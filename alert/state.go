@@ -81,7 +81,8 @@ func (b *book) observe(ctx context.Context, signals []signal) error {
 }
 
 func (b *book) record(ctx context.Context, tx bun.Tx, s signal) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO bc_alert (fingerprint, rule, subject, consumer_name, event_type, level, state, says, remedy, since_at, first_seen_at, last_seen_at) "+
+	_, err := tx.ExecContext(ctx, "INSERT INTO bc_alert (fingerprint, rule, subject, consumer_name, event_type, level, state, says, "+
+		"remedy, since_at, first_seen_at, last_seen_at) "+
 		"VALUES (?, ?, ?, ?, ?, 'WARN', 'RESOLVED', '', '', "+b.d.Now+", "+b.d.Now+", "+b.d.Now+")"+b.d.Ignore("fingerprint"),
 		s.fingerprint(), s.rule, text.Clean(s.about(), 300), orNull(text.Clean(s.consumer, 128)), orNull(text.Clean(s.eventType, 128)))
 	if err != nil {
@@ -93,7 +94,10 @@ func (b *book) record(ctx context.Context, tx bun.Tx, s signal) error {
 	}
 	is, kind := was.step(&s, now, b.cfg)
 	says := text.Clean(s.says, text.MaxError)
-	next, args := "NULL", []any{string(is.level), is.episode, is.notices, is.reminders, s.count, says, ruleOf(s.rule).Remedy, is.since, is.first}
+	next, args := "NULL", []any{
+		string(is.level), is.episode, is.notices, is.reminders, s.count, says, ruleOf(s.rule).Remedy, is.since,
+		is.first,
+	}
 	if is.next > 0 {
 		next = b.d.At
 		args = append(args, is.next)
@@ -102,8 +106,10 @@ func (b *book) record(ctx context.Context, tx bun.Tx, s signal) error {
 		is.notices++
 		args[2] = is.notices
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE bc_alert SET state = 'FIRING', level = ?, episode = ?, notices = ?, reminders = ?, occurrences = ?, says = ?, remedy = ?, since_at = "+b.d.At+", first_seen_at = "+b.d.At+
-		", last_seen_at = "+b.d.Now+", next_notice_at = "+next+", resolved_at = NULL, lock_version = lock_version + 1 WHERE fingerprint = ?", append(args, s.fingerprint())...)
+	_, err = tx.ExecContext(ctx, "UPDATE bc_alert SET state = 'FIRING', level = ?, episode = ?, notices = ?, reminders = ?, occurrences = "+
+		"?, says = ?, remedy = ?, since_at = "+b.d.At+", first_seen_at = "+b.d.At+
+		", last_seen_at = "+b.d.Now+", next_notice_at = "+next+", resolved_at = NULL, lock_version = lock_version + 1 WHERE fingerprint = ?",
+		append(args, s.fingerprint())...)
 	if err != nil || kind == "" {
 		return err
 	}
@@ -113,8 +119,9 @@ func (b *book) record(ctx context.Context, tx bun.Tx, s signal) error {
 // lock reads an alert, and the time, under the alert's lock.
 func (b *book) lock(ctx context.Context, tx bun.Tx, fingerprint string) (a state, now int64, err error) {
 	a.fingerprint = fingerprint
-	err = tx.QueryRowContext(ctx, "SELECT "+b.d.Micros(b.d.Now)+", level, CASE WHEN state = 'FIRING' THEN 1 ELSE 0 END, episode, notices, reminders, "+b.d.Micros("since_at")+", "+b.d.Micros("first_seen_at")+", "+
-		b.d.Micros("last_seen_at")+", COALESCE("+b.d.Micros("next_notice_at")+", 0), lock_version FROM bc_alert WHERE fingerprint = ?"+b.d.ForUpdate, fingerprint).
+	err = tx.QueryRowContext(ctx, "SELECT "+b.d.Micros(b.d.Now)+", level, CASE WHEN state = 'FIRING' THEN 1 ELSE 0 END, "+
+		"episode, notices, reminders, "+b.d.Micros("since_at")+", "+b.d.Micros("first_seen_at")+", "+b.d.Micros("last_seen_at")+", "+
+		"COALESCE("+b.d.Micros("next_notice_at")+", 0), lock_version FROM bc_alert WHERE fingerprint = ?"+b.d.ForUpdate, fingerprint).
 		Scan(&now, &a.level, &a.firing, &a.episode, &a.notices, &a.reminders, &a.since, &a.first, &a.last, &a.next, &a.version)
 	return a, now, err
 }
@@ -122,7 +129,9 @@ func (b *book) lock(ctx context.Context, tx bun.Tx, fingerprint string) (a state
 // resolve ends the alerts whose condition has not been seen for a while.
 func (b *book) resolve(ctx context.Context) error {
 	var gone []string
-	rows, err := b.db.QueryContext(ctx, "SELECT fingerprint FROM bc_alert WHERE state = 'FIRING' AND last_seen_at <= "+b.d.After+" ORDER BY last_seen_at LIMIT 1000", -dialect.Micro(b.cfg.ResolveAfter))
+	rows, err := b.db.QueryContext(ctx,
+		"SELECT fingerprint FROM bc_alert WHERE state = 'FIRING' AND last_seen_at <= "+b.d.After+" ORDER BY last_seen_at LIMIT 1000",
+		-dialect.Micro(b.cfg.ResolveAfter))
 	if err != nil {
 		return fmt.Errorf("alert: read what is over: %w", err)
 	}
@@ -156,13 +165,16 @@ func (b *book) over(ctx context.Context, tx bun.Tx, fingerprint string) error {
 		return nil
 	}
 	is.notices++
-	_, err = tx.ExecContext(ctx, "UPDATE bc_alert SET state = 'RESOLVED', notices = ?, next_notice_at = NULL, resolved_at = "+b.d.Now+", lock_version = lock_version + 1 WHERE fingerprint = ?", is.notices, fingerprint)
+	_, err = tx.ExecContext(ctx,
+		"UPDATE bc_alert SET state = 'RESOLVED', notices = ?, next_notice_at = NULL, resolved_at = "+b.d.Now+", lock_version = lock_version + "+
+			"1 WHERE fingerprint = ?", is.notices, fingerprint)
 	if err != nil {
 		return err
 	}
 	var count int64
 	var says string
-	if err := tx.QueryRowContext(ctx, "SELECT occurrences, says FROM bc_alert WHERE fingerprint = ?", fingerprint).Scan(&count, &says); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT occurrences, says FROM bc_alert WHERE fingerprint = ?", fingerprint).
+		Scan(&count, &says); err != nil {
 		return err
 	}
 	return b.write(ctx, tx, is, kind, count, says)
@@ -177,7 +189,8 @@ func (b *book) write(ctx context.Context, tx bun.Tx, a state, kind Kind, count i
 		}
 		if kind == Reminder {
 			var waiting int
-			err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_alert_message WHERE fingerprint = ? AND sink = ? AND state = 'WAITING'", a.fingerprint, r.Name).Scan(&waiting)
+			err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_alert_message WHERE fingerprint = ? AND sink = ? AND state = 'WAITING'",
+				a.fingerprint, r.Name).Scan(&waiting)
 			if err != nil {
 				return err
 			}
@@ -185,7 +198,8 @@ func (b *book) write(ctx context.Context, tx bun.Tx, a state, kind Kind, count i
 				continue
 			}
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO bc_alert_message (fingerprint, notice, sink, kind, level, occurrences, says, since_at, next_retry_at, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, "+b.d.At+", "+b.d.Now+", "+b.d.Now+")"+
+		_, err := tx.ExecContext(ctx, "INSERT INTO bc_alert_message (fingerprint, notice, sink, kind, level, occurrences, says, since_at, "+
+			"next_retry_at, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, "+b.d.At+", "+b.d.Now+", "+b.d.Now+")"+
 			b.d.Ignore("fingerprint, notice, sink"), a.fingerprint, a.notices, r.Name, string(kind), string(a.level), count, says, a.since)
 		if err != nil {
 			return err

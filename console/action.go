@@ -32,23 +32,27 @@ type outcome struct {
 	go2     string // page to show afterwards, if not the one the form was on
 }
 
+// acts are what changes a deployment.
+type acts struct{ reads }
+
 func (c *Console) actions() []action {
+	do := acts{c.reads}
 	return []action{
-		{name: "retry", needs: Retry, do: c.retry},
-		{name: "reopen", needs: Skip, do: c.reopen},
-		{name: "skip", needs: Skip, do: c.skip},
-		{name: "discard", needs: Discard, do: c.discard},
-		{name: "replay", needs: Replay, do: c.replay},
-		{name: "pause", needs: Pause, do: c.pause},
-		{name: "resume", needs: Pause, do: c.resume},
-		{name: "retire", needs: Retire, do: c.retire},
-		{name: "run-job", needs: RunJob, do: c.runJob},
-		{name: "publish", needs: Publish, do: c.publish},
+		{name: "retry", needs: Retry, do: do.retry},
+		{name: "reopen", needs: Skip, do: do.reopen},
+		{name: "skip", needs: Skip, do: do.skip},
+		{name: "discard", needs: Discard, do: do.discard},
+		{name: "replay", needs: Replay, do: do.replay},
+		{name: "pause", needs: Pause, do: do.pause},
+		{name: "resume", needs: Pause, do: do.resume},
+		{name: "retire", needs: Retire, do: do.retire},
+		{name: "run-job", needs: RunJob, do: do.runJob},
+		{name: "publish", needs: Publish, do: do.publish},
 		{name: "publish-check", needs: Publish, show: c.publishCheck},
 		{name: "payload", needs: PayloadView, show: c.payload},
-		{name: "bulk", needs: Bulk, do: c.startBulk},
-		{name: "bulk-cancel", needs: Bulk, do: c.cancelBulk},
-		{name: "bulk-resume", needs: Bulk, do: c.resumeBulk},
+		{name: "bulk", needs: Bulk, do: do.startBulk},
+		{name: "bulk-cancel", needs: Bulk, do: do.cancelBulk},
+		{name: "bulk-resume", needs: Bulk, do: do.resumeBulk},
 	}
 }
 
@@ -195,33 +199,33 @@ func afterwards(to, action string, out outcome, lang string) string {
 	return path + "?" + q.Encode()
 }
 
-func (c *Console) retry(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) retry(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	return each(in, func(id string) error { return c.ops.Retry(r.Context(), op, id, in.Values["consumer"]...) })
 }
 
 // reopen undoes a skip or a discard, so it needs the permissions for both.
-func (c *Console) reopen(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) reopen(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	if !principalOf(r).Can(Discard) {
 		return outcome{}, forbidden(Discard)
 	}
 	return each(in, func(id string) error { return c.ops.Reopen(r.Context(), op, id, in.Get("consumer")) })
 }
 
-func (c *Console) skip(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) skip(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	if err := in.confirmed(len(in.Values["id"])); err != nil {
 		return outcome{}, err
 	}
 	return each(in, func(id string) error { return c.ops.Skip(r.Context(), op, id, in.Get("consumer")) })
 }
 
-func (c *Console) discard(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) discard(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	if err := in.confirmed(len(in.Values["id"])); err != nil {
 		return outcome{}, err
 	}
 	return each(in, func(id string) error { return c.ops.Discard(r.Context(), op, id) })
 }
 
-func (c *Console) replay(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) replay(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	if err := in.confirmed(len(in.Values["id"])); err != nil {
 		return outcome{}, err
 	}
@@ -257,7 +261,7 @@ func each(in *reader, do func(id string) error) (outcome, error) {
 	return out, nil
 }
 
-func (c *Console) pause(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) pause(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	minutes := in.number("minutes", 0, 365*24*60)
 	if err := in.err(); err != nil {
 		return outcome{}, err
@@ -265,15 +269,15 @@ func (c *Console) pause(r *http.Request, in *reader, op ops.Operation) (outcome,
 	return outcome{Changed: 1}, c.ops.Pause(r.Context(), op, in.Get("consumer"), time.Duration(minutes)*time.Minute)
 }
 
-func (c *Console) resume(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) resume(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	return outcome{Changed: 1}, c.ops.Resume(r.Context(), op, in.Get("consumer"))
 }
 
-func (c *Console) retire(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) retire(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	return outcome{Changed: 1}, c.ops.Retire(r.Context(), op, in.Get("consumer"), in.Values["eventType"]...)
 }
 
-func (c *Console) runJob(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) runJob(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	counts, ran, err := c.ops.RunJob(r.Context(), op, in.Get("code"))
 	out := outcome{Result: map[string]any{"ran": ran, "counts": counts}}
 	if ran {
@@ -283,10 +287,13 @@ func (c *Console) runJob(r *http.Request, in *reader, op ops.Operation) (outcome
 }
 
 func (in *reader) manual() ops.Manual {
-	return ops.Manual{EventType: in.Get("eventType"), Payload: in.Get("payload"), TenantID: in.number("tenantId", 0, 1<<62), StoreID: in.number("storeId", 0, 1<<62)}
+	return ops.Manual{
+		EventType: in.Get("eventType"), Payload: in.Get("payload"), TenantID: in.number("tenantId", 0, 1<<62),
+		StoreID: in.number("storeId", 0, 1<<62),
+	}
 }
 
-func (c *Console) publish(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) publish(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	m := in.manual()
 	if err := in.err(); err != nil {
 		return outcome{}, err

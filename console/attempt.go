@@ -43,6 +43,7 @@ func (c *Console) noteAttempt(r *http.Request, why error) {
 	}
 	op := ops.Operation{Actor: p.Name, Reason: why.Error()}
 	if err := c.ops.Refused(r.Context(), op, route); err != nil {
-		c.cfg.Logger.ErrorContext(r.Context(), "console: a refused attempt could not be written into the audit log", "actor", p.Name, "route", route, "error", err)
+		c.cfg.Logger.ErrorContext(r.Context(), "console: a refused attempt could not be written into the audit log", "actor", p.Name, "route",
+			route, "error", err)
 	}
 }

@@ -94,7 +94,10 @@ func Users(users ...User) (check func(name, password string) (Principal, error),
 			errs = append(errs, fmt.Errorf("console.Users: two users are called %q", u.Name))
 		}
 		seen[u.Name] = true
-		all = append(all, known{sha256.Sum256([]byte(u.Name)), sha256.Sum256([]byte(u.Password)), Principal{Name: u.Name, May: slices.Clone(u.May)}})
+		all = append(all, known{
+			sha256.Sum256([]byte(u.Name)), sha256.Sum256([]byte(u.Password)),
+			Principal{Name: u.Name, May: slices.Clone(u.May)},
+		})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -118,10 +121,12 @@ func (u User) validate(i int) error {
 		errs = append(errs, fmt.Errorf("console.Users: the name of user %d must have 1 to 128 bytes, without a colon", i+1))
 	}
 	if len(u.Password) < minPassword {
-		errs = append(errs, fmt.Errorf("console.Users: the password of user %d (%.128q) has %d bytes: it needs at least %d, from a random source", i+1, u.Name, len(u.Password), minPassword))
+		errs = append(errs, fmt.Errorf("console.Users: the password of user %d (%.128q) has %d bytes: it needs at least %d, from a random source",
+			i+1, u.Name, len(u.Password), minPassword))
 	}
 	if !slices.Contains(u.May, View) {
-		errs = append(errs, fmt.Errorf("console.Users: user %d (%.128q) may not even look: give them console.ReadOnly(), console.Operator() or console.Admin()", i+1, u.Name))
+		errs = append(errs, fmt.Errorf("console.Users: user %d (%.128q) may not even look: give them console.ReadOnly(), console.Operator() "+
+			"or console.Admin()", i+1, u.Name))
 	}
 	return errors.Join(errs...)
 }

@@ -19,7 +19,7 @@ func (e *grownError) Error() string {
 }
 
 // startBulk starts what was planned, if the number of events was typed and has not grown since.
-func (c *Console) startBulk(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) startBulk(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	confirm := in.number("confirm", 0, 1<<62)
 	p, err := c.plan(r, in.Values)
 	if err := errors.Join(err, in.err()); err != nil {
@@ -40,7 +40,8 @@ func (c *Console) startBulk(r *http.Request, in *reader, op ops.Operation) (outc
 // mayDo refuses the action of a bulk operation to those who lack what it needs besides [Bulk].
 func mayDo(r *http.Request, a ops.Action) error {
 	needs := map[ops.Action][]Permission{
-		ops.ActionRetry: {Retry}, ops.ActionReopen: {Skip, Discard}, ops.ActionSkip: {Skip}, ops.ActionDiscard: {Discard}, ops.ActionReplay: {Replay},
+		ops.ActionRetry: {Retry}, ops.ActionReopen: {Skip, Discard}, ops.ActionSkip: {Skip}, ops.ActionDiscard: {Discard},
+		ops.ActionReplay: {Replay},
 	}[a]
 	for _, p := range needs {
 		if !principalOf(r).Can(p) {
@@ -53,11 +54,11 @@ func mayDo(r *http.Request, a ops.Action) error {
 	return nil
 }
 
-func (c *Console) cancelBulk(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) cancelBulk(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	return outcome{Changed: 1}, c.ops.CancelBulk(r.Context(), op, in.Get("id"))
 }
 
-func (c *Console) resumeBulk(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
+func (c acts) resumeBulk(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
 	b, err := c.ops.Bulk(r.Context(), in.Get("id"))
 	if err != nil {
 		return outcome{}, err

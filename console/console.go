@@ -4,9 +4,10 @@
 // # Contract
 //
 // Nobody gets in until Config.Authorize says who they are: everything else is answered 404, as if there
-// were no console, or 401 by [BasicAuth], so that a browser asks for a password. Every route names the [Permission] it needs and is reached through one gate, which
-// checks it for pages and for the API alike. Config.ReadOnly leaves the changing routes out altogether.
-// Requests that change something and come from another site are answered 403.
+// were no console, or 401 by [BasicAuth], so that a browser asks for a password. Every route names the
+// [Permission] it needs and is reached through one gate, which checks it for pages and for the API alike.
+// Config.ReadOnly leaves the changing routes out altogether. Requests that change something and come from
+// another site are answered 403.
 //
 // Payloads are shown to holders of [PayloadView] only, on request, and each time is audited. Pages need no
 // JavaScript, fetch nothing from anywhere else, and never ask another server for anything on behalf of a
@@ -99,7 +100,7 @@ type deployment interface {
 
 // Console is the handler of pages and API. It is safe for concurrent use.
 type Console struct {
-	ops    deployment
+	reads
 	cfg    Config
 	mux    *http.ServeMux
 	cross  *http.CrossOriginProtection
@@ -126,7 +127,10 @@ func New(o *ops.Ops, cfg Config) (*Console, error) {
 }
 
 func newConsole(o deployment, cfg Config) *Console {
-	c := &Console{ops: o, cfg: cfg.withDefaults(), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), assets: loadAssets(), texts: loadCatalogs(), once: newOnce(), crowd: newCrowd(), attempts: newAttempts(), bodyTime: bodyTime}
+	c := &Console{
+		reads: reads{o}, cfg: cfg.withDefaults(), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), assets: loadAssets(),
+		texts: loadCatalogs(), once: newOnce(), crowd: newCrowd(), attempts: newAttempts(), bodyTime: bodyTime,
+	}
 	c.views = c.parse()
 	c.routes()
 	if cfg.Authorize == nil {

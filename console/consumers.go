@@ -17,7 +17,7 @@ type consumerList struct {
 }
 
 // consumers lists the consumers: a page of those whose name or display name contains a text, or all of them as JSON.
-func (c *Console) consumers(r *http.Request) (any, error) {
+func (c reads) consumers(r *http.Request) (any, error) {
 	all, err := c.ops.Consumers(r.Context())
 	if err != nil || isAPI(r) {
 		return all, err
@@ -42,7 +42,7 @@ type overviewView struct {
 	Shown []ops.Consumer
 }
 
-func (c *Console) overview(r *http.Request) (any, error) {
+func (c reads) overview(r *http.Request) (any, error) {
 	v, err := c.ops.Overview(r.Context())
 	if err != nil || isAPI(r) {
 		return v, err

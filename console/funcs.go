@@ -36,9 +36,13 @@ type words struct {
 func (c *Console) funcs(loc locale) template.FuncMap {
 	w := words{c, loc, c.texts[loc.lang], loadSentences(loc.lang)}
 	return template.FuncMap{
-		"t": w.t, "has": w.has, "link": w.link, "alter": w.alter, "asset": func(name string) string { return c.assets.url[name] }, "asked": func() bool { return loc.asked },
-		"num": number, "count": capped, "rate": rate, "ago": w.ago, "moment": w.moment, "dur": w.duration, "badge": w.badge, "stateText": w.stateText, "icon": icon, "says": w.says, "tells": w.tells, "examined": w.examined, "prescribed": w.prescribed, "remedy": w.remedy,
-		"tone": tone, "spark": newSparkline, "dict": dict, "pretty": pretty, "short": short, "last": last, "whole": func(v float64) string { return number(int64(v)) }, "state": inState,
+		"t": w.t, "has": w.has, "link": w.link, "alter": w.alter, "asset": func(name string) string { return c.assets.url[name] },
+		"asked": func() bool { return loc.asked },
+		"num":   number, "count": capped, "rate": rate, "ago": w.ago, "moment": w.moment, "dur": w.duration, "badge": w.badge,
+		"stateText": w.stateText, "icon": icon, "says": w.says, "tells": w.tells, "examined": w.examined, "prescribed": w.prescribed,
+		"remedy": w.remedy,
+		"tone":   tone, "spark": newSparkline, "dict": dict, "pretty": pretty, "short": short, "last": last,
+		"whole": func(v float64) string { return number(int64(v)) }, "state": inState,
 	}
 }
 
@@ -170,7 +174,9 @@ func (w words) moment(at time.Time) template.HTML {
 }
 
 func timeElement(at time.Time, text string) template.HTML {
-	return template.HTML(`<time class="nowrap" datetime="` + at.UTC().Format(time.RFC3339Nano) + `" title="` + at.UTC().Format(absolute) + `">` + template.HTMLEscapeString(text) + `</time>`) //nolint:gosec // made of formatted times and an escaped text
+	element := `<time class="nowrap" datetime="` + at.UTC().Format(time.RFC3339Nano) + `" title="` + at.UTC().Format(absolute) + `">` +
+		template.HTMLEscapeString(text) + `</time>`
+	return template.HTML(element) //nolint:gosec // made of formatted times and an escaped text
 }
 
 func dict(namesAndValues ...any) (map[string]any, error) {

@@ -18,14 +18,13 @@ func FuzzAcceptLanguage(f *testing.F) {
 		f.Add(s, "")
 		f.Add("", s)
 	}
-	c := consoleOf(&fake{}, everything())
 	f.Fuzz(func(t *testing.T, header, asked string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Accept-Language", header)
 		q := r.URL.Query()
 		q.Set("lang", asked)
 		r.URL.RawQuery = q.Encode()
-		l := c.localeOf(r)
+		l := localeOf(r)
 		require.Contains(t, languages(), l.lang)
 		require.Equal(t, slices.Contains(languages(), asked), l.asked)
 		if l.asked {

@@ -13,7 +13,8 @@ import (
 )
 
 // policy lets a page load nothing but the console's own files, and be framed by nobody.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; " +
+	"frame-ancestors 'none'; base-uri 'none'"
 
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
@@ -38,19 +39,8 @@ func principalOf(r *http.Request) Principal {
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	r = c.bounded(w, r)
-	p, err := c.who(r)
-	if ask, ok := errors.AsType[*ChallengeError](err); ok {
-		w.Header().Set("WWW-Authenticate", ask.Header)
-		http.Error(w, http.StatusText(http.StatusUnauthorized), http.StatusUnauthorized)
-		return
-	}
-	if errors.Is(err, ErrTooManyPasswords) {
-		w.Header().Set("Retry-After", retryLogin)
-		http.Error(w, http.StatusText(http.StatusTooManyRequests), http.StatusTooManyRequests)
-		return
-	}
-	if err != nil || !p.Can(View) {
-		http.NotFound(w, r)
+	p, ok := c.admit(w, r)
+	if !ok {
 		return
 	}
 	inside, ok := c.inside(r)
@@ -71,7 +61,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	leave, ok := c.crowd.enter(p.Name, time.Now())
 	if !ok {
 		w.Header().Set("Retry-After", retryAfter)
-		c.fail(w, r2, &refusal{http.StatusTooManyRequests, "error.crowd", errors.New("too many requests of " + p.Name + ": ask again in a moment")})
+		c.fail(w, r2, &refusal{http.StatusTooManyRequests, "error.crowd", errors.New("too many requests of " + p.Name +
+			": ask again in a moment")})
 		return
 	}
 	defer leave()
@@ -84,6 +75,26 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.mux.ServeHTTP(w, r2)
+}
+
+// admit tells who sent a request, or answers it if they may not come in.
+func (c *Console) admit(w http.ResponseWriter, r *http.Request) (Principal, bool) {
+	p, err := c.who(r)
+	if ask, ok := errors.AsType[*ChallengeError](err); ok {
+		w.Header().Set("WWW-Authenticate", ask.Header)
+		http.Error(w, http.StatusText(http.StatusUnauthorized), http.StatusUnauthorized)
+		return Principal{}, false
+	}
+	if errors.Is(err, ErrTooManyPasswords) {
+		w.Header().Set("Retry-After", retryLogin)
+		http.Error(w, http.StatusText(http.StatusTooManyRequests), http.StatusTooManyRequests)
+		return Principal{}, false
+	}
+	if err != nil || !p.Can(View) {
+		http.NotFound(w, r)
+		return Principal{}, false
+	}
+	return p, true
 }
 
 // bounded limits how much of a body is read, and for how long, before anybody reads any of it: an [Authorizer], too.

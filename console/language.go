@@ -53,7 +53,7 @@ func (c catalog) text(key string, namesAndValues ...string) string {
 }
 
 // localeOf chooses the language: the address, else the first that the browser knows and we do too.
-func (c *Console) localeOf(r *http.Request) locale {
+func localeOf(r *http.Request) locale {
 	// A form says it too, if it has been read by now. It is not read for this: most of those who get an error may not send one.
 	for _, lang := range []string{r.PostForm.Get("lang"), r.URL.Query().Get("lang")} {
 		if slices.Contains(languages(), lang) {

@@ -229,6 +229,8 @@ func rulesOfTheDoctor(t *testing.T) map[string]sentence {
 		require.NoError(t, err)
 		code = append(code, content...)
 	}
+	code = regexp.MustCompile(`"\s*\+\s*"`).ReplaceAll(code, nil) // a sentence may stand on several lines
+	code = regexp.MustCompile(`,\s+`).ReplaceAll(code, []byte(", "))
 	constants := make(map[string]string)
 	for _, m := range regexp.MustCompile(`(\w+Remedy) *= "([^"]+)"`).FindAllStringSubmatch(string(code), -1) {
 		constants[m[1]] = m[2]

@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,8 +23,11 @@ type page struct {
 	plans bool // it prepares a change, so Config.ReadOnly leaves it out
 }
 
+// reads are what pages show of a deployment.
+type reads struct{ ops deployment }
+
 // pages lists them in the order of the menu.
-func (c *Console) pages() []page {
+func (c reads) pages() []page {
 	return []page{
 		{name: "overview", needs: View, load: c.overview},
 		{name: "events", needs: View, load: c.events},
@@ -80,7 +84,7 @@ func (in *reader) number(name string, least, most int64) int64 {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < least || n > most {
-		in.errs = append(in.errs, errors.New(name+" must be a whole number between "+strconv.FormatInt(least, 10)+" and "+strconv.FormatInt(most, 10)))
+		in.errs = append(in.errs, fmt.Errorf("%s must be a whole number between %d and %d", name, least, most))
 		return 0
 	}
 	return n
@@ -120,21 +124,29 @@ func (in *reader) err() error {
 }
 
 func eventStates() []string {
-	return []string{string(outbox.StatusNew), string(outbox.StatusScheduled), string(outbox.StatusDispatching), string(outbox.StatusFailed), string(outbox.StatusDead), string(outbox.StatusSent)}
+	return []string{
+		string(outbox.StatusNew), string(outbox.StatusScheduled), string(outbox.StatusDispatching), string(outbox.StatusFailed),
+		string(outbox.StatusDead), string(outbox.StatusSent),
+	}
 }
 
 func deliveryStates() []string {
-	return []string{string(consumelog.Dead), string(consumelog.Failed), string(consumelog.Pending), string(consumelog.Processing), string(consumelog.Success), string(consumelog.Skipped)}
+	return []string{
+		string(consumelog.Dead), string(consumelog.Failed), string(consumelog.Pending), string(consumelog.Processing),
+		string(consumelog.Success), string(consumelog.Skipped),
+	}
 }
 
 // query reads the filter of a list of events.
 func (in *reader) query() ops.Query {
 	text := func(name string) string { return strings.TrimSpace(in.Get(name)) }
 	return ops.Query{
-		EventID: text("eventId"), AggregateType: text("aggregateType"), AggregateID: text("aggregateId"), IdempotencyKey: text("idempotencyKey"), TraceID: text("traceId"),
+		EventID: text("eventId"), AggregateType: text("aggregateType"), AggregateID: text("aggregateId"), IdempotencyKey: text("idempotencyKey"),
+		TraceID:  text("traceId"),
 		TenantID: in.number("tenantId", 0, 1<<62), EventType: text("eventType"), Status: outbox.Status(in.oneOf("status", eventStates()...)),
-		Consumer: text("consumer"), DeliveryStatus: consumelog.Status(in.oneOf("deliveryStatus", deliveryStates()...)), Fingerprint: text("fingerprint"),
-		Since: in.instant("since"), Until: in.instant("until"), Cursor: in.Get("cursor"), Limit: int(in.number("limit", 1, 500)),
+		Consumer: text("consumer"), DeliveryStatus: consumelog.Status(in.oneOf("deliveryStatus", deliveryStates()...)),
+		Fingerprint: text("fingerprint"),
+		Since:       in.instant("since"), Until: in.instant("until"), Cursor: in.Get("cursor"), Limit: int(in.number("limit", 1, 500)),
 	}
 }
 
@@ -147,7 +159,7 @@ type eventList struct {
 	Since      string   `json:"-"` // as it was asked for
 }
 
-func (c *Console) events(r *http.Request) (any, error) {
+func (c reads) events(r *http.Request) (any, error) {
 	in := &reader{Values: r.URL.Query()}
 	q := in.query()
 	if err := in.err(); err != nil {
@@ -167,7 +179,7 @@ type eventView struct {
 	Revealed *ops.Payload `json:"-"`
 }
 
-func (c *Console) event(r *http.Request) (any, error) {
+func (c reads) event(r *http.Request) (any, error) {
 	e, err := c.ops.Event(r.Context(), r.URL.Query().Get("id"))
 	return eventView{Event: e}, err
 }
@@ -178,7 +190,7 @@ type storyView struct {
 	Unknown bool `json:"-"`
 }
 
-func (c *Console) forensics(r *http.Request) (any, error) {
+func (c reads) forensics(r *http.Request) (any, error) {
 	key, ctx, api := strings.TrimSpace(r.URL.Query().Get("key")), r.Context(), isAPI(r)
 	if key == "" {
 		if api {
@@ -187,7 +199,7 @@ func (c *Console) forensics(r *http.Request) (any, error) {
 		return storyView{}, nil
 	}
 	if !api {
-		ctx = ops.WithLanguage(ctx, c.localeOf(r).lang)
+		ctx = ops.WithLanguage(ctx, localeOf(r).lang)
 	}
 	story, err := c.ops.Trace(ctx, key)
 	if errors.Is(err, ops.ErrNotFound) && !api {
@@ -196,7 +208,7 @@ func (c *Console) forensics(r *http.Request) (any, error) {
 	return storyView{Story: story}, err
 }
 
-func (c *Console) audit(r *http.Request) (any, error) {
+func (c reads) audit(r *http.Request) (any, error) {
 	in := &reader{Values: r.URL.Query()}
 	q := ops.AuditQuery{Target: strings.TrimSpace(in.Get("target")), Cursor: in.Get("cursor"), Limit: int(in.number("limit", 1, 500))}
 	if err := in.err(); err != nil {
@@ -216,12 +228,15 @@ type bulkPlan struct {
 
 // filterNames are the parameters of a query, as in [reader.query].
 func filterNames() []string {
-	return []string{"eventId", "aggregateType", "aggregateId", "idempotencyKey", "traceId", "tenantId", "eventType", "status", "consumer", "deliveryStatus", "fingerprint", "since", "until"}
+	return []string{
+		"eventId", "aggregateType", "aggregateId", "idempotencyKey", "traceId", "tenantId", "eventType", "status", "consumer",
+		"deliveryStatus", "fingerprint", "since", "until",
+	}
 }
 
-func (c *Console) bulkNew(r *http.Request) (any, error) { return c.plan(r, r.URL.Query()) }
+func (c reads) bulkNew(r *http.Request) (any, error) { return c.plan(r, r.URL.Query()) }
 
-func (c *Console) plan(r *http.Request, values url.Values) (*bulkPlan, error) {
+func (c reads) plan(r *http.Request, values url.Values) (*bulkPlan, error) {
 	in := &reader{Values: values}
 	b := in.bulk()
 	if err := in.err(); err != nil {
@@ -252,8 +267,10 @@ func (in *reader) bulk() ops.NewBulk {
 	q := in.query()
 	q.Cursor, q.Limit = "", 0
 	b := ops.NewBulk{
-		ID: in.Get("op"), Action: ops.Action(in.oneOf("action", string(ops.ActionRetry), string(ops.ActionReopen), string(ops.ActionSkip), string(ops.ActionDiscard), string(ops.ActionReplay))), Query: q,
-		Consumer: strings.TrimSpace(in.Get("forConsumer")), Rate: float64(in.number("rate", 1, 10_000)), Spread: time.Duration(in.number("spreadSeconds", 0, 86_400)) * time.Second,
+		ID: in.Get("op"), Action: ops.Action(in.oneOf("action", string(ops.ActionRetry), string(ops.ActionReopen), string(ops.ActionSkip),
+			string(ops.ActionDiscard), string(ops.ActionReplay))), Query: q,
+		Consumer: strings.TrimSpace(in.Get("forConsumer")), Rate: float64(in.number("rate", 1, 10_000)),
+		Spread: time.Duration(in.number("spreadSeconds", 0, 86_400)) * time.Second,
 	}
 	if (b.Action == ops.ActionSkip || b.Action == ops.ActionReplay || b.Action == ops.ActionReopen) && b.Consumer == "" && q.Consumer == "" {
 		in.errs = append(in.errs, errors.New("consumer is missing: say whose deliveries"))
@@ -272,7 +289,7 @@ type manualView struct {
 	Problem  string         `json:"-"`
 }
 
-func (c *Console) manual(r *http.Request) (any, error) {
+func (c reads) manual(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	return manualView{Types: c.ops.PublishableTypes(), Manual: ops.Manual{EventType: q.Get("eventType"), Payload: q.Get("payload")}}, nil
 }

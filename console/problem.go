@@ -97,7 +97,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 		answerJSON(w, no.status, "application/problem+json", problem{"about:blank", http.StatusText(no.status), no.status, no.Error()})
 		return
 	}
-	loc := c.localeOf(r)
+	loc := localeOf(r)
 	v := c.viewOf(r, "error", map[string]any{"Says": c.texts[loc.lang].text(no.key), "Detail": no.Error(), "Status": no.status})
 	v.Self = "" // nothing to refresh
 	c.render(w, r, no.status, v)

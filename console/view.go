@@ -43,11 +43,12 @@ func (v view) Can(perm Permission) bool {
 func (v view) CanSee(perm Permission) bool { return v.Me.Can(perm) }
 
 func (c *Console) viewOf(r *http.Request, page string, data any) view {
-	loc := c.localeOf(r)
+	loc := localeOf(r)
 	q := r.URL.Query()
 	v := view{
-		Page: page, Me: principalOf(r), ReadOnly: c.cfg.ReadOnly, Service: c.cfg.Title, Environment: c.cfg.Environment, Production: c.cfg.Production,
-		Lang: loc.lang, Query: q, Op: newID(), Data: data,
+		Page: page, Me: principalOf(r), ReadOnly: c.cfg.ReadOnly, Service: c.cfg.Title, Environment: c.cfg.Environment,
+		Production: c.cfg.Production,
+		Lang:       loc.lang, Query: q, Op: newID(), Data: data,
 	}
 	if done := q.Get("done"); done != "" {
 		v.Done = c.texts[loc.lang].done(done, q.Get("n"), q.Get("passed"))
@@ -104,7 +105,8 @@ func (c *Console) parse() map[locale]func() map[string]*template.Template {
 
 func (c *Console) parseIn(loc locale) map[string]*template.Template {
 	pages := make(map[string]*template.Template)
-	base := template.Must(template.New("layout.html").Funcs(c.funcs(loc)).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	base := template.Must(template.New("layout.html").Funcs(c.funcs(loc)).ParseFS(templateFiles, "templates/layout.html",
+		"templates/parts.html"))
 	for _, p := range append(c.pages(), page{name: "error"}) {
 		pages[p.name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, "templates/"+p.name+".html"))
 	}
@@ -118,7 +120,7 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, v v
 		name = "live"
 	}
 	var body bytes.Buffer
-	if err := c.views[c.localeOf(r)]()[v.Page].ExecuteTemplate(&body, name, v); err != nil {
+	if err := c.views[localeOf(r)]()[v.Page].ExecuteTemplate(&body, name, v); err != nil {
 		c.cfg.Logger.ErrorContext(r.Context(), "console: a page cannot be shown", "page", v.Page, "error", err)
 		http.Error(w, fmt.Sprintf("the page %s cannot be shown; the log says why", v.Page), http.StatusInternalServerError)
 		return

@@ -81,7 +81,8 @@ func deliveryStates(ctx context.Context, x *exam) ([]Finding, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(odd)) {
-		all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy, values{"consumer": name, "status": fmt.Sprintf("%q", odd[name])})...)
+		all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy,
+			values{"consumer": name, "status": fmt.Sprintf("%q", odd[name])})...)
 	}
 	return all, nil
 }
@@ -115,7 +116,8 @@ func deadLetters(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil || n == "" {
 		return nil, err
 	}
-	return warn("dead", "{n} events are DEAD", "find out why (last_error), then retry or skip them with the operator functions of outbox", values{"n": n}), nil
+	return warn("dead", "{n} events are DEAD", "find out why (last_error), then retry or skip them with the operator functions of outbox",
+		values{"n": n}), nil
 }
 
 // consumerNames finds names that a person, or a table with another collation, takes for one.
@@ -128,7 +130,8 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 	seen := make(map[string]string)
 	for _, n := range names {
 		if other, ok := seen[strings.ToLower(n)]; ok {
-			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case", "give one another ConsumerConfig.Key while nothing waits for it, and retire the old one",
+			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case",
+				"give one another ConsumerConfig.Key while nothing waits for it, and retire the old one",
 				values{"one": strconv.Quote(other), "other": strconv.Quote(n)})...)
 		}
 		seen[strings.ToLower(n)] = n
@@ -138,19 +141,24 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 
 func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	const absent = 24 * time.Hour
-	rows, err := x.texts(ctx, "SELECT name FROM bc_consumer WHERE seen_at < "+x.d.After+" AND name NOT LIKE '%@replay' ORDER BY name", 1, -dialect.Micro(absent))
+	rows, err := x.texts(ctx, "SELECT name FROM bc_consumer WHERE seen_at < "+x.d.After+" AND name NOT LIKE '%@replay' ORDER BY name", 1,
+		-dialect.Micro(absent))
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
 	for _, r := range rows {
-		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it", "start an instance with it, or retire it: bluecone consumers retire", values{"consumer": r[0]})...)
+		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it",
+			"start an instance with it, or retire it: bluecone consumers retire", values{"consumer": r[0]})...)
 	}
-	types, err := x.texts(ctx, "SELECT t.consumer_name, t.event_type FROM bc_consumer_type t JOIN bc_consumer c ON c.name = t.consumer_name WHERE t.seen_at < "+x.d.After+" AND c.seen_at > "+x.d.After+" ORDER BY t.consumer_name, t.event_type", 2,
+	types, err := x.texts(ctx, "SELECT t.consumer_name, t.event_type FROM bc_consumer_type t JOIN bc_consumer c ON c.name = "+
+		"t.consumer_name WHERE t.seen_at < "+x.d.After+" AND c.seen_at > "+x.d.After+" ORDER BY t.consumer_name, t.event_type", 2,
 		-dialect.Micro(absent), -dialect.Micro(absent))
 	for _, r := range types {
-		found = append(found, warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type wait for it", "start an instance that takes it, or retire it: bluecone consumers retire --type",
-			values{"consumer": r[0], "type": r[1]})...)
+		found = append(found,
+			warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type wait for it",
+				"start an instance that takes it, or retire it: bluecone consumers retire --type",
+				values{"consumer": r[0], "type": r[1]})...)
 	}
 	return found, err
 }
@@ -161,7 +169,8 @@ func unknownVersions(ctx context.Context, x *exam) ([]Finding, error) {
 	left, err := store.NewLeft(x.d).Long(ctx, x.db, grace)
 	var found []Finding
 	for _, l := range left {
-		found = append(found, warn("version_unknown", "no running instance knows schema version {version} of {type}: deliveries wait for the consumer {consumer}, such as that of {event}", versionRemedy,
+		found = append(found, warn("version_unknown", "no running instance knows schema version {version} of {type}: deliveries wait for the "+
+			"consumer {consumer}, such as that of {event}", versionRemedy,
 			values{"version": strconv.Itoa(l.SchemaVersion), "type": l.EventType, "consumer": l.Consumer, "event": l.EventID})...)
 	}
 	return found, err
@@ -175,7 +184,8 @@ func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	for _, r := range rows {
 		var types []string
 		if r[0] == "" || json.Unmarshal([]byte(r[1]), &types) != nil {
-			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not a JSON list of texts, or it has no name", "write '[]' into event_types, or delete the row",
+			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not "+
+				"a JSON list of texts, or it has no name", "write '[]' into event_types, or delete the row",
 				values{"consumer": strconv.Quote(r[0])})...)
 		}
 	}
@@ -186,7 +196,8 @@ func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 // ten at most, a lease less; only a producer may ask for more.
 func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	const far = 24 * time.Hour
-	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DISPATCHING' AND next_retry_at > "+x.d.After, dialect.Micro(far))
+	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DISPATCHING' AND next_retry_at > "+x.d.After,
+		dialect.Micro(far))
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +214,8 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	for _, q := range queues {
 		names = append(names, q.Consumer)
 	}
-	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never, bun.List(slices.Compact(names)), dialect.Micro(far))
+	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', "+
+		"'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never, bun.List(slices.Compact(names)), dialect.Micro(far))
 	if err == nil && n != "" {
 		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": n})...)
 	}
@@ -212,11 +224,13 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 
 // futureRows finds events that say they were made in the future: SQL by hand in another time zone.
 func futureRows(ctx context.Context, x *exam) ([]Finding, error) {
-	n, err := x.count(ctx, "(SELECT created_at FROM bc_outbox_event ORDER BY id DESC LIMIT 1000) AS e WHERE created_at > "+x.d.After, dialect.Micro(5*time.Minute))
+	n, err := x.count(ctx, "(SELECT created_at FROM bc_outbox_event ORDER BY id DESC LIMIT 1000) AS e WHERE created_at > "+x.d.After,
+		dialect.Micro(5*time.Minute))
 	if err != nil || n == "" {
 		return nil, err
 	}
-	return warn("future", "{n} of the newest events were made in the future", "leave created_at out of SQL written by hand, or write UTC", values{"n": n}), nil
+	return warn("future", "{n} of the newest events were made in the future", "leave created_at out of SQL written by hand, or write UTC",
+		values{"n": n}), nil
 }
 
 // malformed reads the newest payloads as a consumer would. They are never shown.
@@ -234,6 +248,7 @@ func malformed(ctx context.Context, x *exam) ([]Finding, error) {
 	if len(bad) == 0 {
 		return nil, nil
 	}
-	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}", "they become DEAD when they are delivered: fix the payload and retry them, or skip them",
+	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}",
+		"they become DEAD when they are delivered: fix the payload and retry them, or skip them",
 		values{"n": strconv.Itoa(len(bad)), "event": bad[0]}), nil
 }

@@ -67,7 +67,8 @@ type Config struct {
 func (c Config) validate() error {
 	var errs []error
 	if c.MaxPayload < 0 || c.Workers < 0 || c.ClockOffset < 0 {
-		errs = append(errs, fmt.Errorf("doctor.Config: MaxPayload is %d, Workers %d and ClockOffset %v: they must not be negative", c.MaxPayload, c.Workers, c.ClockOffset))
+		errs = append(errs, fmt.Errorf("doctor.Config: MaxPayload is %d, Workers %d and ClockOffset %v: they must not be negative", c.MaxPayload,
+			c.Workers, c.ClockOffset))
 	}
 	for _, name := range c.Accept {
 		if !slices.ContainsFunc(checks(), func(c check) bool { return c.name == name }) {
@@ -185,7 +186,8 @@ func (f Finding) Unexamined() (says string, ok bool) { return f.Args["error"], f
 // Logged is a finding of a check that could not look, with the reference of a line in a log instead of what the database
 // answered: for readers who may not see that.
 func (f Finding) Logged(reference string) Finding {
-	logged := warn("unexamined_logged", "could not be examined: the log of the service says why, under the reference {reference}", unexaminedRemedy, values{"reference": reference})[0]
+	logged := warn("unexamined_logged", "could not be examined: the log of the service says why, under the reference {reference}",
+		unexaminedRemedy, values{"reference": reference})[0]
 	logged.Check, logged.Level = f.Check, f.Level
 	return logged
 }

@@ -46,36 +46,42 @@ func pending(ctx context.Context, x *exam) ([]Finding, error) {
 }
 
 func engine(ctx context.Context, x *exam) ([]Finding, error) {
-	rows, err := x.texts(ctx, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'bc!_%' ESCAPE '!' AND ENGINE <> 'InnoDB'", 2)
+	rows, err := x.texts(ctx, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME "+
+		"LIKE 'bc!_%' ESCAPE '!' AND ENGINE <> 'InnoDB'", 2)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
 	for _, r := range rows {
-		found = append(found, fail("engine", "{table} is in {engine}, which has no transactions", "ALTER TABLE {table} ENGINE = InnoDB", values{"table": r[0], "engine": r[1]})...)
+		found = append(found, fail("engine", "{table} is in {engine}, which has no transactions", "ALTER TABLE {table} ENGINE = InnoDB",
+			values{"table": r[0], "engine": r[1]})...)
 	}
 	return found, nil
 }
 
 // collation finds key columns in which two names that differ would be one.
 func collation(ctx context.Context, x *exam) ([]Finding, error) {
-	rows, err := x.texts(ctx, "SELECT TABLE_NAME, COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN ('bc_outbox_event', 'bc_event_consume_log', 'bc_consumer') "+
-		"AND COLUMN_NAME IN ('event_id', 'event_type', 'aggregate_type', 'aggregate_id', 'status', 'consumer_name', 'name', 'locked_by') AND COLLATION_NAME <> 'utf8mb4_bin'", 3)
+	rows, err := x.texts(ctx, "SELECT TABLE_NAME, COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = "+
+		"DATABASE() AND TABLE_NAME IN ('bc_outbox_event', 'bc_event_consume_log', 'bc_consumer') "+
+		"AND COLUMN_NAME IN ('event_id', 'event_type', 'aggregate_type', 'aggregate_id', 'status', 'consumer_name', 'name', 'locked_by') AND "+
+		"COLLATION_NAME <> 'utf8mb4_bin'", 3)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
 	for _, r := range rows {
-		found = append(found, fail("collation", "{table}.{column} has the collation {collation}: names that differ only by case or accents would be one", ddlRemedy,
-			values{"table": r[0], "column": r[1], "collation": r[2]})...)
+		found = append(found,
+			fail("collation", "{table}.{column} has the collation {collation}: names that differ only by case or accents would be one", ddlRemedy,
+				values{"table": r[0], "column": r[1], "collation": r[2]})...)
 	}
 	return found, nil
 }
 
 func keyLength(ctx context.Context, x *exam) ([]Finding, error) {
 	schema := map[string]string{"mysql": "DATABASE()", "postgres": "current_schema()"}[x.d.Name]
-	rows, err := x.texts(ctx, "SELECT table_name, column_name, character_maximum_length FROM information_schema.columns WHERE table_schema = "+schema+
-		" AND table_name IN ('bc_outbox_event', 'bc_event_consume_log') AND column_name IN ('event_id', 'consumer_name', 'aggregate_id')", 3)
+	rows, err := x.texts(ctx,
+		"SELECT table_name, column_name, character_maximum_length FROM information_schema.columns WHERE table_schema = "+schema+
+			" AND table_name IN ('bc_outbox_event', 'bc_event_consume_log') AND column_name IN ('event_id', 'consumer_name', 'aggregate_id')", 3)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +126,8 @@ func indexes(ctx context.Context, x *exam) ([]Finding, error) {
 				name = table + "_" + index
 			}
 			if !slices.ContainsFunc(rows, func(r []string) bool { return r[0] == name }) {
-				found = append(found, fail("index_missing", "the index {index} of {table} is missing", ddlRemedy, values{"index": name, "table": table})...)
+				found = append(found, fail("index_missing", "the index {index} of {table} is missing", ddlRemedy,
+					values{"index": name, "table": table})...)
 			}
 		}
 	}

@@ -55,7 +55,8 @@ func version(ctx context.Context, x *exam) ([]Finding, error) {
 	if least == "" {
 		return []Finding{{Level: OK, Says: v}}, nil
 	}
-	return fail("version_old", "version {version} lacks what the tables and the claims need (computed defaults, SKIP LOCKED, upserts)", "upgrade to {least} or later", values{"version": v, "least": least}), nil
+	return fail("version_old", "version {version} lacks what the tables and the claims need (computed defaults, SKIP LOCKED, upserts)",
+		"upgrade to {least} or later", values{"version": v, "least": least}), nil
 }
 
 // lacking is the least version of a product that a database must have, or empty if it is at least that.
@@ -82,9 +83,11 @@ func quoting(ctx context.Context, x *exam) ([]Finding, error) {
 		return nil, err
 	}
 	if x.d.Name == "mysql" {
-		return fail("backslash_escapes", "sql_mode has NO_BACKSLASH_ESCAPES: each backslash of a text would be stored twice", "take NO_BACKSLASH_ESCAPES out of sql_mode", nil), nil
+		return fail("backslash_escapes", "sql_mode has NO_BACKSLASH_ESCAPES: each backslash of a text would be stored twice",
+			"take NO_BACKSLASH_ESCAPES out of sql_mode", nil), nil
 	}
-	return fail("conforming_strings", "standard_conforming_strings is off: a text with a backslash could run as SQL", "ALTER DATABASE or ALTER ROLE … SET standard_conforming_strings = on, then reconnect", nil), nil
+	return fail("conforming_strings", "standard_conforming_strings is off: a text with a backslash could run as SQL",
+		"ALTER DATABASE or ALTER ROLE … SET standard_conforming_strings = on, then reconnect", nil), nil
 }
 
 func strictMode(ctx context.Context, x *exam) ([]Finding, error) {
@@ -94,10 +97,12 @@ func strictMode(ctx context.Context, x *exam) ([]Finding, error) {
 	}
 	var found []Finding
 	if !strings.Contains(row[0], "STRICT_TRANS_TABLES") && !strings.Contains(row[0], "STRICT_ALL_TABLES") {
-		found = fail("sql_mode_lax", "sql_mode is not strict: values that do not fit are cut silently", "add STRICT_TRANS_TABLES to sql_mode, on the server or in the DSN", nil)
+		found = fail("sql_mode_lax", "sql_mode is not strict: values that do not fit are cut silently",
+			"add STRICT_TRANS_TABLES to sql_mode, on the server or in the DSN", nil)
 	}
 	if strings.Contains(row[0], "NO_BACKSLASH_ESCAPES") {
-		found = append(found, fail("no_backslash_escapes", "sql_mode has NO_BACKSLASH_ESCAPES, with which bun's escaping is wrong", "remove it from sql_mode", nil)...)
+		found = append(found, fail("no_backslash_escapes", "sql_mode has NO_BACKSLASH_ESCAPES, with which bun's escaping is wrong",
+			"remove it from sql_mode", nil)...)
 	}
 	return found, nil
 }
@@ -126,7 +131,8 @@ func durability(ctx context.Context, x *exam) ([]Finding, error) {
 		return nil, err
 	}
 	if n, err := strconv.Atoi(row[0]); err == nil && n < 2 {
-		return warn("synchronous_low", "synchronous is {value}: the last commits before a power failure may be lost", "open the file with _pragma=synchronous(FULL)", values{"value": row[0]}), nil
+		return warn("synchronous_low", "synchronous is {value}: the last commits before a power failure may be lost",
+			"open the file with _pragma=synchronous(FULL)", values{"value": row[0]}), nil
 	}
 	return nil, nil
 }
@@ -141,10 +147,12 @@ func mysqlDurability(ctx context.Context, x *exam) ([]Finding, error) {
 	case "0":
 		found = fail("flush_log_0", "innodb_flush_log_at_trx_commit is 0: a crash of the server loses committed events", "set it to 1", nil)
 	case "2":
-		found = warn("flush_log_2", "innodb_flush_log_at_trx_commit is 2: a crash of the operating system loses committed events", "set it to 1", nil)
+		found = warn("flush_log_2", "innodb_flush_log_at_trx_commit is 2: a crash of the operating system loses committed events", "set it to 1",
+			nil)
 	}
 	if row[1] == "1" && row[2] != "1" {
-		found = append(found, warn("sync_binlog", "sync_binlog is {value}: after a crash, replicas may lack committed events", "set it to 1", values{"value": row[2]})...)
+		found = append(found, warn("sync_binlog", "sync_binlog is {value}: after a crash, replicas may lack committed events", "set it to 1",
+			values{"value": row[2]})...)
 	}
 	return found, nil
 }
@@ -159,10 +167,12 @@ func postgresDurability(ctx context.Context, x *exam) ([]Finding, error) {
 		found = fail("fsync_off", "fsync is off: a crash of the operating system destroys the database", "set fsync = on", nil)
 	}
 	if row[1] == "off" {
-		found = append(found, warn("synchronous_commit_off", "synchronous_commit is off: a crash of the server loses committed events", "set it to on, for the bus's role at least", nil)...)
+		found = append(found, warn("synchronous_commit_off", "synchronous_commit is off: a crash of the server loses committed events",
+			"set it to on, for the bus's role at least", nil)...)
 	}
 	if row[2] != "on" {
-		found = append(found, warn("full_page_writes_off", "full_page_writes is off: a crash of the operating system may damage pages", "set it to on", nil)...)
+		found = append(found, warn("full_page_writes_off", "full_page_writes is off: a crash of the operating system may damage pages",
+			"set it to on", nil)...)
 	}
 	return found, nil
 }
@@ -176,7 +186,8 @@ func packetSize(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil || n >= 4*x.cfg.MaxPayload {
 		return nil, err
 	}
-	return fail("packet_small", "max_allowed_packet is {bytes} bytes, with payloads of up to {payload}", "set max_allowed_packet to at least {least}, or lower outbox.Config.MaxPayload",
+	return fail("packet_small", "max_allowed_packet is {bytes} bytes, with payloads of up to {payload}",
+		"set max_allowed_packet to at least {least}, or lower outbox.Config.MaxPayload",
 		values{"bytes": strconv.Itoa(n), "payload": strconv.Itoa(x.cfg.MaxPayload), "least": strconv.Itoa(4 * x.cfg.MaxPayload)}), nil
 }
 
@@ -185,11 +196,14 @@ func pool(_ context.Context, x *exam) ([]Finding, error) {
 	open := x.db.Stats().MaxOpenConnections
 	switch {
 	case open == 0 && x.d.Name != "sqlite":
-		return warn("pool_unlimited", "the pool has no limit: under load it takes every connection that the server has", "call SetMaxOpenConns", nil), nil
+		return warn("pool_unlimited", "the pool has no limit: under load it takes every connection that the server has", "call SetMaxOpenConns",
+			nil), nil
 	case open > 0 && open < 3:
-		return warn("pool_tiny", "the pool has {open} connections: publisher, handlers and requests wait for each other", "call SetMaxOpenConns with at least 3", values{"open": strconv.Itoa(open)}), nil
+		return warn("pool_tiny", "the pool has {open} connections: publisher, handlers and requests wait for each other",
+			"call SetMaxOpenConns with at least 3", values{"open": strconv.Itoa(open)}), nil
 	case open > 0 && x.d.Name != "sqlite" && open < x.cfg.Workers+2:
-		return warn("pool_small", "the pool has {open} connections for {workers} workers, the publisher and requests", "call SetMaxOpenConns with at least {least}, or lower ConsumerConfig.Concurrency",
+		return warn("pool_small", "the pool has {open} connections for {workers} workers, the publisher and requests",
+			"call SetMaxOpenConns with at least {least}, or lower ConsumerConfig.Concurrency",
 			values{"open": strconv.Itoa(open), "workers": strconv.Itoa(x.cfg.Workers), "least": strconv.Itoa(x.cfg.Workers + 2)}), nil
 	}
 	return nil, nil
@@ -211,7 +225,8 @@ func pooler(ctx context.Context, x *exam) ([]Finding, error) {
 		pids[pid] = true
 	}
 	if len(pids) > 1 {
-		return warn("pooler", "one connection talks to several server processes: a pooler in transaction mode", "connect with default_query_exec_mode=simple_protocol, and give migrations a connection that passes by the pooler", nil), nil
+		return warn("pooler", "one connection talks to several server processes: a pooler in transaction mode",
+			"connect with default_query_exec_mode=simple_protocol, and give migrations a connection that passes by the pooler", nil), nil
 	}
 	return nil, nil
 }
@@ -224,9 +239,11 @@ func idleTransactions(ctx context.Context, x *exam) ([]Finding, error) {
 		if err != nil || row[0] != "0" {
 			return nil, err
 		}
-		return warn("idle_endless", "idle_in_transaction_session_timeout is 0: a frozen process holds its row locks for ever", "set it to a few minutes for the bus's role", nil), nil
+		return warn("idle_endless", "idle_in_transaction_session_timeout is 0: a frozen process holds its row locks for ever",
+			"set it to a few minutes for the bus's role", nil), nil
 	}
-	timeouts, err := x.texts(ctx, "SHOW SESSION VARIABLES WHERE Variable_name IN ('wait_timeout', 'idle_transaction_timeout', 'idle_write_transaction_timeout')", 2)
+	timeouts, err := x.texts(ctx, "SHOW SESSION VARIABLES WHERE Variable_name IN ('wait_timeout', 'idle_transaction_timeout', "+
+		"'idle_write_transaction_timeout')", 2)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +256,8 @@ func idleTransactions(ctx context.Context, x *exam) ([]Finding, error) {
 	if least > 0 && least <= long {
 		return nil, nil
 	}
-	return warn("idle_long", "a frozen process holds its row locks for {held}", "set idle_write_transaction_timeout (MariaDB) or wait_timeout to a few minutes, in the DSN say", values{"held": least.String()}), nil
+	return warn("idle_long", "a frozen process holds its row locks for {held}",
+		"set idle_write_transaction_timeout (MariaDB) or wait_timeout to a few minutes, in the DSN say", values{"held": least.String()}), nil
 }
 
 func timeZone(ctx context.Context, x *exam) ([]Finding, error) {
@@ -247,7 +265,8 @@ func timeZone(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil || row[0] == "0" {
 		return nil, err
 	}
-	return warn("time_zone", "the session's time zone is {minutes} min off UTC: NOW() in SQL written by hand is wrong by that", "use UTC_TIMESTAMP(6), or leave out the columns of times", values{"minutes": row[0]}), nil
+	return warn("time_zone", "the session's time zone is {minutes} min off UTC: NOW() in SQL written by hand is wrong by that",
+		"use UTC_TIMESTAMP(6), or leave out the columns of times", values{"minutes": row[0]}), nil
 }
 
 func clock(ctx context.Context, x *exam) ([]Finding, error) {
@@ -261,6 +280,7 @@ func clock(ctx context.Context, x *exam) ([]Finding, error) {
 	if offset.Abs() <= x.cfg.ClockOffset+trip {
 		return nil, nil
 	}
-	return warn("clock", "the database's clock is {apart} apart from this machine's", "run NTP on both: the bus goes by the database's clock, but logs and traces do not",
+	return warn("clock", "the database's clock is {apart} apart from this machine's",
+		"run NTP on both: the bus goes by the database's clock, but logs and traces do not",
 		values{"apart": offset.Round(time.Millisecond).String()}), nil
 }

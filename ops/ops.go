@@ -148,7 +148,6 @@ func (c Config) checkPublishable() error {
 
 // Ops reads and steers a deployment. It is safe for concurrent use.
 type Ops struct {
-	db  *bun.DB
 	ob  *outbox.Outbox
 	cfg Config
 
@@ -159,6 +158,7 @@ type Ops struct {
 	jobs      *jobs
 	manual    *manuals
 	bulks     *bulks
+	examiner  examiner
 }
 
 // New returns the operations of the deployment that works on ob, in db. All mistakes are reported at once.
@@ -174,10 +174,11 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Ops, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	o := &Ops{db: db, ob: ob, cfg: cfg, access: newAccess(db, d, cfg)}
+	o := &Ops{ob: ob, cfg: cfg, access: newAccess(db, d, cfg)}
 	o.acts = &acts{db: db, d: d, access: o.access, log: cfg.Logger}
 	o.search = &searcher{loader: newLoader(o.access, cfg), publishable: cfg.Publishable, timeout: cfg.Timeout}
 	o.overviews = &overviews{access: o.access}
+	o.examiner = examiner{access: o.access, cfg: cfg.Doctor, log: cfg.Logger}
 	o.jobs = &jobs{access: o.access, acts: o.acts, here: cfg.Jobs}
 	o.manual = &manuals{publishable: cfg.Publishable, ob: ob, acts: o.acts}
 	o.bulks = &bulks{

@@ -2,16 +2,12 @@ package ops
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 	"unicode/utf8"
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/doctor"
 	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -83,45 +79,6 @@ func (o *Ops) Retire(ctx context.Context, op Operation, consumer string, eventTy
 // Refused writes into the audit log that somebody tried what they may not do: the reason of the operation says why not.
 func (o *Ops) Refused(ctx context.Context, op Operation, route string) error {
 	return o.acts.audited(ctx, op, "refused", route, "", nil)
-}
-
-// Doctor examines the database. It takes one turn of a reader, and Config.Timeout for all of it: a check that comes to
-// nothing by then is a WARN that says so. What the database answered to a check that could not look is in the log, under a
-// reference that the report names.
-func (o *Ops) Doctor(ctx context.Context) (doctor.Report, error) {
-	if err := CallerOf(ctx).whole("an examination"); err != nil {
-		return nil, err
-	}
-	return share(ctx, o.access, "doctor", nil, o.examine)
-}
-
-func (o *Ops) examine(ctx context.Context) (doctor.Report, error) {
-	ctx, done, err := o.access.turn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	report, err := doctor.Examine(ctx, o.db, o.cfg.Doctor)
-	if errors.Is(ctx.Err(), context.Canceled) { // nobody waits for it
-		return nil, ctx.Err()
-	}
-	return o.withoutErrors(ctx, report), err
-}
-
-// withoutErrors puts the reference of a line of the log in the place of what the database answered to checks.
-func (o *Ops) withoutErrors(ctx context.Context, report doctor.Report) doctor.Report {
-	reference := rand.Text()[:8]
-	var answers []any
-	for i, f := range report {
-		if says, ok := f.Unexamined(); ok {
-			answers = append(answers, slog.String(f.Check, says))
-			report[i] = f.Logged(reference)
-		}
-	}
-	if len(answers) > 0 {
-		o.cfg.Logger.ErrorContext(ctx, "ops: checks of the doctor could not look", "reference", reference, slog.Group("checks", answers...))
-	}
-	return report
 }
 
 // Payload reveals the payload of an event, and writes that into the audit log. What Config names as

@@ -45,8 +45,10 @@ func command(getenv func(string) string) *cobra.Command {
 		}
 		return open(ctx, address, personal, logger)
 	}})
-	root.PersistentFlags().StringVar(&address, "dsn", "", "database, better given as BLUECONE_DSN, which nobody sees in the list of processes:\n"+dburl.Forms)
-	root.PersistentFlags().StringSliceVar(&personal, "personal", nil, "fields that hold personal data, by name or path, to be hidden in payloads; \"none\" if there are none")
+	root.PersistentFlags().StringVar(&address, "dsn", "",
+		"database, better given as BLUECONE_DSN, which nobody sees in the list of processes:\n"+dburl.Forms)
+	root.PersistentFlags().StringSliceVar(&personal, "personal", nil,
+		"fields that hold personal data, by name or path, to be hidden in payloads; \"none\" if there are none")
 	root.PersistentFlags().BoolVar(&verbose, "verbose", false, "log to standard error")
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version

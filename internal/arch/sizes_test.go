@@ -21,8 +21,7 @@ const (
 var (
 	largeStructs = map[string]int{"outbox.session": 33, "outbox.Outbox": 17}
 	manyMethods  = map[string]int{
-		"outbox.session": 58, "outbox.Outbox": 47, "console.Console": 47,
-		"cmd/bluecone/cli.app": 46, "cmd/bluecone/cli.call": 26,
+		"outbox.session": 58, "outbox.Outbox": 47,
 	}
 )
 

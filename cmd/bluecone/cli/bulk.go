@@ -11,15 +11,21 @@ import (
 	"github.com/bluecone-go/bluecone/ops"
 )
 
+// bulkCommands are the commands about bulk operations.
+type bulkCommands struct{ *app }
+
 // bulk looks after bulk operations.
-func (a *app) bulk() *cobra.Command {
+func (a bulkCommands) bulk() *cobra.Command {
 	return group("bulk", "List, show, cancel and resume bulk operations", a.bulkList(), a.bulkShow(),
 		a.bulkSteer("cancel", "Stop a bulk operation; what is done stays done", (*ops.Ops).CancelBulk),
 		a.bulkSteer("resume", "Go on with a bulk operation that was canceled or has failed", (*ops.Ops).ResumeBulk))
 }
 
-func (a *app) bulkList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Bulk operations, newest first", Args: takes(), Example: "  bluecone bulk list"}
+func (a bulkCommands) bulkList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "Bulk operations, newest first", Args: takes(),
+		Example: "  bluecone bulk list",
+	}
 	p := addPaging(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
 		page, err := pages(p, func(cursor string, limit int) (ops.Page[ops.Bulk], error) { return c.Ops.Bulks(ctx, cursor, limit) })
@@ -32,14 +38,17 @@ func (a *app) bulkList() *cobra.Command {
 }
 
 func bulkView(all []ops.Bulk) view {
-	v := view{columns: []string{"id", "action", "state", "total", "seen", "done", "passed", "consumer", "actor", "createdAt", "finishedAt", "reason", "error"}}
+	v := view{columns: []string{
+		"id", "action", "state", "total", "seen", "done", "passed", "consumer", "actor", "createdAt", "finishedAt",
+		"reason", "error",
+	}}
 	for _, b := range all {
 		v.add(b.ID, b.Action, b.State, b.Total, b.Seen, b.Done, b.Passed, b.Consumer, b.Actor, b.CreatedAt, b.FinishedAt, b.Reason, b.Error)
 	}
 	return v
 }
 
-func (a *app) bulkShow() *cobra.Command {
+func (a bulkCommands) bulkShow() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "How far a bulk operation is", Args: takes("id of the bulk operation"), ValidArgsFunction: a.completeBulks,
@@ -59,8 +68,11 @@ func (a *app) bulkShow() *cobra.Command {
 	return cmd
 }
 
-func (a *app) bulkSteer(verb, short string, do func(*ops.Ops, context.Context, ops.Operation, string) error) *cobra.Command {
-	cmd := &cobra.Command{Use: verb + " ID", Short: short, Args: takes("id of the bulk operation"), ValidArgsFunction: a.completeBulks, Example: "  bluecone bulk " + verb + " 0193… --reason INC-1234"}
+func (a bulkCommands) bulkSteer(verb, short string, do func(*ops.Ops, context.Context, ops.Operation, string) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: verb + " ID", Short: short, Args: takes("id of the bulk operation"), ValidArgsFunction: a.completeBulks,
+		Example: "  bluecone bulk " + verb + " 0193… --reason INC-1234",
+	}
 	w := addWrite(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
 		b, err := c.Ops.Bulk(ctx, c.args[0])
@@ -127,7 +139,8 @@ func (c *call) bulk(ctx context.Context, w *write, p *pace, b ops.NewBulk) error
 		return err
 	}
 	if ended.State != ops.BulkDone {
-		return &said{text: fmt.Sprintf("the bulk operation %s is %s after %d of %s: %s", ended.ID, ended.State, ended.Seen, count(ended.Total), ended.Error)}
+		return &said{text: fmt.Sprintf("the bulk operation %s is %s after %d of %s: %s", ended.ID, ended.State, ended.Seen, count(ended.Total),
+			ended.Error)}
 	}
 	return nil
 }

@@ -128,7 +128,8 @@ func (c *call) checked(found checked) error {
 func (a *app) doctor() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Say whether the database is fit, and what to fix", Args: takes(),
-		Long:    "Examines server, tables and rows, and says what is wrong and what to do about it. It only reads. The exit\nstatus is 1 if anything is a FAIL: then the event bus must not run on it.",
+		Long: "Examines server, tables and rows, and says what is wrong and what to do about it. It only reads. The exit\nstatus is 1 if " +
+			"anything is a FAIL: then the event bus must not run on it.",
 		Example: "  bluecone doctor\n  bluecone doctor --output json | jq '.[] | select(.level != \"OK\")'",
 		RunE: a.run(func(ctx context.Context, c *call) error {
 			var report doctor.Report

@@ -60,8 +60,8 @@ func Command(cfg Config) *cobra.Command {
 	}
 	a := &app{cfg: cfg}
 	root := group(cfg.Name, "Looks after an event bus: what waits, what failed and why, and what to do about it",
-		a.status(), a.events(), a.trace(), a.dead(), a.consumers(), a.jobs(), a.check(), a.doctor(),
-		a.bulk(), a.publish(), a.audit(), a.migrate())
+		a.status(), eventCommands{a}.events(), a.trace(), deadCommands{a}.dead(), consumerCommands{a}.consumers(),
+		jobCommands{a}.jobs(), a.check(), a.doctor(), bulkCommands{a}.bulk(), a.publish(), a.audit(), migrateCommands{a}.migrate())
 	root.Long = about
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.PersistentFlags().VarP(&a.format, "output", "o", "how to print: table, json or csv")
@@ -88,15 +88,15 @@ type app struct {
 // call is one run of a command.
 type call struct {
 	Deployment
-	cmd    *cobra.Command
-	args   []string
-	format format
+	printer
+	args []string
 }
 
 // payload reveals a payload, unless nobody has said what to hide in it.
 func (c *call) payload(ctx context.Context, op ops.Operation, eventID string) (ops.Payload, error) {
 	if c.UnknownFields {
-		return ops.Payload{}, fmt.Errorf("%w: --payload: this program does not know which fields hold personal data: name them, as in --personal phone,user.email, or say --personal none", ErrUsage)
+		return ops.Payload{}, fmt.Errorf("%w: --payload: this program does not know which fields hold personal data: name them, as in "+
+			"--personal phone,user.email, or say --personal none", ErrUsage)
 	}
 	return c.Ops.Payload(ctx, op, eventID)
 }
@@ -112,6 +112,6 @@ func (a *app) run(fn func(ctx context.Context, c *call) error) func(*cobra.Comma
 			return err
 		}
 		defer func() { err = errors.Join(err, d.DB.Close()) }()
-		return fn(cmd.Context(), &call{Deployment: d, cmd: cmd, args: args, format: a.format})
+		return fn(cmd.Context(), &call{Deployment: d, printer: printer{cmd, a.format}, args: args})
 	}
 }

@@ -26,7 +26,9 @@ func must(err error) {
 }
 
 // ask opens the deployment for a completion. What goes wrong there is nothing to tell at a prompt.
-func (a *app) ask(cmd *cobra.Command, already []string, prefix string, find func(ctx context.Context, o *ops.Ops) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func (a *app) ask(
+	cmd *cobra.Command, already []string, prefix string, find func(ctx context.Context, o *ops.Ops) ([]string, error),
+) ([]string, cobra.ShellCompDirective) {
 	if len(already) > 0 || a.cfg.Open == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

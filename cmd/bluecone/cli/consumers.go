@@ -10,14 +10,19 @@ import (
 	"github.com/bluecone-go/bluecone/ops"
 )
 
+// consumerCommands are the commands about consumers.
+type consumerCommands struct{ *app }
+
 // consumers lists and steers consumers.
-func (a *app) consumers() *cobra.Command {
-	return group("consumers", "List, pause, resume, replay and retire consumers", a.consumersList(), a.consumersPause(), a.consumersResume(), a.consumersReplay(), a.consumersRetire())
+func (a consumerCommands) consumers() *cobra.Command {
+	return group("consumers", "List, pause, resume, replay and retire consumers", a.consumersList(), a.consumersPause(), a.consumersResume(),
+		a.consumersReplay(), a.consumersRetire())
 }
 
-func (a *app) consumersList() *cobra.Command {
+func (a consumerCommands) consumersList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "What each consumer does, and what waits for it", Args: takes(), Example: "  bluecone consumers list",
+		Use: "list", Aliases: []string{"ls"}, Short: "What each consumer does, and what waits for it", Args: takes(),
+		Example: "  bluecone consumers list",
 		RunE: a.run(func(ctx context.Context, c *call) error {
 			all, err := c.Ops.Consumers(ctx)
 			if err != nil {
@@ -32,7 +37,10 @@ func (a *app) consumersList() *cobra.Command {
 }
 
 func consumersView(all []ops.Consumer) view {
-	v := view{columns: []string{"consumer", "state", "waiting", "failed", "dead", "oldest", "lastSuccessAt", "pausedUntilAt", "pausedBy", "types", "lastError"}}
+	v := view{columns: []string{
+		"consumer", "state", "waiting", "failed", "dead", "oldest", "lastSuccessAt", "pausedUntilAt", "pausedBy",
+		"types", "lastError",
+	}}
 	for _, c := range all {
 		var until any = c.PausedUntil
 		if c.State == ops.Paused && c.PausedUntil.IsZero() {
@@ -66,7 +74,7 @@ func (c *call) consumer(ctx context.Context, name string) (ops.Consumer, error) 
 	return ops.Consumer{}, notFound("the consumer %q is unknown%s (see 'consumers list')", name, closeTo(name, known, ""))
 }
 
-func (a *app) consumersPause() *cobra.Command {
+func (a consumerCommands) consumersPause() *cobra.Command {
 	var length time.Duration
 	until := moment{ahead: true}
 	var forever bool
@@ -81,23 +89,7 @@ a pause without an end is forgotten easily.`,
 	cmd.Flags().DurationVar(&length, "for", 0, "how long, such as 30m")
 	cmd.Flags().Var(&until, "until", "until when, such as 2026-11-21T18:00 (UTC)")
 	cmd.Flags().BoolVar(&forever, "indefinitely", false, "until somebody resumes it")
-	before(cmd, func(cmd *cobra.Command) error {
-		said := 0
-		for _, flag := range []string{"for", "until", "indefinitely"} {
-			if cmd.Flags().Changed(flag) {
-				said++
-			}
-		}
-		switch {
-		case said != 1:
-			return usage("%s: say for how long, in one way: --for 30m, --until TIME or --indefinitely", cmd.CommandPath())
-		case cmd.Flags().Changed("for") && length <= 0:
-			return usage("--for %v: it must be longer than nothing", length)
-		case cmd.Flags().Changed("until") && !until.at.After(time.Now()):
-			return usage("--until %s: that is over", until.String())
-		}
-		return nil
-	})
+	before(cmd, func(cmd *cobra.Command) error { return checkPause(cmd, length, until) })
 	w := addWrite(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
 		is, err := c.consumer(ctx, c.args[0])
@@ -121,6 +113,25 @@ a pause without an end is forgotten easily.`,
 	return cmd
 }
 
+// checkPause makes sure that the length of a pause is said, in one way.
+func checkPause(cmd *cobra.Command, length time.Duration, until moment) error {
+	said := 0
+	for _, flag := range []string{"for", "until", "indefinitely"} {
+		if cmd.Flags().Changed(flag) {
+			said++
+		}
+	}
+	switch {
+	case said != 1:
+		return usage("%s: say for how long, in one way: --for 30m, --until TIME or --indefinitely", cmd.CommandPath())
+	case cmd.Flags().Changed("for") && length <= 0:
+		return usage("--for %v: it must be longer than nothing", length)
+	case cmd.Flags().Changed("until") && !until.at.After(time.Now()):
+		return usage("--until %s: that is over", until.String())
+	}
+	return nil
+}
+
 // waits is "1 delivery waits" or "2 deliveries wait".
 func waits(n ops.Count) string {
 	if n.Count == 1 && !n.More {
@@ -129,7 +140,7 @@ func waits(n ops.Count) string {
 	return count(n) + " deliveries wait"
 }
 
-func (a *app) consumersResume() *cobra.Command {
+func (a consumerCommands) consumersResume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resume CONSUMER", Short: "End a pause", Args: takes("consumer"), ValidArgsFunction: a.completeConsumers,
 		Example: `  bluecone consumers resume PointsConsumer --reason "points service is back"`,
@@ -153,10 +164,11 @@ func (a *app) consumersResume() *cobra.Command {
 	return cmd
 }
 
-func (a *app) consumersRetire() *cobra.Command {
+func (a consumerCommands) consumersRetire() *cobra.Command {
 	var types []string
 	cmd := &cobra.Command{
-		Use: "retire CONSUMER", Short: "End the registration of a consumer that is gone for good", Args: takes("consumer"), ValidArgsFunction: a.completeConsumers,
+		Use: "retire CONSUMER", Short: "End the registration of a consumer that is gone for good", Args: takes("consumer"),
+		ValidArgsFunction: a.completeConsumers,
 		Long: `Ends the registration of a consumer that no code has any more: new events stop waiting for it. What already
 waits goes on waiting; skip it. Nothing else ends a registration, however long no instance has the
 consumer. With --type only these event types end.`,
@@ -184,11 +196,12 @@ consumer. With --type only these event types end.`,
 	return cmd
 }
 
-func (a *app) consumersReplay() *cobra.Command {
+func (a consumerCommands) consumersReplay() *cobra.Command {
 	var eventType, eventID string
 	since, until := moment{}, moment{}
 	cmd := &cobra.Command{
-		Use: "replay CONSUMER", Short: "Run a consumer again over events that it has done", Args: takes("consumer"), ValidArgsFunction: a.completeConsumers,
+		Use: "replay CONSUMER", Short: "Run a consumer again over events that it has done", Args: takes("consumer"),
+		ValidArgsFunction: a.completeConsumers,
 		Long: `Runs a consumer again over events that it has already done. That is no retry: what the consumer did is
 done a second time. It is refused unless the consumer is declared Replayable.`,
 		Example: `  bluecone consumers replay SearchIndex --since 24h --type order.paid --reason "index was lost" --dry-run

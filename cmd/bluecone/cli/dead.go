@@ -16,14 +16,18 @@ import (
 	"github.com/bluecone-go/bluecone/ops"
 )
 
+// deadCommands are the commands about dead letters.
+type deadCommands struct{ *app }
+
 // dead looks after deliveries that failed for good.
-func (a *app) dead() *cobra.Command {
+func (a deadCommands) dead() *cobra.Command {
 	return group("dead", "List, retry and export what failed for good", a.deadList(), a.deadRetry(), a.deadExport())
 }
 
-func (a *app) deadList() *cobra.Command {
+func (a deadCommands) deadList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "DEAD and FAILED deliveries, grouped by what went wrong", Args: takes(), Example: "  bluecone dead list",
+		Use: "list", Aliases: []string{"ls"}, Short: "DEAD and FAILED deliveries, grouped by what went wrong", Args: takes(),
+		Example: "  bluecone dead list",
 		RunE: a.run(func(ctx context.Context, c *call) error {
 			groups, err := c.Ops.Dead(ctx)
 			if err != nil {
@@ -37,7 +41,8 @@ func (a *app) deadList() *cobra.Command {
 func deadView(groups []ops.DeadGroup) view {
 	v := view{columns: []string{"group", "consumer", "eventType", "dead", "failed", "firstAt", "lastAt", "sampleEvent", "error"}}
 	for _, g := range groups {
-		v.add(g.Fingerprint, g.Consumer, g.EventType, ops.Count{Count: g.Dead, More: g.More}, ops.Count{Count: g.Failed, More: g.More}, g.First, g.Last, g.SampleEvent, g.Sample)
+		v.add(g.Fingerprint, g.Consumer, g.EventType, ops.Count{Count: g.Dead, More: g.More}, ops.Count{Count: g.Failed, More: g.More}, g.First,
+			g.Last, g.SampleEvent, g.Sample)
 	}
 	return v
 }
@@ -48,7 +53,7 @@ type selection struct {
 	all             bool
 }
 
-func (a *app) addSelection(cmd *cobra.Command) *selection {
+func (a deadCommands) addSelection(cmd *cobra.Command) *selection {
 	s := &selection{}
 	cmd.Flags().StringVar(&s.consumer, "consumer", "", "those of one consumer")
 	cmd.Flags().StringVar(&s.group, "group", "", "those of one group of 'dead list'")
@@ -104,7 +109,7 @@ func (s *selection) queries(ctx context.Context, c *call) ([]ops.Query, error) {
 	return queries, nil
 }
 
-func (a *app) deadRetry() *cobra.Command {
+func (a deadCommands) deadRetry() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "retry", Short: "Retry what failed for good, after its cause is fixed", Args: takes(),
 		Long: `Makes DEAD deliveries due, with all their attempts before them: one group, one consumer, or all. It runs
@@ -143,7 +148,7 @@ over a while so that the consumer is not run over.`,
 	return cmd
 }
 
-func (a *app) deadExport() *cobra.Command {
+func (a deadCommands) deadExport() *cobra.Command {
 	var file string
 	var payload bool
 	w := &write{}
@@ -225,7 +230,10 @@ type export struct {
 }
 
 func (x *export) run(ctx context.Context, queries []ops.Query) error {
-	table := view{columns: []string{"consumer", "eventId", "eventType", "aggregateType", "aggregateId", "createdAt", "attempts", "error", "payload"}}
+	table := view{columns: []string{
+		"consumer", "eventId", "eventType", "aggregateType", "aggregateId", "createdAt", "attempts", "error",
+		"payload",
+	}}
 	bar := newProgress(x.cmd.ErrOrStderr(), "export", ops.Count{More: true})
 	defer bar.end()
 	for _, q := range queries {
@@ -286,7 +294,8 @@ func (x *export) line(table *view, d deadDelivery) error {
 		if d.Payload != nil {
 			payload = string(*d.Payload)
 		}
-		table.add(d.Consumer, d.Event.EventID, d.Event.EventType, d.Event.AggregateType, d.Event.AggregateID, d.Event.CreatedAt, d.Attempts, d.Error, payload)
+		table.add(d.Consumer, d.Event.EventID, d.Event.EventType, d.Event.AggregateType, d.Event.AggregateID, d.Event.CreatedAt, d.Attempts,
+			d.Error, payload)
 		return nil
 	}
 	text, err := json.Marshal(d)

@@ -15,9 +15,13 @@ import (
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
+// eventCommands are the commands about events.
+type eventCommands struct{ *app }
+
 // events lists, shows and changes single events.
-func (a *app) events() *cobra.Command {
-	return group("events", "List, show, retry, skip and discard events", a.eventsList(), a.eventsShow(), a.eventsRetry(), a.eventsSkip(), a.eventsDiscard())
+func (a eventCommands) events() *cobra.Command {
+	return group("events", "List, show, retry, skip and discard events", a.eventsList(), a.eventsShow(), a.eventsRetry(), a.eventsSkip(),
+		a.eventsDiscard())
 }
 
 // query is the flags that select events.
@@ -27,10 +31,12 @@ type query struct {
 	since, until     moment
 }
 
-func (a *app) addQuery(cmd *cobra.Command) *query {
+func (a eventCommands) addQuery(cmd *cobra.Command) *query {
 	q := &query{
-		status:   choice{of: words(outbox.StatusNew, outbox.StatusScheduled, outbox.StatusDispatching, outbox.StatusSent, outbox.StatusFailed, outbox.StatusDead)},
-		delivery: choice{of: words(consumelog.Pending, consumelog.Processing, consumelog.Failed, consumelog.Success, consumelog.Dead, consumelog.Skipped)},
+		status: choice{of: words(outbox.StatusNew, outbox.StatusScheduled, outbox.StatusDispatching, outbox.StatusSent, outbox.StatusFailed,
+			outbox.StatusDead)},
+		delivery: choice{of: words(consumelog.Pending, consumelog.Processing, consumelog.Failed, consumelog.Success, consumelog.Dead,
+			consumelog.Skipped)},
 	}
 	f := cmd.Flags()
 	f.StringVar(&q.q.EventID, "id", "", "event id")
@@ -69,7 +75,7 @@ func words[S ~string](of ...S) []string {
 	return all
 }
 
-func (a *app) eventsList() *cobra.Command {
+func (a eventCommands) eventsList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Events, newest first", Args: takes(),
 		Example: `  bluecone events list --status FAILED
@@ -124,7 +130,7 @@ func progressOf(deliveries []ops.Delivery) string {
 	return text
 }
 
-func (a *app) eventsShow() *cobra.Command {
+func (a eventCommands) eventsShow() *cobra.Command {
 	var payload bool
 	w := &write{}
 	cmd := &cobra.Command{
@@ -186,7 +192,16 @@ func (c *call) showEvent(e ops.Event, p *ops.Payload) error {
 			facts = append(facts, [2]string{name, stamp(value) + " UTC"})
 		}
 	}
-	for _, f := range [][2]string{{"key", e.IdempotencyKey}, {"trace", e.TraceID}, {"trace at", e.TraceURL}, {"request", e.RequestID}, {"user", e.UserID}, {"source", e.Source}, {"leased by", e.LockedBy}, {"last error", e.LastError}} {
+	for _, f := range [][2]string{
+		{"key", e.IdempotencyKey},
+		{"trace", e.TraceID},
+		{"trace at", e.TraceURL},
+		{"request", e.RequestID},
+		{"user", e.UserID},
+		{"source", e.Source},
+		{"leased by", e.LockedBy},
+		{"last error", e.LastError},
+	} {
 		if f[1] != "" {
 			facts = append(facts, f)
 		}
@@ -266,10 +281,11 @@ func (iv intervention) open(e ops.Event, consumers []string) ([]string, error) {
 	return found, nil
 }
 
-func (a *app) eventsRetry() *cobra.Command {
+func (a eventCommands) eventsRetry() *cobra.Command {
 	var consumers []string
 	cmd := &cobra.Command{
-		Use: "retry EVENT-ID", Short: "Make what has failed of an event due at once", Args: takes("event id"), ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "retry EVENT-ID", Short: "Make what has failed of an event due at once", Args: takes("event id"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		Long: `Makes every DEAD and FAILED delivery of an event due at once, with all its attempts before it; or the
 deliveries of the named consumers, also if they are PENDING or SKIPPED. For many events: dead retry.`,
 		Example: `  bluecone events retry 0193… --reason "points service is back"
@@ -286,12 +302,13 @@ deliveries of the named consumers, also if they are PENDING or SKIPPED. For many
 	})
 }
 
-func (a *app) eventsSkip() *cobra.Command {
+func (a eventCommands) eventsSkip() *cobra.Command {
 	var consumers []string
 	cmd := &cobra.Command{
-		Use: "skip EVENT-ID --consumer CONSUMER", Short: "Close one delivery of an event without an effect", Args: takes("event id"), ValidArgsFunction: cobra.NoFileCompletions,
-		Long:    "Closes the delivery of an event to one consumer without an effect. Later events of its aggregate may then pass.",
-		Example: `  bluecone events skip 0193… --consumer PointsConsumer --reason "points were granted by hand"`,
+		Use: "skip EVENT-ID --consumer CONSUMER", Short: "Close one delivery of an event without an effect", Args: takes("event id"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Long:              "Closes the delivery of an event to one consumer without an effect. Later events of its aggregate may then pass.",
+		Example:           `  bluecone events skip 0193… --consumer PointsConsumer --reason "points were granted by hand"`,
 	}
 	cmd.Flags().StringSliceVar(&consumers, "consumer", nil, "whose delivery (required)")
 	a.completeConsumerFlag(cmd)
@@ -307,12 +324,16 @@ func (a *app) eventsSkip() *cobra.Command {
 	})
 }
 
-func (a *app) eventsDiscard() *cobra.Command {
+func (a eventCommands) eventsDiscard() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "discard EVENT-ID", Short: "Give up an event: close every delivery that is not done", Args: takes("event id"), ValidArgsFunction: cobra.NoFileCompletions,
-		Example: `  bluecone events discard 0193… --reason "test data"`,
+		Use: "discard EVENT-ID", Short: "Give up an event: close every delivery that is not done", Args: takes("event id"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Example:           `  bluecone events discard 0193… --reason "test data"`,
 	}
-	iv := intervention{verb: "discard", past: "is given up", from: []consumelog.Status{consumelog.Dead, consumelog.Failed, consumelog.Pending, consumelog.Processing, ""}}
+	iv := intervention{verb: "discard", past: "is given up", from: []consumelog.Status{
+		consumelog.Dead, consumelog.Failed, consumelog.Pending,
+		consumelog.Processing, "",
+	}}
 	return a.intervene(cmd, iv, &[]string{}, func(ctx context.Context, c *call, op ops.Operation) error {
 		return c.Ops.Discard(ctx, op, c.args[0])
 	})
@@ -331,7 +352,9 @@ func (c *call) retry(ctx context.Context, op ops.Operation, eventID string, cons
 	return err
 }
 
-func (a *app) intervene(cmd *cobra.Command, iv intervention, consumers *[]string, do func(ctx context.Context, c *call, op ops.Operation) error) *cobra.Command {
+func (a eventCommands) intervene(cmd *cobra.Command, iv intervention, consumers *[]string,
+	do func(ctx context.Context, c *call, op ops.Operation) error,
+) *cobra.Command {
 	w := addWrite(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
 		e, err := c.event(ctx, c.args[0])
@@ -347,7 +370,8 @@ func (a *app) intervene(cmd *cobra.Command, iv intervention, consumers *[]string
 				return err
 			}
 		}
-		return c.done(w, iv.verb, e.EventID, "%s %s of %s %s: %s %s", e.EventType, e.EventID, e.AggregateType, e.AggregateID, strings.Join(open, ", "), iv.past)
+		return c.done(w, iv.verb, e.EventID, "%s %s of %s %s: %s %s", e.EventType, e.EventID, e.AggregateType, e.AggregateID,
+			strings.Join(open, ", "), iv.past)
 	})
 	return cmd
 }

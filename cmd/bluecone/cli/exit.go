@@ -166,7 +166,8 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 }
 
 func unknown(cmd *cobra.Command, name string) error {
-	return usage("%s: the command %q is unknown%s (the commands are %s)", cmd.CommandPath(), name, closeTo(name, names(cmd), ""), strings.Join(names(cmd), ", "))
+	return usage("%s: the command %q is unknown%s (the commands are %s)", cmd.CommandPath(), name, closeTo(name, names(cmd), ""),
+		strings.Join(names(cmd), ", "))
 }
 
 func names(cmd *cobra.Command) []string {

@@ -12,12 +12,15 @@ import (
 	"github.com/bluecone-go/bluecone/ops"
 )
 
+// jobCommands are the commands about jobs.
+type jobCommands struct{ *app }
+
 // jobs lists and runs the scheduled jobs.
-func (a *app) jobs() *cobra.Command {
+func (a jobCommands) jobs() *cobra.Command {
 	return group("jobs", "List and run scheduled jobs", a.jobsList(), a.jobsRun())
 }
 
-func (a *app) jobsList() *cobra.Command {
+func (a jobCommands) jobsList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "The scheduled jobs, and how they went last", Args: takes(), Example: "  bluecone jobs list",
 		RunE: a.run(func(ctx context.Context, c *call) error {
@@ -46,7 +49,7 @@ func tallied(counts map[string]int64) string {
 	return strings.Join(words, ", ")
 }
 
-func (a *app) jobsRun() *cobra.Command {
+func (a jobCommands) jobsRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run JOB", Short: "Run a job now, out of turn", Args: takes("code of the job"), ValidArgsFunction: a.completeJobs,
 		Long: `Runs a job of this program now, and waits for it. A job of other instances is asked for: the instance that

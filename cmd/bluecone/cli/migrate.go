@@ -12,8 +12,11 @@ import (
 	"github.com/bluecone-go/bluecone/migrations"
 )
 
+// migrateCommands are the commands about the tables.
+type migrateCommands struct{ *app }
+
 // migrate looks after the tables.
-func (a *app) migrate() *cobra.Command {
+func (a migrateCommands) migrate() *cobra.Command {
 	return group("migrate", "Make the tables, or print their SQL", a.migrateUp(), a.migrateStatus(), a.migratePrint())
 }
 
@@ -23,7 +26,7 @@ type creating struct{}
 // only "migrate up" may.
 func MayCreate(ctx context.Context) bool { return ctx.Value(creating{}) != nil }
 
-func (a *app) migrateUp() *cobra.Command {
+func (a migrateCommands) migrateUp() *cobra.Command {
 	w := &write{}
 	cmd := &cobra.Command{
 		Use: "up", Short: "Apply the migrations that are pending", Args: takes(),
@@ -68,7 +71,7 @@ func (c *call) pending(ctx context.Context) ([]string, error) {
 	return pending, err
 }
 
-func (a *app) migrateStatus() *cobra.Command {
+func (a migrateCommands) migrateStatus() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "The migrations, and when each was applied", Args: takes(), Example: "  bluecone migrate status",
 		RunE: a.run(func(ctx context.Context, c *call) error {
@@ -90,7 +93,7 @@ func (a *app) migrateStatus() *cobra.Command {
 	}
 }
 
-func (a *app) migratePrint() *cobra.Command {
+func (a migrateCommands) migratePrint() *cobra.Command {
 	which := choice{of: []string{"mysql", "postgres", "sqlite"}}
 	cmd := &cobra.Command{
 		Use: "print", Short: "Print the SQL of the migrations, for a tool of your own", Args: takes(),
@@ -99,7 +102,10 @@ func (a *app) migratePrint() *cobra.Command {
 	cmd.Flags().Var(&which, "dialect", "mysql (MariaDB too), postgres or sqlite (default: that of the database)")
 	complete(cmd, "dialect", which.of...)
 	opened := a.run(func(_ context.Context, c *call) error {
-		return printSQL(c.cmd, map[dialect.Name]string{dialect.MySQL: "mysql", dialect.PG: "postgres", dialect.SQLite: "sqlite"}[c.DB.Dialect().Name()])
+		return printSQL(c.cmd, map[dialect.Name]string{
+			dialect.MySQL: "mysql", dialect.PG: "postgres",
+			dialect.SQLite: "sqlite",
+		}[c.DB.Dialect().Name()])
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if which.is != "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/bluecone-go/bluecone/ops"
@@ -54,8 +55,14 @@ type view struct {
 
 func (v *view) add(cells ...any) { v.rows = append(v.rows, cells) }
 
+// printer writes what a command answers.
+type printer struct {
+	cmd    *cobra.Command
+	format format
+}
+
 // print writes a result to standard output: value as JSON, or v as table or CSV.
-func (c *call) print(v view, value any) error {
+func (c printer) print(v view, value any) error {
 	w := c.cmd.OutOrStdout()
 	switch c.format {
 	case "json":
@@ -67,7 +74,7 @@ func (c *call) print(v view, value any) error {
 }
 
 // say writes a line for people, unless the output is for a program.
-func (c *call) say(text string, args ...any) error {
+func (c printer) say(text string, args ...any) error {
 	if c.format == "json" || c.format == "csv" {
 		return nil
 	}
@@ -76,7 +83,7 @@ func (c *call) say(text string, args ...any) error {
 }
 
 // title writes an empty line, and one with the text if there is any.
-func (c *call) title(text string) error {
+func (c printer) title(text string) error {
 	if err := c.say(""); err != nil || text == "" {
 		return err
 	}
@@ -84,7 +91,7 @@ func (c *call) title(text string) error {
 }
 
 // note writes a line beside the result.
-func (c *call) note(text string, args ...any) {
+func (c printer) note(text string, args ...any) {
 	_, _ = fmt.Fprintln(c.cmd.ErrOrStderr(), clean(fmt.Sprintf(text, args...))) // the result matters more
 }
 
@@ -224,7 +231,8 @@ func printTable(w io.Writer, v view) error {
 	edge, screen := width(w)
 	lines := aligned(head, rows, 0)
 	var tails []string
-	if screen && len(head) > 2 && slices.ContainsFunc(lines, func(line string) bool { return text.StringWidthWithoutEscSequences(line) > edge }) {
+	if screen && len(head) > 2 &&
+		slices.ContainsFunc(lines, func(line string) bool { return text.StringWidthWithoutEscSequences(line) > edge }) {
 		last := len(head) - 1
 		for _, row := range rows {
 			tails = append(tails, row[last])

@@ -40,7 +40,7 @@ func pages[T any](p *paging, read func(cursor string, limit int) (ops.Page[T], e
 }
 
 // page prints a list and how it goes on.
-func (c *call) page(v view, value any, next, what string, rows int) error {
+func (c printer) page(v view, value any, next, what string, rows int) error {
 	if rows > 0 || c.format == "json" || c.format == "csv" {
 		if err := c.print(v, value); err != nil {
 			return err

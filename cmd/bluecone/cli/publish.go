@@ -52,28 +52,50 @@ publishable can be published (ops.Config.Publishable), so this is for the comman
 		return w.demand(cmd, "")
 	})
 	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
-		if types := c.Ops.PublishableTypes(); len(types) == 0 {
-			return &said{text: "this program declares no event type publishable: use the command inside your own program, with ops.Config.Publishable"}
-		} else if !slices.Contains(types, m.EventType) {
-			return usage("--type %q is not publishable%s (publishable are %s)", m.EventType, closeTo(m.EventType, types, ""), strings.Join(types, ", "))
+		if err := c.isPublishable(m.EventType); err != nil {
+			return err
 		}
 		if sample {
-			text, err := c.Ops.Sample(m.EventType)
-			if err != nil {
-				return err
-			}
-			return printJSON(c.cmd.OutOrStdout(), json.RawMessage(text))
+			return c.sample(m.EventType)
 		}
-		p, err := c.Ops.CheckManual(ctx, m)
-		if err == nil && !w.dryRun {
-			p, err = c.Ops.Publish(ctx, w.operation(), m)
-		}
-		if err != nil {
-			return refused(ctx, err)
-		}
-		return c.published(w, p)
+		return c.publish(ctx, w, m)
 	})
 	return cmd
+}
+
+// sample prints an empty payload of a type.
+func (c *call) sample(eventType string) error {
+	text, err := c.Ops.Sample(eventType)
+	if err != nil {
+		return err
+	}
+	return printJSON(c.cmd.OutOrStdout(), json.RawMessage(text))
+}
+
+// publish saves an event, or says what would be saved.
+func (c *call) publish(ctx context.Context, w *write, m ops.Manual) error {
+	p, err := c.Ops.CheckManual(ctx, m)
+	if err == nil && !w.dryRun {
+		p, err = c.Ops.Publish(ctx, w.operation(), m)
+	}
+	if err != nil {
+		return refused(ctx, err)
+	}
+	return c.published(w, p)
+}
+
+// isPublishable refuses a type that this program does not declare publishable.
+func (c *call) isPublishable(eventType string) error {
+	types := c.Ops.PublishableTypes()
+	switch {
+	case len(types) == 0:
+		return &said{text: "this program declares no event type publishable: use the command inside your own program, " +
+			"with ops.Config.Publishable"}
+	case !slices.Contains(types, eventType):
+		return usage("--type %q is not publishable%s (publishable are %s)", eventType, closeTo(eventType, types, ""),
+			strings.Join(types, ", "))
+	}
+	return nil
 }
 
 // refused is the error for an event that is not accepted.

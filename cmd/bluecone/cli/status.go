@@ -100,7 +100,8 @@ func (c *call) overview(o ops.Overview) error {
 	}
 	lines := []string{
 		fmt.Sprintf("%s: %s   (%s UTC)", o.Health.Level, o.Health.Says, stamp(o.At)),
-		"events      " + tally(o.Events, outbox.StatusNew, outbox.StatusScheduled, outbox.StatusDispatching, outbox.StatusFailed, outbox.StatusDead) + "   oldest " + span(o.Oldest),
+		"events      " + tally(o.Events, outbox.StatusNew, outbox.StatusScheduled, outbox.StatusDispatching, outbox.StatusFailed,
+			outbox.StatusDead) + "   oldest " + span(o.Oldest),
 		"deliveries  " + tally(o.Deliveries, consumelog.Pending, consumelog.Processing, consumelog.Failed, consumelog.Dead),
 	}
 	if o.Health.Remedy != "" {

@@ -11,7 +11,8 @@ import (
 // trace tells everything about a business key.
 func (a *app) trace() *cobra.Command {
 	return &cobra.Command{
-		Use: "trace KEY", Short: "Everything about an order, an event, an idempotency key or a trace", Args: takes("key"), ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "trace KEY", Short: "Everything about an order, an event, an idempotency key or a trace", Args: takes("key"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		Long: `Finds the events of a business key, and tells what they caused: what is wrong and what to do about it,
 who has got which event, and what happened when. KEY is an aggregate id (an order number, say), an
 event id, an idempotency key or a trace id.`,
