@@ -197,7 +197,8 @@ func checkUpcast(eventType string, from int, up Upcaster) error {
 	case from < 1:
 		return fmt.Errorf("bus.Upcast %q: from is %d: it must be at least 1, the first version", eventType, from)
 	case up == nil:
-		return fmt.Errorf("bus.Upcast %q from version %d: the function is nil: it turns a payload of version %d into one of version %d", eventType, from, from, from+1)
+		return fmt.Errorf("bus.Upcast %q from version %d: the function is nil: it turns a payload of version %d into one of version %d",
+			eventType, from, from, from+1)
 	}
 	return nil
 }

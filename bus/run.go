@@ -20,7 +20,8 @@ func Run(ctx context.Context, runners ...Runner) error {
 	var errs []error
 	for i, r := range runners {
 		if isNil(r) {
-			errs = append(errs, fmt.Errorf("bus.Run: runner %d of %d is nil: check the error of its constructor, such as pub, err := outbox.NewPublisher(ob, b, cfg), "+
+			errs = append(errs, fmt.Errorf("bus.Run: runner %d of %d is nil: check the error of its constructor, such as pub, err := "+
+				"outbox.NewPublisher(ob, b, cfg), "+
 				"and run what it returned, bus.Run(ctx, pub)", i+1, len(runners)))
 		}
 	}

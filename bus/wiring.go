@@ -37,7 +37,8 @@ func (b *Bus) isLate(what string) bool {
 	if !b.all.Closed {
 		return false
 	}
-	err := fmt.Errorf("%s was registered after a publisher had started: register everything first, then call outbox.NewPublisher and bus.Run", what)
+	err := fmt.Errorf("%s was registered after a publisher had started: register everything first, then call outbox.NewPublisher and "+
+		"bus.Run", what)
 	b.all.Logger.Error("bus: nobody will run what was registered late", telemetry.Err, err)
 	b.refuse(err)
 	return true
@@ -67,7 +68,8 @@ func (b *Bus) idleUpcasters() (mistakes []error) {
 		for _, from := range sortedKeys(b.all.Upcasters[t]) {
 			switch newest := known[t]; {
 			case newest == 0:
-				mistakes = append(mistakes, fmt.Errorf("bus.Upcast %q from version %d: no consumer has a handler for that type, so nobody would take the step: "+
+				mistakes = append(mistakes, fmt.Errorf("bus.Upcast %q from version %d: no consumer has a handler for that type, so nobody would "+
+					"take the step: "+
 					"name a type that is handled, such as b.Upcast(%q, %d, fn) (handled: %s)", t, from, example(types), from, strings.Join(types, ", ")))
 			case from >= newest:
 				mistakes = append(mistakes, fmt.Errorf("bus.Upcast %q from version %d: the handlers take version %d, so nobody would take the step: "+

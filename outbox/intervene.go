@@ -34,7 +34,8 @@ type Intervention struct {
 }
 
 // ErrNotReplayable means that no instance has the consumer as bus.ConsumerConfig.Replayable.
-var ErrNotReplayable = errors.New("the consumer is not replayable: running its past events again has to be allowed by bus.ConsumerConfig.Replayable")
+var ErrNotReplayable = errors.New("the consumer is not replayable: running its past events again has to be allowed by " +
+	"bus.ConsumerConfig.Replayable")
 
 // change is how an action changes rows of the consume log.
 type change struct {

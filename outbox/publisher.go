@@ -68,7 +68,8 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 func (c PublisherConfig) validate() error {
 	var errs []error
 	if c.BatchSize < 0 || c.BatchSize > dialect.MostIDs {
-		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.BatchSize is %d: it must be between 1 and %d (0 means 100)", c.BatchSize, dialect.MostIDs))
+		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.BatchSize is %d: it must be between 1 and %d (0 means 100)", c.BatchSize,
+			dialect.MostIDs))
 	}
 	if c.MaxInHand < 0 {
 		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.MaxInHand is %d: it must not be negative (0 means 16 MiB)", c.MaxInHand))
@@ -81,7 +82,12 @@ func (c PublisherConfig) validate() error {
 	for _, f := range []struct {
 		name     string
 		v, least time.Duration
-	}{{"Poll", c.Poll, time.Millisecond}, {"Lease", c.Lease, 100 * time.Millisecond}, {"DrainTimeout", c.DrainTimeout, time.Millisecond}, {"UnroutableGrace", c.UnroutableGrace, 0}} {
+	}{
+		{"Poll", c.Poll, time.Millisecond},
+		{"Lease", c.Lease, 100 * time.Millisecond},
+		{"DrainTimeout", c.DrainTimeout, time.Millisecond},
+		{"UnroutableGrace", c.UnroutableGrace, 0},
+	} {
 		if f.v != 0 && f.v < f.least {
 			errs = append(errs, fmt.Errorf("outbox.PublisherConfig.%s is %v: it must be at least %v (0 means the default)", f.name, f.v, f.least))
 		}
@@ -130,7 +136,8 @@ func sameDatabase(ob *Outbox, b *bus.Bus) error {
 	if b.WorksIn(ob.db) {
 		return nil
 	}
-	return errors.New("the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, outbox.Config{}) and bus.New(db, bus.Config{}); " +
+	return errors.New("the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, outbox.Config{}) and " +
+		"bus.New(db, bus.Config{}); " +
 		"two pools are refused even if both are of one database, because nothing here can tell")
 }
 

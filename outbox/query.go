@@ -50,10 +50,12 @@ func (o *Outbox) Events(ctx context.Context, f Filter) ([]Record, error) {
 		limit = 100
 	}
 	rows, err := store.ListEvents(ctx, o.db, o.d, store.EventFilter{
-		EventID: f.EventID, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, Status: string(f.Status), After: f.After, Limit: limit,
+		EventID: f.EventID, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, Status: string(f.Status),
+		After: f.After, Limit: limit,
 	})
 	if errors.Is(err, store.ErrUnindexed) {
-		return nil, errors.New("outbox: list events: set EventID, AggregateType with AggregateID, or Status: anything else would read the whole table")
+		return nil, errors.New("outbox: list events: set EventID, AggregateType with AggregateID, or Status: anything else would read the " +
+			"whole table")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("outbox: list events: %w", err)
@@ -61,8 +63,9 @@ func (o *Outbox) Events(ctx context.Context, f Filter) ([]Record, error) {
 	var out []Record
 	for _, r := range rows {
 		out = append(out, Record{
-			OutboxID: r.ID, EventID: r.EventID, EventType: r.EventType, AggregateType: r.AggregateType, AggregateID: r.AggregateID, TenantID: r.TenantID,
-			Status: Status(r.Status), Payload: json.RawMessage(r.Payload), Metadata: r.Metadata, LastError: r.LastError, LockedBy: r.LockedBy,
+			OutboxID: r.ID, EventID: r.EventID, EventType: r.EventType, AggregateType: r.AggregateType, AggregateID: r.AggregateID,
+			TenantID: r.TenantID,
+			Status:   Status(r.Status), Payload: json.RawMessage(r.Payload), Metadata: r.Metadata, LastError: r.LastError, LockedBy: r.LockedBy,
 			CreatedAt: instant(r.CreatedAt), SentAt: instant(r.SentAt), NextRetryAt: instant(r.NextRetryAt),
 		})
 	}
@@ -93,7 +96,8 @@ func (o *Outbox) Counts(ctx context.Context) (map[Status]int64, error) {
 // given, and how many deliveries of them to it are DEAD. An event is unfinished for everybody until it is fanned out; then
 // for the consumer until its own delivery has ended. Without a consumer it counts the events that are unfinished for
 // anybody. The reaper asks it before it releases a lock.
-func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, tenantID int64, aggregateType, aggregateID, consumer string) (waiting, dead int, err error) {
+func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, tenantID int64, aggregateType, aggregateID, consumer string,
+) (waiting, dead int, err error) {
 	open, err := store.OpenEvents(ctx, idb, store.Aggregate{Tenant: tenantID, Type: aggregateType, ID: aggregateID}, consumer)
 	if err != nil {
 		return 0, 0, fmt.Errorf("outbox: open events of %s %s: %w", aggregateType, aggregateID, err)

@@ -70,10 +70,12 @@ func (c RetentionConfig) validate() error {
 		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.Timeout is %v: it must not be negative", c.Timeout))
 	}
 	if c.Keep > 0 && c.Keep < time.Minute {
-		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.Keep is %v: less than a minute would forget events that may still be repeated", c.Keep))
+		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.Keep is %v: less than a minute would forget events that may still be "+
+			"repeated", c.Keep))
 	}
 	if keep := c.withDefaults().Keep; c.KeepKeys > 0 && c.KeepKeys < keep {
-		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.KeepKeys is %v: it must not be shorter than Keep, which is %v, for who repeats an event while it is kept may do so later", c.KeepKeys, keep))
+		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.KeepKeys is %v: it must not be shorter than Keep, which is %v, for who "+
+			"repeats an event while it is kept may do so later", c.KeepKeys, keep))
 	}
 	if c.KeepAudit > 0 && c.KeepAudit < 24*time.Hour {
 		errs = append(errs, fmt.Errorf("outbox.RetentionConfig.KeepAudit is %v: bulk operations need the last day", c.KeepAudit))
@@ -109,7 +111,9 @@ func NewRetention(ob *Outbox, cfg RetentionConfig) (*Retention, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.jobs, err = schedule.New(ob.db, schedule.Config{Instance: ob.cfg.Instance, Logger: ob.logger, TracerProvider: ob.cfg.TracerProvider, MeterProvider: ob.cfg.MeterProvider},
+	r.jobs, err = schedule.New(ob.db, schedule.Config{
+		Instance: ob.cfg.Instance, Logger: ob.logger, TracerProvider: ob.cfg.TracerProvider, MeterProvider: ob.cfg.MeterProvider,
+	},
 		schedule.Job{Code: RetentionJob, Spec: spec, Timeout: r.cfg.Timeout, Run: r.clean})
 	return r, err
 }

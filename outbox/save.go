@@ -27,7 +27,8 @@ const (
 )
 
 // namespace is the UUID namespace of keyed events.
-var namespace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/bluecone-go/bluecone#event")) //nolint:gochecknoglobals // a constant
+var namespace = uuid.NewSHA1(uuid.NameSpaceURL, //nolint:gochecknoglobals // a constant
+	[]byte("https://github.com/bluecone-go/bluecone#event"))
 
 // ErrInvalidEvent means that [Outbox.Save] refused an event before it spoke to the database. The
 // error's text says which event, and what is wrong with it.

@@ -58,7 +58,8 @@ func (s *session) statisticsLoop() {
 		before = claimed
 		ctx, cancel := context.WithTimeout(context.Background(), s.p.cfg.Lease)
 		if err := st.renew(ctx, s.p.ob); err != nil {
-			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "statistics could not be renewed; plans may be slow until autovacuum has looked at the tables", telemetry.Err, err)
+			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "statistics could not be renewed; plans may be slow until autovacuum has looked at "+
+				"the tables", telemetry.Err, err)
 		}
 		cancel()
 	}

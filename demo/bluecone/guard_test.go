@@ -96,13 +96,19 @@ func TestNamesOfOthersAreRefusedEverywhere(t *testing.T) {
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.base, "http://"))
 	require.NoError(t, err)
 	base := "http://127.0.0.1:" + port
-	for _, host := range []string{"evil.example", "evil.example:" + port, "shop.example.evil.example", "localhost.evil.example", "0x7f000001", "-"} {
+	for _, host := range []string{
+		"evil.example", "evil.example:" + port, "shop.example.evil.example", "localhost.evil.example",
+		"0x7f000001", "-",
+	} {
 		for _, path := range []string{"/orders/1/timeline", "/stats", "/metrics", "/livez", "/console/", "/console/?token=x"} {
 			require.Equal(t, http.StatusMisdirectedRequest, request(t, http.MethodGet, base+path, host), "%s at %s", path, host)
 		}
 		require.Equal(t, http.StatusMisdirectedRequest, request(t, http.MethodPost, base+"/users", host), host)
 	}
-	for _, host := range []string{"localhost", "LOCALHOST:" + port, "127.0.0.1:" + port, "192.0.2.7", "[2001:db8::1]:" + port, "[::1]", "shop.example", "Demo.Test:80"} {
+	for _, host := range []string{
+		"localhost", "LOCALHOST:" + port, "127.0.0.1:" + port, "192.0.2.7", "[2001:db8::1]:" + port, "[::1]",
+		"shop.example", "Demo.Test:80",
+	} {
 		require.Equal(t, http.StatusOK, request(t, http.MethodGet, base+"/stats", host), host)
 	}
 }

@@ -45,7 +45,8 @@ func TestEveryLimitIsDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	require.NoError(t, err)
 	documented := make(map[string]float64)
-	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w/]+\\.\\w+)` \\| ([^|]+) \\| [^|]{10,} \\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w/]+\\.\\w+)` \\| ([^|]+) \\| [^|]{10,} \\|$").FindAllStringSubmatch(string(page),
+		-1) {
 		documented[row[1]] = amountOf(t, row[2])
 	}
 	require.Equal(t, limits, documented)

@@ -65,7 +65,8 @@ func Begin(ctx context.Context, db *bun.DB, opts *sql.TxOptions) (bun.Tx, *Fence
 func (f *Fence) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
 	switch f.dialect.ReachOf(ev.Query) {
 	case dialect.CommitsByItself:
-		f.poison(fmt.Errorf("%w: %s commits by itself what was written before; run such a statement on a connection of its own, outside of handlers", ErrEnds, ev.Operation()))
+		f.poison(fmt.Errorf("%w: %s commits by itself what was written before; run such a statement on a connection of its own, outside of "+
+			"handlers", ErrEnds, ev.Operation()))
 	case dialect.OfSession:
 		f.mu.Lock()
 		f.changed = true

@@ -89,7 +89,8 @@ func (r *Registrations) Upcast(eventType string, stored, known int, payload json
 	for version := stored; version < known; version++ {
 		up := r.Upcasters[eventType][version]
 		if up == nil {
-			return nil, fmt.Errorf("%s has schema version %d, this code knows version %d and has no upcaster from %d", eventType, stored, known, version)
+			return nil, fmt.Errorf("%s has schema version %d, this code knows version %d and has no upcaster from %d", eventType, stored, known,
+				version)
 		}
 		var err error
 		if payload, err = up(payload); err != nil {

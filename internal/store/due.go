@@ -126,7 +126,8 @@ func (c Claims) AlongIndexes(ctx context.Context, tx bun.Tx) error {
 
 // LockDue locks up to limit due events of a kind, from a cursor on, along idx_status_next_retry. It passes over those that
 // others have locked. It stops before the payloads have more than maxBytes, and reports whether there were more.
-func (c Claims) LockDue(ctx context.Context, tx bun.Tx, kind DueKind, from Cursor, limit, maxBytes int) (rows []eventrow.Row, more bool, err error) {
+func (c Claims) LockDue(ctx context.Context, tx bun.Tx, kind DueKind, from Cursor, limit, maxBytes int,
+) (rows []eventrow.Row, more bool, err error) {
 	where, args := c.dueFrom(kind, from)
 	rows, more, err = eventrow.ReadWithin(ctx, tx, c.d, eventrow.Within(maxBytes),
 		c.d.Due(eventTable)+" WHERE "+where+alongDue+c.d.SkipLocked, append(args, limit)...)
@@ -157,7 +158,8 @@ func (c Claims) OutlineDue(ctx context.Context, tx bun.Tx, kind DueKind, from Cu
 // LeasedElsewhere tells of which aggregates other instances work on events, and from which event on: of up to limit leases,
 // along idx_status_next_retry.
 func (c Claims) LeasedElsewhere(ctx context.Context, tx bun.Tx, owner string, limit int) (map[Aggregate]int64, error) {
-	rows, err := c.outlines(ctx, tx, c.d.Due(eventTable)+" WHERE e.status = 'DISPATCHING'"+isOpen+" AND e.locked_by <> ? AND e.next_retry_at > "+c.d.Now+alongDue, owner, limit)
+	rows, err := c.outlines(ctx, tx, c.d.Due(eventTable)+" WHERE e.status = 'DISPATCHING'"+isOpen+" AND e.locked_by <> ? "+
+		"AND e.next_retry_at > "+c.d.Now+alongDue, owner, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +175,9 @@ func (c Claims) LeasedElsewhere(ctx context.Context, tx bun.Tx, owner string, li
 
 // outlines reads of events e only whose they are, and when they are due.
 func (c Claims) outlines(ctx context.Context, tx bun.Tx, from string, args ...any) (out []eventrow.Row, err error) {
-	rows, err := tx.QueryContext(ctx, "SELECT e.id, COALESCE(e.tenant_id, 0), e.aggregate_type, e.aggregate_id, COALESCE("+c.d.Micros("e.next_retry_at")+", 0) FROM "+from, args...)
+	rows, err := tx.QueryContext(ctx,
+		"SELECT e.id, COALESCE(e.tenant_id, 0), e.aggregate_type, e.aggregate_id, COALESCE("+c.d.Micros("e.next_retry_at")+", 0) FROM "+from,
+		args...)
 	if err != nil {
 		return nil, fmt.Errorf("look at due events: %w", err)
 	}
@@ -191,8 +195,9 @@ func (c Claims) outlines(ctx context.Context, tx bun.Tx, from string, args ...an
 // NewOfOthers lists the event_ids of up to limit NEW events, those that are due first, that have not been due for longer than
 // back and belong to none of the tenants (0 stands for none), along idx_status_next_retry.
 func (c Claims) NewOfOthers(ctx context.Context, idb bun.IDB, back time.Duration, tenants []int64, limit int) ([]string, error) {
-	ids, err := readTexts(idb.QueryContext(ctx, "SELECT e.event_id FROM "+c.d.Due(eventTable)+" WHERE "+c.dueOf(DueNew)+" AND e.next_retry_at > "+c.d.After+
-		" AND COALESCE(e.tenant_id, 0) NOT IN (?)"+alongDue, -dialect.Micro(back), bun.List(tenants), limit))
+	ids, err := readTexts(idb.QueryContext(ctx,
+		"SELECT e.event_id FROM "+c.d.Due(eventTable)+" WHERE "+c.dueOf(DueNew)+" AND e.next_retry_at > "+c.d.After+
+			" AND COALESCE(e.tenant_id, 0) NOT IN (?)"+alongDue, -dialect.Micro(back), bun.List(tenants), limit))
 	if err != nil {
 		return nil, fmt.Errorf("look for other tenants: %w", err)
 	}

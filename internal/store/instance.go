@@ -34,7 +34,8 @@ func (i Instances) Announce(ctx context.Context, idb bun.IDB, of Instance) error
 	if of.IsDraining {
 		draining = 1
 	}
-	_, err := idb.ExecContext(ctx, "INSERT INTO bc_instance (name, run_id, host, version, in_flight, clock_offset_us, draining, circuits, seen_at) VALUES (?, ?, ?, ?, ?, ? - "+i.d.Micros(i.d.Now)+", ?, ?, "+i.d.Now+")"+
+	_, err := idb.ExecContext(ctx, "INSERT INTO bc_instance (name, run_id, host, version, in_flight, clock_offset_us, draining, circuits, "+
+		"seen_at) VALUES (?, ?, ?, ?, ?, ? - "+i.d.Micros(i.d.Now)+", ?, ?, "+i.d.Now+")"+
 		i.d.Upsert("name", "run_id", "host", "version", "in_flight", "clock_offset_us", "draining", "circuits", "seen_at"),
 		of.Name, of.Run, of.Host, of.Version, of.InFlight, of.Clock, draining, orNull(of.Circuits))
 	return err

@@ -26,7 +26,8 @@ type Keys struct {
 func NewKeys(d dialect.Dialect, stmts *prepared.Statements) Keys { return Keys{d, stmts} }
 
 // Claim enters the ids of events that tx is about to save, and tells which of them to save: those that nobody has saved,
-// except, where an INSERT can leave what exists alone, by a release without this table. It takes them in order, whatever the order in ids, so that transactions that save several do not deadlock.
+// except, where an INSERT can leave what exists alone, by a release without this table. It takes them in order, whatever the order in
+// ids, so that transactions that save several do not deadlock.
 func (k Keys) Claim(ctx context.Context, tx bun.Tx, ids []string) (absent map[string]bool, err error) {
 	ids = slices.Sorted(slices.Values(ids))
 	ids = slices.Compact(ids)
@@ -105,10 +106,11 @@ func (k Keys) insertAndLook(ctx context.Context, tx bun.Tx, ids []string, absent
 // a key alone says so only when retention has marked it.
 func (k Keys) look(ctx context.Context, tx bun.Tx, ids []string) (map[string]bool, error) {
 	list := bun.List(ids)
-	return readKeys(tx.QueryContext(ctx, "SELECT l.event_id, CASE WHEN l.removed_at IS NULL THEN 0 ELSE 1 END FROM "+k.each(keyTable, "PRIMARY")+
-		" UNION ALL SELECT l.event_id, 1 FROM "+k.each("bc_outbox_event", "uk_event_id")+
-		" UNION ALL SELECT l.event_id, 1 FROM "+k.each("bc_event_consume_log", "uk_event_consumer")+
-		" GROUP BY l.event_id HAVING MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) = 1", list, list, list))
+	return readKeys(tx.QueryContext(ctx,
+		"SELECT l.event_id, CASE WHEN l.removed_at IS NULL THEN 0 ELSE 1 END FROM "+k.each(keyTable, "PRIMARY")+
+			" UNION ALL SELECT l.event_id, 1 FROM "+k.each("bc_outbox_event", "uk_event_id")+
+			" UNION ALL SELECT l.event_id, 1 FROM "+k.each("bc_event_consume_log", "uk_event_consumer")+
+			" GROUP BY l.event_id HAVING MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) = 1", list, list, list))
 }
 
 // each is a FROM of the rows l that have one of the ids `?`, looked up one by one. It is no prepared statement: while the
@@ -130,7 +132,8 @@ func (k Keys) Mark(ctx context.Context, db *bun.DB, ids []string) error {
 		for i, id := range chunk {
 			args[i] = id
 		}
-		if _, err := db.ExecContext(ctx, "INSERT INTO "+keyTable+" (event_id, removed_at) VALUES "+values+k.d.Upsert("event_id", "removed_at"), args...); err != nil {
+		if _, err := db.ExecContext(ctx, "INSERT INTO "+keyTable+" (event_id, removed_at) VALUES "+values+k.d.Upsert("event_id", "removed_at"),
+			args...); err != nil {
 			return fmt.Errorf("keep the keys of removed events: %w", err)
 		}
 	}
@@ -144,7 +147,9 @@ func isKeyed(id string) bool { return len(id) == 36 && id[14] == '5' }
 // how many.
 func (k Keys) Forget(ctx context.Context, db *bun.DB, age int64, limit int) (int, error) {
 	// idx_removed_at
-	gone, err := readKeys(db.QueryContext(ctx, "SELECT event_id, 1 FROM "+keyTable+" WHERE removed_at IS NOT NULL AND removed_at < "+k.d.After+" ORDER BY removed_at LIMIT ?", -age, limit))
+	gone, err := readKeys(db.QueryContext(ctx,
+		"SELECT event_id, 1 FROM "+keyTable+" WHERE removed_at IS NOT NULL AND removed_at < "+k.d.After+" ORDER BY removed_at LIMIT ?", -age,
+		limit))
 	if err != nil || len(gone) == 0 {
 		return 0, err
 	}

@@ -47,13 +47,15 @@ func (c Claims) LeaseFresh(ctx context.Context, idb bun.IDB, l Lease, eventIDs [
 		return nil, err
 	}
 	return eventrow.Read(ctx, c.stmts.On(idb), "SELECT "+eventrow.Columns(c.d)+", "+c.order.FirstInWay()+" FROM "+c.d.Keyed(eventTable)+
-		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, l.Owner, ids, l.Owner)
+		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, l.Owner,
+		ids, l.Owner)
 }
 
 // leaseFresh leases the events and returns their ids. It does not wait for an open transaction of a producer, which may
 // hold any key.
 func (c Claims) leaseFresh(ctx context.Context, idb bun.IDB, l Lease, eventIDs []string) ([]int64, error) {
-	lease := "UPDATE " + c.d.Keyed(eventTable) + " SET status = 'DISPATCHING', locked_by = ?, lock_version = 1, next_retry_at = " + c.d.After + ", updated_at = " + c.d.Now
+	lease := "UPDATE " + c.d.Keyed(eventTable) + " SET status = 'DISPATCHING', locked_by = ?, lock_version = 1, " +
+		"next_retry_at = " + c.d.After + ", updated_at = " + c.d.Now
 	free := "SELECT e.id FROM " + c.d.ByEventID(eventTable) + " WHERE e.event_id IN (?)" + isFresh + c.d.SkipLocked
 	db, args := c.stmts.On(idb), []any{l.Owner, dialect.Micro(l.For)}
 	if c.d.Name == "postgres" {
@@ -70,12 +72,15 @@ func (c Claims) leaseFresh(ctx context.Context, idb bun.IDB, l Lease, eventIDs [
 	if n, err := res.RowsAffected(); err == nil && n == int64(len(found)) {
 		return found, nil
 	}
-	return readIDs(db.QueryContext(ctx, "SELECT e.id FROM "+c.d.Keyed(eventTable)+" WHERE e.id IN (?) AND e.locked_by = ? AND e.lock_version = 1", found, l.Owner))
+	return readIDs(db.QueryContext(ctx, "SELECT e.id FROM "+c.d.Keyed(eventTable)+" WHERE e.id IN (?) AND e.locked_by = ? "+
+		"AND e.lock_version = 1", found, l.Owner))
 }
 
 // LeasesOf are the events that an owner has leased, with their lock versions, along idx_status_next_retry.
 func (c Claims) LeasesOf(ctx context.Context, idb bun.IDB, owner string) ([]dialect.Pair, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT e.id, e.lock_version FROM "+c.d.Due(eventTable)+" WHERE e.status = 'DISPATCHING'"+isOpen+" AND e.locked_by = ? ORDER BY e.id", owner)
+	rows, err := idb.QueryContext(ctx,
+		"SELECT e.id, e.lock_version FROM "+c.d.Due(eventTable)+" WHERE e.status = 'DISPATCHING'"+isOpen+" AND e.locked_by = ? "+
+			"ORDER BY e.id", owner)
 	if err != nil {
 		return nil, err
 	}
@@ -101,18 +106,21 @@ func (c Claims) ExpireLeases(ctx context.Context, tx bun.Tx, owner string) (more
 		return more, err
 	}
 	slices.Sort(ids)
-	_, err = tx.ExecContext(ctx, c.d.UpdateIDs(eventTable, dialect.Pairs(ids), "next_retry_at = "+c.d.Now+", lock_version = lock_version + 1", "1 = 1"))
+	_, err = tx.ExecContext(ctx, c.d.UpdateIDs(eventTable, dialect.Pairs(ids),
+		"next_retry_at = "+c.d.Now+", lock_version = lock_version + 1", "1 = 1"))
 	return more, err
 }
 
 // ActivateDelayed makes up to limit delayed events NEW that are due, along idx_status_next_retry, and returns their ids. From the
 // commit of tx on no later event of their aggregates is claimed.
 func (c Claims) ActivateDelayed(ctx context.Context, tx bun.Tx, limit int) ([]int64, error) {
-	ids, err := readIDs(c.stmts.On(tx).QueryContext(ctx, "SELECT e.id FROM "+c.d.Due(eventTable)+" WHERE "+c.dueOf(DueDelayed)+alongDue+c.d.SkipLocked, limit))
+	ids, err := readIDs(c.stmts.On(tx).QueryContext(ctx,
+		"SELECT e.id FROM "+c.d.Due(eventTable)+" WHERE "+c.dueOf(DueDelayed)+alongDue+c.d.SkipLocked, limit))
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	_, err = tx.ExecContext(ctx, c.d.UpdateIDs(eventTable, dialect.Pairs(ids), "status = 'NEW', lock_version = 1, updated_at = "+c.d.Now, "1 = 1"))
+	_, err = tx.ExecContext(ctx, c.d.UpdateIDs(eventTable, dialect.Pairs(ids), "status = 'NEW', lock_version = 1, updated_at = "+c.d.Now,
+		"1 = 1"))
 	return ids, err
 }
 

@@ -178,7 +178,8 @@ func (l Leases) Renew(ctx context.Context, owner string, lease time.Duration, ds
 
 // prolong makes leases, whose rows the transaction has locked, last from now on.
 func (l Leases) prolong(ctx context.Context, tx bun.Tx, ids []int64, lease time.Duration) error {
-	_, err := tx.ExecContext(ctx, l.d.UpdateIDs(deliveryTable, dialect.Pairs(ids), "next_retry_at = "+l.d.After, "1 = 1"), dialect.Micro(lease))
+	_, err := tx.ExecContext(ctx, l.d.UpdateIDs(deliveryTable, dialect.Pairs(ids), "next_retry_at = "+l.d.After, "1 = 1"),
+		dialect.Micro(lease))
 	return err
 }
 

@@ -46,14 +46,17 @@ func (f Left) Any(consumers []string) (cond string, args []any) {
 
 // Page lists deliveries of a consumer that were left, by the ids of their rows, from the one after the given id on.
 func (f Left) Page(ctx context.Context, idb bun.IDB, consumer string, after int64, most int) ([]LeftDelivery, error) {
-	return f.read(ctx, idb, f.d.DueDeliveries(deliveryTable)+" WHERE consumer_name = ?"+f.IsLeft()+" AND id > ? ORDER BY id LIMIT ?", consumer, after, most)
+	return f.read(ctx, idb, f.d.DueDeliveries(deliveryTable)+" WHERE consumer_name = ?"+f.IsLeft()+" AND id > ? ORDER BY id LIMIT ?",
+		consumer, after, most)
 }
 
 // Long lists, for each consumer of the registry, a delivery that was left longer ago than grace.
 func (f Left) Long(ctx context.Context, idb bun.IDB, grace time.Duration) ([]LeftDelivery, error) {
-	first := "SELECT id FROM " + f.d.DueDeliveries(deliveryTable) + " WHERE consumer_name = c.name" + f.IsLeft() + " AND updated_at < " + f.d.After + " LIMIT 1"
+	first := "SELECT id FROM " + f.d.DueDeliveries(deliveryTable) + " WHERE consumer_name = c.name" + f.IsLeft() + " AND updated_at < " +
+		f.d.After + " LIMIT 1"
 	var ids []int64
-	err := idb.NewRaw("SELECT first FROM (SELECT ("+first+") AS first FROM bc_consumer c) AS f WHERE first IS NOT NULL", -dialect.Micro(grace)).Scan(ctx, &ids)
+	err := idb.NewRaw("SELECT first FROM (SELECT ("+first+") AS first FROM bc_consumer c) AS f WHERE first IS NOT NULL",
+		-dialect.Micro(grace)).Scan(ctx, &ids)
 	if err != nil {
 		return nil, fmt.Errorf("look for deliveries that were left: %w", err)
 	}

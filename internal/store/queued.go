@@ -43,8 +43,10 @@ func QueuedQuery(d dialect.Dialect) string {
 		return fmt.Sprintf(walk, "("+fmt.Sprintf(next, columns, "", "")+")",
 			"SELECT l.consumer_name, l.status FROM q CROSS JOIN LATERAL ("+fmt.Sprintf(next, columns, "", after)+") AS l")
 	}
-	const row, index = "SELECT l.consumer_name, l.status FROM %s" + deliveryTable + " AS l WHERE l.id = (%s)", " INDEXED BY bc_event_consume_log_idx_consumer_due"
-	return fmt.Sprintf(walk, fmt.Sprintf(row, "", fmt.Sprintf(next, "n.id", index, "")), fmt.Sprintf(row, "q CROSS JOIN ", fmt.Sprintf(next, "n.id", index, after)))
+	const row, index = "SELECT l.consumer_name, l.status FROM %s" + deliveryTable + " AS l WHERE l.id = (%s)",
+		" INDEXED BY bc_event_consume_log_idx_consumer_due"
+	return fmt.Sprintf(walk, fmt.Sprintf(row, "", fmt.Sprintf(next, "n.id", index, "")),
+		fmt.Sprintf(row, "q CROSS JOIN ", fmt.Sprintf(next, "n.id", index, after)))
 }
 
 // Queued lists the queues that are not empty, but for those of SUCCESS.

@@ -28,7 +28,8 @@ func NewQueues(d dialect.Dialect, stmts *prepared.Statements) Queues { return Qu
 func (q Queues) Due() string {
 	var due []string
 	for _, status := range []string{"FAILED", "PENDING", "PROCESSING"} {
-		due = append(due, "(SELECT l.next_retry_at FROM "+q.waitingOf(status)+" AND l.next_retry_at IS NOT NULL ORDER BY "+q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) <= "+q.d.Now)
+		due = append(due, "(SELECT l.next_retry_at FROM "+q.waitingOf(status)+" AND l.next_retry_at IS NOT NULL ORDER BY "+
+			q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) <= "+q.d.Now)
 	}
 	return "SELECT c.name FROM bc_consumer c WHERE " + strings.Join(due, " OR ")
 }
@@ -45,7 +46,8 @@ func (q Queues) DueConsumers(ctx context.Context, idb bun.IDB) ([]string, error)
 // Leased are the keys of the consumers of which somebody has leased a waiting delivery. It does not say EXISTS: MySQL would
 // make a join of it, and read the whole index.
 func (q Queues) Leased(ctx context.Context, idb bun.IDB) ([]string, error) {
-	keys, err := readTexts(idb.QueryContext(ctx, "SELECT c.name FROM bc_consumer c WHERE (SELECT 1 FROM "+q.waitingOf("PROCESSING")+" LIMIT 1) = 1"))
+	keys, err := readTexts(idb.QueryContext(ctx,
+		"SELECT c.name FROM bc_consumer c WHERE (SELECT 1 FROM "+q.waitingOf("PROCESSING")+" LIMIT 1) = 1"))
 	if err != nil {
 		return nil, fmt.Errorf("look for leased deliveries: %w", err)
 	}
@@ -58,7 +60,8 @@ const SoonAwake = time.Second
 // Asleep are the keys of the consumers of which a delivery sleeps for longer than [SoonAwake].
 func (q Queues) Asleep(ctx context.Context, idb bun.IDB) ([]string, error) {
 	keys, err := readTexts(idb.QueryContext(ctx, "SELECT c.name FROM bc_consumer c WHERE (SELECT 1 FROM "+q.waitingOf("PENDING")+
-		" AND l.next_retry_at > "+q.d.After+" AND l.next_retry_at < "+q.d.Never+" ORDER BY "+q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) = 1", dialect.Micro(SoonAwake)))
+		" AND l.next_retry_at > "+q.d.After+" AND l.next_retry_at < "+q.d.Never+" ORDER BY "+q.d.MySQLOnly("l.consumer_name, l.status, ")+
+		"l.next_retry_at LIMIT 1) = 1", dialect.Micro(SoonAwake)))
 	if err != nil {
 		return nil, fmt.Errorf("look for deliveries that sleep: %w", err)
 	}

@@ -15,7 +15,8 @@ type TableGrowth struct {
 
 // Growth tells how the tables of events and deliveries have grown since PostgreSQL last looked. Only PostgreSQL answers.
 func Growth(ctx context.Context, idb bun.IDB) ([]TableGrowth, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int, c.relpages FROM pg_class c WHERE c.oid IN ('"+
+	rows, err := idb.QueryContext(ctx, "SELECT c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int, c.relpages "+
+		"FROM pg_class c WHERE c.oid IN ('"+
 		eventTable+"'::regclass, '"+deliveryTable+"'::regclass)")
 	if err != nil {
 		return nil, err

@@ -20,12 +20,14 @@ var columns = []struct{ table, nothing, names, mysql string }{ //nolint:gocheckn
 	{
 		"bc_outbox_event", "id = 0",
 		"id, tenant_id, store_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, schema_version, " +
-			"status, retry_count, max_retry_count, next_retry_at, locked_by, lock_version, last_error, created_at, updated_at, sent_at, trace_id, event_key",
+			"status, retry_count, max_retry_count, next_retry_at, locked_by, lock_version, last_error, created_at, updated_at, sent_at, " +
+			"trace_id, event_key",
 		", open_aggregate, in_hand",
 	},
 	{
 		"bc_event_consume_log", "id = 0",
-		"id, tenant_id, consumer_name, event_id, event_type, status, idempotency_key, consume_result, error_message, outbox_id, aggregate_type, " +
+		"id, tenant_id, consumer_name, event_id, event_type, status, idempotency_key, consume_result, error_message, outbox_id, " +
+			"aggregate_type, " +
 			"aggregate_id, attempts, started, first_run_at, next_retry_at, locked_by, lock_version, consumed_at, created_at, updated_at",
 		", open_aggregate",
 	},

@@ -50,9 +50,11 @@ type sleeper struct {
 
 // sleepers finds the aggregates whose next delivery sleeps.
 func (o Order) sleepers(ctx context.Context, idb bun.IDB, consumer string, heads []int64) ([]sleeper, error) {
-	next := "SELECT CASE WHEN l.status = 'PENDING' AND l.next_retry_at > " + o.d.Now + " AND l.next_retry_at < " + o.d.Never + " THEN 1 ELSE 0 END FROM " + o.d.Waiting(deliveryTable, "l", "e") +
+	next := "SELECT CASE WHEN l.status = 'PENDING' AND l.next_retry_at > " + o.d.Now +
+		" AND l.next_retry_at < " + o.d.Never + " THEN 1 ELSE 0 END FROM " + o.d.Waiting(deliveryTable, "l", "e") +
 		" AND " + o.d.Receiver("l") + " = ? AND l.outbox_id > e.id ORDER BY " + o.d.AlongOpen("l") + " LIMIT 1"
-	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, COALESCE(e.tenant_id, 0), e.aggregate_type, e.aggregate_id, COALESCE(("+next+"), 0) FROM "+
+	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, COALESCE(e.tenant_id, 0), e.aggregate_type, e.aggregate_id, "+
+		"COALESCE(("+next+"), 0) FROM "+
 		o.d.Keyed(eventTable)+" WHERE e.id IN (?)", consumer, heads)
 	if err != nil {
 		return nil, fmt.Errorf("look behind finished deliveries: %w", err)

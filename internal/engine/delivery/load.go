@@ -12,12 +12,14 @@ import (
 
 // load reads events by id, the first of them, as far as they fit. Events whose row is gone are missing from the
 // result; more says that others may be missing because they did not fit.
-func (l *Lanes) load(ctx context.Context, eventIDs []string, fits func(bytes int) bool) (found map[string]*eventrow.Row, more bool, err error) {
+func (l *Lanes) load(ctx context.Context, eventIDs []string, fits func(bytes int) bool,
+) (found map[string]*eventrow.Row, more bool, err error) {
 	d, err := dialect.Of(l.regs.DB)
 	if err != nil {
 		return nil, false, err
 	}
-	rows, more, err := eventrow.ReadWithin(ctx, l.regs.DB, d, fits, "bc_outbox_event AS e WHERE e.event_id IN (?) ORDER BY e.id", bun.List(eventIDs))
+	rows, more, err := eventrow.ReadWithin(ctx, l.regs.DB, d, fits, "bc_outbox_event AS e WHERE e.event_id IN (?) ORDER BY e.id",
+		bun.List(eventIDs))
 	if err != nil {
 		return nil, false, fmt.Errorf("load events: %w", err)
 	}
