@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,7 +104,7 @@ func (j *jobs) runs(ctx context.Context, code string) ([]JobRun, error) {
 			Instance: r.Instance, Status: r.Status, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Duration: r.Duration,
 			Error: shown(r.Error, listText),
 		}
-		_ = json.Unmarshal([]byte(r.Counts), &run.Counts) // what cannot be read is not shown
+		run.Counts = storedCounts(r.Counts)
 		out = append(out, run)
 	}
 	return out, nil

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +59,7 @@ func (a *access) readRegistry(ctx context.Context) (known, error) {
 				name: c.Name, displayName: c.DisplayName, pausedBy: c.PausedBy, pauseReason: c.PauseReason, replayable: c.IsReplayable,
 				paused: c.IsPaused, pausedUntil: c.PausedUntil, registeredAt: c.RegisteredAt, seenAt: c.SeenAt, age: c.SeenFor,
 			}
-			_ = json.Unmarshal([]byte(c.Types), &r.types)
+			r.types = storedTypes(c.Types)
 			byName[c.Name] = &r
 			names = append(names, c.Name)
 		}
