@@ -50,6 +50,35 @@ func TestEveryDeliveryEndsAfterItsMaxAge(t *testing.T) {
 	}
 }
 
+// A consumer whose service stays away tries one delivery at a time, those that never ran first. The others end all the same.
+func TestManyRefusedDeliveriesEndAfterTheirMaxAge(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		var dead atomic.Int64
+		f.bus = bus.New(db, bus.Config{Logger: logger(), OnDead: func(context.Context, bus.DeadLetter) { dead.Add(1) }})
+		refused := fmt.Errorf("call the partner: %w", syscall.ECONNREFUSED)
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{MaxAge: time.Hour}),
+			func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return refused })
+		const many = 120
+		for i := range many {
+			f.save(orderPaid{OrderID: fmt.Sprint(i)})
+		}
+		f.run(outbox.PublisherConfig{Poll: 20 * time.Millisecond})
+		f.eventually(func() bool { return f.deliveries()[consumelog.Failed] > 20 }, "the circuit is open")
+		old := f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'FAILED'")
+		f.exec("UPDATE bc_event_consume_log SET first_run_at = " + daysAgo(db, 1) + ", next_retry_at = created_at WHERE status = 'FAILED'")
+		for i := range many { // never run, and first in turn
+			f.save(orderPaid{OrderID: fmt.Sprint("new ", i)})
+		}
+		f.eventually(func() bool { return f.deliveries()[consumelog.Dead] >= old-1 }, "those that have failed for too long end")
+		f.eventually(func() bool { return int(dead.Load()) == f.deliveries()[consumelog.Dead] }, "somebody is told of each")
+		require.Zero(t, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'DEAD' AND (error_message NOT LIKE "+
+			"'given up %MaxAge is 1h0m0s: call the partner: connection refused' OR attempts > 1)"), "and why")
+		require.Less(t, f.deliveries()[consumelog.Dead], many, "nothing that is younger ends")
+	})
+}
+
 // The limit counts from the first run, by the database's clock, and depends on what is asked for.
 func TestMaxAgeDependsOnTheConsumer(t *testing.T) {
 	t.Parallel()

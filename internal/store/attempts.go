@@ -76,6 +76,13 @@ func (h Attempts) recordUnanswered(ctx context.Context, tx bun.Tx, ds []Leased) 
 	if err != nil {
 		return fmt.Errorf("consume log: record attempts without an answer: %w", err)
 	}
+	for _, d := range ds {
+		if d.counted {
+			if err := h.trim(ctx, tx, d); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

@@ -91,6 +91,11 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "MaxAge", nil,
 		},
 		{
+			"while a service is away only the delivery that is tried can be too old", "internal/engine/delivery/refill.go",
+			"if !closed && q.isCutOff() {", "if false && !closed && q.isCutOff() {",
+			engine, "ManyRefused", nil,
+		},
+		{
 			"an operator's retry does not begin a new age", "internal/store/operation.go",
 			"attempts = 0, first_run_at = NULL,", "attempts = 0,",
 			engine, "MaxAgeDepends", nil,

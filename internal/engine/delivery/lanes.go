@@ -306,7 +306,7 @@ func (l *Lanes) Retry(ctx context.Context, due []string) error {
 		return err
 	}
 	for _, ln := range lanes {
-		if !ln.isHalted() {
+		if !ln.isHalted() || ln.retries.isCutOff() { // what is cut off gives up what is too old
 			ln.retries.refill()
 		}
 	}

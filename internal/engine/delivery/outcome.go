@@ -177,6 +177,11 @@ func (o *outcomes) fail(ctx context.Context, d *delivery, cause error) {
 		wait := flow.RetryUnreached(d.sinceFirstRun())
 		v.Delay = wait*3/4 + rand.N(wait/2)
 	}
+	o.conclude(ctx, d, v, cause)
+}
+
+// conclude stores a verdict and tells whoever waits for it.
+func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, cause error) {
 	mine, err := o.store(ctx, d, v)
 	switch {
 	case err != nil:

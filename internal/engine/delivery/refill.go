@@ -24,7 +24,8 @@ type retryQueue struct {
 	again    bool        // refill was called while it was claiming
 	more     claim.Kinds // of which the consume log may hold more
 	left     leftWalk
-	fitting  int // how many deliveries of a kind a claim takes, because more payloads did not fit
+	fitting  int       // how many deliveries of a kind a claim takes, because more payloads did not fit
+	gaveUp   time.Time // when it last looked for deliveries that are too old to be tried again
 }
 
 // refill claims due deliveries into the queue, in the background, until it has seen all that is due
@@ -112,6 +113,9 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	}
 	got, all := 0, true
 	defer func() { q.l.room.turn(q, got > 0, all) }()
+	if !closed && q.isCutOff() {
+		q.giveUp(ctx)
+	}
 	if room == (store.Limits{}) || closed || q.ln.isHalted() {
 		return false
 	}

@@ -36,7 +36,13 @@ func verdict(c *handler.Consumer, d *delivery, err error) store.Verdict {
 	}
 	if limit := c.MaxAge(d.Event.Type); v.Status == store.Failed && limit > 0 && d.sinceFirstRun() >= limit {
 		v.Status, v.Counts = store.Dead, true
-		v.Error = fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s", d.sinceFirstRun().Round(time.Second), limit, v.Error)
+		v.Error = givenUp(d, limit, v.Error)
 	}
 	return v
+}
+
+// givenUp is the error of a delivery that is too old to be tried again.
+func givenUp(d *delivery, limit time.Duration, last string) string {
+	return fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s",
+		d.sinceFirstRun().Round(time.Second), limit, last)
 }

@@ -1,0 +1,100 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+const (
+	// giveUpEvery is how often a consumer whose circuit is open looks for deliveries that are too old: it walks along all that
+	// have failed.
+	giveUpEvery = 10 * time.Second
+	// mostGivenUp is how many of them it ends by one claim, and mostGivenUpBytes how many bytes of payloads it loads for that.
+	mostGivenUp      = 50
+	mostGivenUpBytes = 4 << 20
+)
+
+// isCutOff reports whether the circuit alone keeps the lane from starting anything.
+func (q *retryQueue) isCutOff() bool {
+	q.ln.mu.Lock()
+	defer q.ln.mu.Unlock()
+	return q.ln.circuit.State(time.Now()) == flow.Open && !q.l.host.pauses(q.c)
+}
+
+// giveUp ends the deliveries that have failed for longer than their limit allows. While the circuit is open one delivery at a
+// time is tried, and those that never ran come first: the others would be tried, and end, much later or never.
+func (q *retryQueue) giveUp(ctx context.Context) {
+	if time.Since(q.gaveUp) < giveUpEvery {
+		return
+	}
+	q.gaveUp = time.Now()
+	for limit, types := range q.ageLimits() {
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = q.giveUpPage(ctx, limit, types); err != nil {
+				q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "deliveries that are too old could not be ended; the next look tries again",
+					telemetry.Consumer, q.c.Name, telemetry.Err, err)
+				return
+			}
+		}
+	}
+}
+
+// ageLimits are the consumer's event types by how long their deliveries are tried.
+func (q *retryQueue) ageLimits() map[time.Duration][]string {
+	limits := make(map[time.Duration][]string)
+	for _, t := range q.c.EventTypes() {
+		if limit := q.c.MaxAge(t); limit > 0 {
+			limits[limit] = append(limits[limit], t)
+		}
+	}
+	return limits
+}
+
+// giveUpPage ends some deliveries that are too old, and tells whether there may be more.
+func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types []string) (more bool, err error) {
+	var aged []store.Aged
+	err = q.l.Write(ctx, func() (err error) {
+		aged, err = q.l.regs.Log.ClaimAged(ctx, store.AgedQuery{
+			Consumer: q.c.Key, Types: types, Owner: q.l.host.Instance, Lease: q.l.host.Lease, Age: limit, Limit: mostGivenUp,
+		})
+		return err
+	})
+	if err != nil || len(aged) == 0 {
+		return false, err
+	}
+	bytes := 0
+	events, _, err := q.l.load(ctx, eventIDsOf(aged), func(n int) bool { bytes += n; return bytes == n || bytes <= mostGivenUpBytes })
+	if err != nil {
+		return false, err // their leases run out
+	}
+	for _, a := range aged {
+		lease := a.Leased
+		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease)}
+		d.Attempt, d.Event = lease.Attempts, events[lease.EventID]
+		if d.Event == nil { // it is gone, or too large for this page: nobody needs its payload
+			d.Event = &eventrow.Row{
+				OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, TenantID: lease.TenantID,
+				AggregateType: lease.AggregateType, AggregateID: lease.AggregateID,
+			}
+		}
+		q.ln.out.conclude(ctx, d, store.Verdict{Status: store.Dead, Error: givenUp(d, limit, a.Error)}, errors.New(a.Error))
+	}
+	return len(aged) == mostGivenUp, nil
+}
+
+func eventIDsOf(aged []store.Aged) []string {
+	ids := make(map[string]struct{}, len(aged))
+	for _, a := range aged {
+		ids[a.EventID] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
