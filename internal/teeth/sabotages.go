@@ -276,7 +276,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a paused consumer goes on", "internal/engine/delivery/circuit.go",
-			"|| ln.l.host.Paused(ln.c.Key)", "|| (ln.l.host.Paused(ln.c.Key) && false)",
+			"return h.Paused(c.Key)", "return (h.Paused(c.Key) && false)",
 			engine, "Paused", nil,
 		},
 		{
