@@ -191,7 +191,8 @@ func TestAConsumerWithoutABusPanicsWithTheReason(t *testing.T) {
 			},
 			"OnExternal": func() { bus.OnExternal(c, func(context.Context, bus.Message[paid]) error { return nil }) },
 		} {
-			require.PanicsWithValue(t, "bus."+verb+": the consumer was not made by Bus.Consumer, so there is no bus that could return this mistake: "+
+			require.PanicsWithValue(t, "bus."+verb+": the consumer was not made by Bus.Consumer, so there is no bus that could return this "+
+				"mistake: "+
 				"write bus."+verb+"(b.Consumer(\"Points\", bus.ConsumerConfig{}), …)", register, "%s: %s", verb, what)
 		}
 	}

@@ -63,9 +63,12 @@ func TestImportsRunOneWay(t *testing.T) {
 		"ops":         {"bustest", "reaper", "consistency", "console"},
 		"console":     {"bustest", "reaper", "consistency"},
 
-		"internal/handler":         {"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/flow"},
-		"internal/engine/claim":    {"bus", "outbox", "consumelog", "internal/handler", "internal/engine/delivery", "internal/engine/flow"},
-		"internal/engine/registry": {"bus", "outbox", "consumelog", "internal/handler", "internal/engine/delivery", "internal/engine/claim", "internal/engine/flow"},
+		"internal/handler":      {"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/flow"},
+		"internal/engine/claim": {"bus", "outbox", "consumelog", "internal/handler", "internal/engine/delivery", "internal/engine/flow"},
+		"internal/engine/registry": {
+			"bus", "outbox", "consumelog", "internal/handler", "internal/engine/delivery", "internal/engine/claim",
+			"internal/engine/flow",
+		},
 		"internal/engine/delivery": {"bus", "outbox", "consumelog"},
 		"internal/engine/flow": {
 			"bus", "outbox", "consumelog", "internal/handler", "internal/store", "internal/engine/delivery",
