@@ -2,11 +2,14 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // Registration is a consumer of the registry.
@@ -17,33 +20,67 @@ type Registration struct {
 	Types      []string // those of bc_consumer_type
 }
 
-// Read reads the registry, in the order of the consumers' keys, by the primary keys of both tables.
+// LongestTypes is the longest list of event types, in bytes, that is read of a row of bc_consumer.
+const LongestTypes = 64 << 10
+
+// Read reads the registry, in the order of the consumers' keys, by the primary keys of both tables: the lists of event types
+// once for each consumer, so that a long one does not come with each of its types. A longer list than LongestTypes is read as
+// an empty text, which is no list.
 func (r Registry) Read(ctx context.Context, idb bun.IDB) ([]Registration, error) {
-	rows, err := r.stmts.On(idb).QueryContext(ctx, "SELECT COALESCE(name, ''), COALESCE(event_types, '[]'), "+
-		"CASE WHEN paused_until > "+r.d.Now+" THEN 1 ELSE 0 END, COALESCE(t.event_type, '') "+
-		"FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name")
-	if err != nil {
-		return nil, fmt.Errorf("read the consumer registry: %w", err)
-	}
-	defer rows.Close()
 	var all []Registration
-	for rows.Next() {
+	at := make(map[string]int)
+	err := r.each(ctx, idb, func(rows *sql.Rows) error {
 		var reg Registration
-		var typ string
-		if err := rows.Scan(&reg.Key, &reg.EventTypes, &reg.IsPaused, &typ); err != nil {
-			return nil, fmt.Errorf("read the consumer registry: %w", err)
-		}
-		if reg.Key == "" { // it names nobody
-			continue
-		}
-		if last := len(all) - 1; last < 0 || all[last].Key != reg.Key { // otherwise another type of the same one
+		err := rows.Scan(&reg.Key, &reg.EventTypes, &reg.IsPaused)
+		if err == nil && reg.Key != "" { // otherwise it names nobody
+			at[reg.Key] = len(all)
 			all = append(all, reg)
 		}
-		if of := &all[len(all)-1]; typ != "" {
-			of.Types = append(of.Types, typ)
+		return err
+	}, "SELECT COALESCE(name, ''), "+shortTypes(r.d)+", CASE WHEN paused_until > "+r.d.Now+" THEN 1 ELSE 0 END FROM bc_consumer"+r.named("name")+" ORDER BY name")
+	if err != nil {
+		return nil, err
+	}
+	return all, r.each(ctx, idb, func(rows *sql.Rows) error { // afterwards: who announces writes the consumer first
+		var key, typ string
+		err := rows.Scan(&key, &typ)
+		if i, ok := at[key]; ok && typ != "" {
+			all[i].Types = append(all[i].Types, typ)
+		}
+		return err
+	}, "SELECT consumer_name, event_type FROM bc_consumer_type"+r.named("consumer_name", "event_type")+" ORDER BY consumer_name, event_type")
+}
+
+// shortTypes reads a list of event types, unless it is too long.
+func shortTypes(d dialect.Dialect) string {
+	return fmt.Sprintf("CASE WHEN %s <= %d THEN COALESCE(event_types, '[]') ELSE '' END", d.Bytes("event_types"), LongestTypes)
+}
+
+// named leaves out rows with texts that are longer than any name of this library. Only SQLite lets them be.
+func (r Registry) named(columns ...string) string {
+	if r.d.Name != "sqlite" {
+		return ""
+	}
+	var all []string
+	for _, c := range columns {
+		all = append(all, "LENGTH("+c+") <= 255")
+	}
+	return " WHERE " + strings.Join(all, " AND ")
+}
+
+// each calls row for every row of a statement on the registry.
+func (r Registry) each(ctx context.Context, idb bun.IDB, row func(rows *sql.Rows) error, query string) error {
+	rows, err := r.stmts.On(idb).QueryContext(ctx, query)
+	if err != nil {
+		return fmt.Errorf("read the consumer registry: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return fmt.Errorf("read the consumer registry: %w", err)
 		}
 	}
-	return all, rows.Err()
+	return rows.Err()
 }
 
 // Announcement is what an instance says of a consumer.

@@ -76,7 +76,7 @@ func (p Operations) RetireTypes(ctx context.Context, tx bun.IDB, key string, eve
 
 // LockTypes locks the row of a consumer, by primary key, and answers the list of event types in it, as JSON.
 func (p Operations) LockTypes(ctx context.Context, tx bun.IDB, key string) (list string, err error) {
-	err = tx.QueryRowContext(ctx, "SELECT event_types FROM bc_consumer WHERE name = ?"+p.d.ForUpdate, key).Scan(&list)
+	err = tx.QueryRowContext(ctx, "SELECT "+shortTypes(p.d)+" FROM bc_consumer WHERE name = ?"+p.d.ForUpdate, key).Scan(&list)
 	return list, err
 }
 
