@@ -3,12 +3,15 @@ package doctor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/uptrace/bun"
 
@@ -33,21 +36,32 @@ func dataChecks() []check {
 
 const versionRemedy = "start an instance of the release that knows it, or skip the deliveries"
 
+const rottenRemedy = "write '[]' into event_types, or delete the row"
+
 const repairRemedy = "look at the rows and set their status with the operator functions of outbox"
 
-// walk lists the distinct values that an index begins with, one step for each.
+// cut reads so many characters of a column.
+func cut(column string, most int) string { return fmt.Sprintf("SUBSTR(%s, 1, %d)", column, most) }
+
+// notAll says that there is more than what was looked at, or named.
+func notAll(n int) []Finding {
+	return warn("not_all", "this check looks at no more than {n} rows, and there are more", "fix what it names, or retire consumers that are gone, then run the doctor again", values{"n": strconv.Itoa(n)})
+}
+
+// walk lists the distinct values that an index begins with, one step for each, as far as a list goes.
 func (x *exam) walk(ctx context.Context, query string, args ...any) ([]string, error) {
 	var out []string
-	for last := ""; ; {
+	for last := ""; len(out) < mostStates; {
 		var next *string
 		if err := x.db.QueryRowContext(ctx, query, append(slices.Clone(args), last)...).Scan(&next); err != nil {
 			return nil, err
 		}
-		if next == nil {
+		if next == nil || *next == last { // one that was cut comes again
 			return out, nil
 		}
 		out, last = append(out, *next), *next
 	}
+	return out, nil
 }
 
 // unknown lists what is found and not known; it is empty if there is nothing.
@@ -60,7 +74,7 @@ func unknown(found []string, known ...string) string {
 }
 
 func eventStates(ctx context.Context, x *exam) ([]Finding, error) {
-	found, err := x.walk(ctx, "SELECT (SELECT status FROM bc_outbox_event WHERE status <> 'SENT' AND status > ? ORDER BY status LIMIT 1)")
+	found, err := x.walk(ctx, "SELECT (SELECT "+cut("status", longestName)+" FROM bc_outbox_event WHERE status <> 'SENT' AND status > ? ORDER BY status LIMIT 1)")
 	odd := unknown(found, "NEW", "SCHEDULED", "DISPATCHING", "FAILED", "DEAD")
 	if err != nil || odd == "" {
 		return nil, err
@@ -81,23 +95,19 @@ func deliveryStates(ctx context.Context, x *exam) ([]Finding, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(odd)) {
-		all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy,
-			values{"consumer": name, "status": fmt.Sprintf("%q", odd[name])})...)
+		all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy, values{"consumer": name, "status": fmt.Sprintf("%q", odd[name])})...)
 	}
 	return all, nil
 }
 
 func (x *exam) consumers(ctx context.Context) ([]string, error) {
-	rows, err := x.texts(ctx, "SELECT name FROM bc_consumer ORDER BY name", 1)
+	rows, err := x.texts(ctx, "SELECT "+cut("name", longestName)+" FROM bc_consumer ORDER BY name LIMIT ?", 1, mostConsumers+1)
 	names := make([]string, len(rows))
 	for i, r := range rows {
 		names[i] = r[0]
 	}
 	return names, err
 }
-
-// most is how many rows a count goes to: nobody needs to know more, and counting more costs.
-const most = 1000
 
 func (x *exam) count(ctx context.Context, from string, args ...any) (string, error) {
 	var n int
@@ -116,8 +126,7 @@ func deadLetters(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil || n == "" {
 		return nil, err
 	}
-	return warn("dead", "{n} events are DEAD", "find out why (last_error), then retry or skip them with the operator functions of outbox",
-		values{"n": n}), nil
+	return warn("dead", "{n} events are DEAD", "find out why (last_error), then retry or skip them with the operator functions of outbox", values{"n": n}), nil
 }
 
 // consumerNames finds names that a person, or a table with another collation, takes for one.
@@ -130,35 +139,34 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 	seen := make(map[string]string)
 	for _, n := range names {
 		if other, ok := seen[strings.ToLower(n)]; ok {
-			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case",
-				"give one another ConsumerConfig.Key while nothing waits for it, and retire the old one",
+			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case", "give one another ConsumerConfig.Key while nothing waits for it, and retire the old one",
 				values{"one": strconv.Quote(other), "other": strconv.Quote(n)})...)
 		}
 		seen[strings.ToLower(n)] = n
+	}
+	if len(names) > mostConsumers {
+		found = append(notAll(mostConsumers), found...)
 	}
 	return found, err
 }
 
 func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	const absent = 24 * time.Hour
-	rows, err := x.texts(ctx, "SELECT name FROM bc_consumer WHERE seen_at < "+x.d.After+" AND name NOT LIKE '%@replay' ORDER BY name", 1,
-		-dialect.Micro(absent))
+	rows, err := x.texts(ctx, "SELECT "+cut("name", longestName)+" FROM bc_consumer WHERE seen_at < "+x.d.After+" AND name NOT LIKE '%@replay' ORDER BY name LIMIT ?", 1,
+		-dialect.Micro(absent), mostFindings+1)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
 	for _, r := range rows {
-		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it",
-			"start an instance with it, or retire it: bluecone consumers retire", values{"consumer": r[0]})...)
+		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it", "start an instance with it, or retire it: bluecone consumers retire", values{"consumer": r[0]})...)
 	}
-	types, err := x.texts(ctx, "SELECT t.consumer_name, t.event_type FROM bc_consumer_type t JOIN bc_consumer c ON c.name = "+
-		"t.consumer_name WHERE t.seen_at < "+x.d.After+" AND c.seen_at > "+x.d.After+" ORDER BY t.consumer_name, t.event_type", 2,
-		-dialect.Micro(absent), -dialect.Micro(absent))
+	types, err := x.texts(ctx, "SELECT "+cut("t.consumer_name", longestName)+", "+cut("t.event_type", longestName)+" FROM bc_consumer_type t JOIN bc_consumer c ON c.name = t.consumer_name "+
+		"WHERE t.seen_at < "+x.d.After+" AND c.seen_at > "+x.d.After+" ORDER BY t.consumer_name, t.event_type LIMIT ?", 2,
+		-dialect.Micro(absent), -dialect.Micro(absent), mostFindings+1)
 	for _, r := range types {
-		found = append(found,
-			warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type wait for it",
-				"start an instance that takes it, or retire it: bluecone consumers retire --type",
-				values{"consumer": r[0], "type": r[1]})...)
+		found = append(found, warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type wait for it", "start an instance that takes it, or retire it: bluecone consumers retire --type",
+			values{"consumer": r[0], "type": r[1]})...)
 	}
 	return found, err
 }
@@ -169,35 +177,43 @@ func unknownVersions(ctx context.Context, x *exam) ([]Finding, error) {
 	left, err := store.NewLeft(x.d).Long(ctx, x.db, grace)
 	var found []Finding
 	for _, l := range left {
-		found = append(found, warn("version_unknown", "no running instance knows schema version {version} of {type}: deliveries wait for the "+
-			"consumer {consumer}, such as that of {event}", versionRemedy,
+		found = append(found, warn("version_unknown", "no running instance knows schema version {version} of {type}: deliveries wait for the consumer {consumer}, such as that of {event}", versionRemedy,
 			values{"version": strconv.Itoa(l.SchemaVersion), "type": l.EventType, "consumer": l.Consumer, "event": l.EventID})...)
 	}
 	return found, err
 }
 
-// rottenConsumers finds registry rows that the engine cannot read. It knows these consumers by
+// rottenConsumers finds registry rows that the engine does not read. It knows these consumers by
 // bc_consumer_type only.
 func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
-	rows, err := x.texts(ctx, "SELECT name, event_types FROM bc_consumer ORDER BY name", 2)
 	var found []Finding
-	for _, r := range rows {
+	left, more := mostTypes, false
+	err := x.each(ctx, func(r []string) error {
+		if left -= len(r[1]); left < 0 {
+			more = true
+			return errEnough
+		}
 		var types []string
 		if r[0] == "" || json.Unmarshal([]byte(r[1]), &types) != nil {
-			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not "+
-				"a JSON list of texts, or it has no name", "write '[]' into event_types, or delete the row",
+			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not a JSON list of texts or longer than 64 KiB, or it has no name", rottenRemedy,
 				values{"consumer": strconv.Quote(r[0])})...)
 		}
+		return nil
+	}, "SELECT "+cut("name", longestName)+", CASE WHEN "+x.d.Bytes("event_types")+" <= ? THEN event_types END FROM bc_consumer ORDER BY name LIMIT ?", 2, store.LongestTypes, mostConsumers)
+	if more {
+		return append(notAll(mostConsumers), found...), nil
 	}
 	return found, err
 }
+
+// errEnough ends the reading of rows.
+var errEnough = errors.New("enough is read")
 
 // farFuture finds rows whose time nobody can have meant. A parked event waits for minutes, a retry
 // ten at most, a lease less; only a producer may ask for more.
 func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	const far = 24 * time.Hour
-	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DISPATCHING' AND next_retry_at > "+x.d.After,
-		dialect.Micro(far))
+	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DISPATCHING' AND next_retry_at > "+x.d.After, dialect.Micro(far))
 	if err != nil {
 		return nil, err
 	}
@@ -214,8 +230,7 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	for _, q := range queues {
 		names = append(names, q.Consumer)
 	}
-	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', "+
-		"'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never, bun.List(slices.Compact(names)), dialect.Micro(far))
+	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never, bun.List(slices.Compact(names)), dialect.Micro(far))
 	if err == nil && n != "" {
 		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": n})...)
 	}
@@ -224,31 +239,34 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 
 // futureRows finds events that say they were made in the future: SQL by hand in another time zone.
 func futureRows(ctx context.Context, x *exam) ([]Finding, error) {
-	n, err := x.count(ctx, "(SELECT created_at FROM bc_outbox_event ORDER BY id DESC LIMIT 1000) AS e WHERE created_at > "+x.d.After,
-		dialect.Micro(5*time.Minute))
+	n, err := x.count(ctx, "(SELECT created_at FROM bc_outbox_event ORDER BY id DESC LIMIT 1000) AS e WHERE created_at > "+x.d.After, dialect.Micro(5*time.Minute))
 	if err != nil || n == "" {
 		return nil, err
 	}
-	return warn("future", "{n} of the newest events were made in the future", "leave created_at out of SQL written by hand, or write UTC",
-		values{"n": n}), nil
+	return warn("future", "{n} of the newest events were made in the future", "leave created_at out of SQL written by hand, or write UTC", values{"n": n}), nil
 }
 
-// malformed reads the newest payloads as a consumer would. They are never shown.
+// malformed reads the newest payloads as a consumer would, the long ones as far as they are read. They are never shown.
 func malformed(ctx context.Context, x *exam) ([]Finding, error) {
-	rows, err := x.texts(ctx, "SELECT event_id, "+x.d.Text("event_payload")+" FROM bc_outbox_event ORDER BY id DESC LIMIT 200", 2)
-	if err != nil {
-		return nil, err
-	}
 	var bad []string
-	for _, r := range rows {
-		if !json.Valid([]byte(r[1])) {
+	err := x.each(ctx, func(r []string) error {
+		if !json.Valid([]byte(r[1])) && (utf8.RuneCountInString(r[1]) < longestPayload || !beginsJSON(r[1])) {
 			bad = append(bad, r[0])
 		}
+		return nil
+	}, "SELECT "+cut("event_id", longestName)+", "+cut(x.d.Text("event_payload"), longestPayload)+" FROM bc_outbox_event ORDER BY id DESC LIMIT 200", 2)
+	if err != nil || len(bad) == 0 {
+		return nil, err
 	}
-	if len(bad) == 0 {
-		return nil, nil
-	}
-	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}",
-		"they become DEAD when they are delivered: fix the payload and retry them, or skip them",
+	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}", "they become DEAD when they are delivered: fix the payload and retry them, or skip them",
 		values{"n": strconv.Itoa(len(bad)), "event": bad[0]}), nil
+}
+
+// beginsJSON tells whether a JSON document may begin like this.
+func beginsJSON(s string) bool {
+	for d := json.NewDecoder(strings.NewReader(s)); ; {
+		if _, err := d.Token(); err != nil {
+			return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		}
+	}
 }

@@ -169,6 +169,9 @@ func (c check) run(ctx context.Context, x *exam) []Finding {
 	if len(found) == 0 {
 		found = []Finding{{Level: OK, Says: c.fine}}
 	}
+	if len(found) > mostFindings {
+		found = append(found[:mostFindings:mostFindings], notAll(mostFindings)...)
+	}
 	for i := range found {
 		found[i].Check = c.name
 		if found[i].Level == Fail && slices.Contains(x.cfg.Accept, c.name) {
@@ -237,21 +240,20 @@ func Start(ctx context.Context, db *bun.DB, cfg Config, logger *slog.Logger) err
 	return nil
 }
 
-// texts reads rows of text.
-func (x *exam) texts(ctx context.Context, query string, columns int, args ...any) ([][]string, error) {
+// each reads rows of text, and calls row for one after the other. Nothing is kept of those before.
+func (x *exam) each(ctx context.Context, row func(cells []string) error, query string, columns int, args ...any) error {
 	rows, err := x.db.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	var out [][]string
 	for rows.Next() {
 		cells, at := make([]*string, columns), make([]any, columns)
 		for i := range cells {
 			at[i] = &cells[i]
 		}
 		if err := rows.Scan(at...); err != nil {
-			return nil, err
+			return err
 		}
 		line := make([]string, columns)
 		for i, c := range cells {
@@ -259,9 +261,17 @@ func (x *exam) texts(ctx context.Context, query string, columns int, args ...any
 				line[i] = *c
 			}
 		}
-		out = append(out, line)
+		if err := row(line); err != nil {
+			return err
+		}
 	}
-	return out, rows.Err()
+	return rows.Err()
+}
+
+// texts reads rows of text.
+func (x *exam) texts(ctx context.Context, query string, columns int, args ...any) (out [][]string, err error) {
+	err = x.each(ctx, func(cells []string) error { out = append(out, cells); return nil }, query, columns, args...)
+	return out, err
 }
 
 // one reads one row of text.

@@ -133,6 +133,9 @@ func TestFaultsAreFound(t *testing.T) {
 				},
 			},
 			{"consumer names", doctor.Warn, "rotten", "", []string{consumer + "('Wallet', '[\"order', '[]')"}},
+			{"consumer names", doctor.Warn, "longer than 64 KiB", "pg sqlite", []string{
+				consumer + "('Wallet', '[\"order.paid\"" + strings.Repeat(" ", 64<<10) + "]', '[]')",
+			}},
 			{"absent consumers", doctor.Warn, "no instance has taken order.renamed for the consumer Wallet", "", []string{
 				consumer + "('Wallet', '[]', '[]')", "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', 'order.renamed')",
 				"UPDATE bc_consumer_type SET seen_at = " + yesterday[name],
@@ -163,6 +166,12 @@ func TestFaultsAreFound(t *testing.T) {
 			},
 			{"times", doctor.Warn, "made in the future", "", []string{event, "UPDATE bc_outbox_event SET created_at = " + tomorrow[name]}},
 			{"JSON", doctor.Warn, "such as 1", "mysql sqlite", []string{event, "UPDATE bc_outbox_event SET event_payload = 'secret'"}},
+			{"JSON", doctor.Warn, "such as 1", "mysql sqlite", []string{
+				event, "UPDATE bc_outbox_event SET event_payload = '{\"a\":secret, \"b\":\"" + strings.Repeat("x", 1<<17) + "\"}'",
+			}},
+			{"JSON", doctor.OK, "can be read", "", []string{
+				event, "UPDATE bc_outbox_event SET event_payload = '{\"a\":[1,true,{}], \"b\":\"" + strings.Repeat("x", 1<<17) + "\"}'",
+			}},
 		} {
 			if f.on != "" && !strings.Contains(f.on, name) {
 				continue

@@ -135,7 +135,8 @@ func TestPagesReadLittleOfLargeRows(t *testing.T) {
 		for i := range 40 {
 			id := strconv.Itoa(i)
 			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, "+
-				"last_error, status) VALUES ('LARGE', '1', 'order.large', ?, '{}', ?, ?, 'DEAD')", "l"+id, large, kept)
+				"last_error, status) VALUES ('LARGE', '1', 'order.large', ?, ?, ?, ?, 'DEAD')", "l"+id, large, large, kept)
+			execSQL(t, db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES (?, ?, '')", "Large"+id, kept)
 			execSQL(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, consume_result, error_message, "+
 				"aggregate_type, aggregate_id) VALUES ('Shop', ?, 'order.large', 'DEAD', ?, ?, 'LARGE', '1')", "l"+id, large, kept)
 			execSQL(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, duration_us) "+
@@ -148,6 +149,7 @@ func TestPagesReadLittleOfLargeRows(t *testing.T) {
 				for _, path := range []string{
 					"/events?limit=", "/api/v1/events?limit=", "/api/v1/dead?x=", "/api/v1/overview?x=", "/forensics?key=l1&x=",
 					"/api/v1/event?id=l1&x=", "/api/v1/consumers?x=", "/api/v1/audit?limit=", "/api/v1/events?consumer=Shop&limit=",
+					"/api/v1/doctor?x=", "/doctor?x=",
 				} {
 					r, err := v.request(t.Context(), fmt.Sprintf("reader%d/viewer", i), http.MethodGet, path+strconv.Itoa(100+i), nil)
 					if err != nil {
@@ -172,6 +174,31 @@ func TestPagesReadLittleOfLargeRows(t *testing.T) {
 		t.Logf("peak %d MiB", v.peak())
 		require.LessOrEqual(t, v.peak(), maxResident)
 	})
+}
+
+// The engine reads a long list of event types once, not with each of the consumer's types: 3,000 times 60 kB would be 180 MB
+// for every look.
+func TestTheRegistryIsReadOnceForEachConsumer(t *testing.T) {
+	for _, name := range testdb.Dialects() {
+		t.Run(name, func(t *testing.T) {
+			address := testdb.DSN(t, name)
+			db := testdb.OpenDSN(t, address)
+			require.NoError(t, migrate(t, db))
+			hostileTypes(t, db)
+			execSQL(t, db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('x1', ?, '')", "["+strings.Repeat(" ", 60_000)+"]")
+			execSQL(t, db, "UPDATE bc_consumer_type SET consumer_name = 'x1'")
+			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+				"VALUES ('LARGE', '0', 'order.large', 'l0', '{}')")
+			v := start(t, setup{DSN: address, Engine: true})
+			require.Eventually(t, func() bool {
+				var status string
+				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT status FROM bc_outbox_event WHERE event_id = 'l0'").Scan(&status))
+				return status == "SENT"
+			}, 2*time.Minute, 50*time.Millisecond)
+			t.Logf("allocated %d MiB", v.allocated())
+			require.Less(t, v.allocated(), 100)
+		})
+	}
 }
 
 // Thirty events of eight megabytes are delivered a few at a time, and forty that are tried again.

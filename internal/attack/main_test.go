@@ -118,6 +118,11 @@ func live(how string) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
 	mux.HandleFunc("/victim/goroutines", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, runtime.NumGoroutine()) })
+	mux.HandleFunc("/victim/allocated", func(w http.ResponseWriter, _ *http.Request) {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		fmt.Fprint(w, m.TotalAlloc>>20)
+	})
 	return serve(ctx, mux)
 }
 
@@ -237,9 +242,14 @@ func (v *victim) get(as, path string) (code int, body string) {
 }
 
 // goroutines is how many the victim has.
-func (v *victim) goroutines() int {
+func (v *victim) goroutines() int { return v.number("goroutines") }
+
+// allocated is how much memory the victim has taken since its start, in MiB, with what it has given back.
+func (v *victim) allocated() int { return v.number("allocated") }
+
+func (v *victim) number(what string) int {
 	v.t.Helper()
-	_, body := v.get("", "/victim/goroutines")
+	_, body := v.get("", "/victim/"+what)
 	n, err := strconv.Atoi(body)
 	require.NoError(v.t, err)
 	return n
