@@ -71,6 +71,8 @@ type User struct {
 	Password string
 	// May is what they may do: [ReadOnly], [Operator], [Admin], or a list.
 	May []Permission
+	// Tenants are those of the [Principal]: empty means all, and what concerns the whole deployment. Default: none.
+	Tenants []int64
 }
 
 // Users checks names and passwords of a few users, for [BasicAuth]. Comparing takes the same time whatever was sent.
@@ -96,7 +98,7 @@ func Users(users ...User) (check func(name, password string) (Principal, error),
 		seen[u.Name] = true
 		all = append(all, known{
 			sha256.Sum256([]byte(u.Name)), sha256.Sum256([]byte(u.Password)),
-			Principal{Name: u.Name, May: slices.Clone(u.May)},
+			Principal{Name: u.Name, May: slices.Clone(u.May), Tenants: slices.Clone(u.Tenants)},
 		})
 	}
 	if err := errors.Join(errs...); err != nil {

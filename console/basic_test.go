@@ -120,6 +120,22 @@ func TestBasicAuthKnowsRoles(t *testing.T) {
 	require.Contains(t, strings.Join(f.done(), "\n"), "anna")
 }
 
+// A user's tenants are those of their principal, whatever becomes of the list that was given.
+func TestUsersHaveTheirTenants(t *testing.T) {
+	t.Parallel()
+	tenants := []int64{1, 7}
+	check, err := Users(User{Name: "tina", Password: annasPassword, May: ReadOnly(), Tenants: tenants},
+		User{Name: "rita", Password: ritasPassword, May: ReadOnly()})
+	require.NoError(t, err)
+	tenants[0] = 2
+	tina, err := check("tina", annasPassword)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 7}, tina.Tenants)
+	rita, err := check("rita", ritasPassword)
+	require.NoError(t, err)
+	require.Empty(t, rita.Tenants)
+}
+
 // A check of one's own may fail, and may know nobody: the browser asks again. LocalOnly in front tells others nothing.
 func TestBasicAuthWithACheckOfOnesOwn(t *testing.T) {
 	t.Parallel()
