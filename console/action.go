@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -29,6 +30,7 @@ type outcome struct {
 	Changed int    `json:"changed"`          // how many
 	Passed  int    `json:"passed,omitempty"` // how many were not in a state that allows it
 	Result  any    `json:"result,omitempty"`
+	theirs  error  // what one of several events answered that belongs to another tenant
 	go2     string // page to show afterwards, if not the one the form was on
 }
 
@@ -131,10 +133,17 @@ func (c *Console) act(a action, r *http.Request, in *reader) (outcome, error) {
 	if len(id) > maxOperationID {
 		return outcome{}, invalid(fmt.Errorf("op is longer than %d bytes", maxOperationID))
 	}
-	if id == "" {
-		return a.do(r, in, op)
+	do := func() (outcome, error) {
+		out, err := a.do(r, in, op)
+		if out.theirs != nil {
+			c.noteAttempt(r, out.theirs)
+		}
+		return out, err
 	}
-	return c.once.do(op.Actor+"\x00"+id, a.name+"\x00"+contentOf(in.Values), func() (outcome, error) { return a.do(r, in, op) })
+	if id == "" {
+		return do()
+	}
+	return c.once.do(op.Actor+"\x00"+id, a.name+"\x00"+contentOf(in.Values), do)
 }
 
 func operation(r *http.Request, in *reader) ops.Operation {
@@ -254,6 +263,9 @@ func each(in *reader, do func(id string) error) (outcome, error) {
 			out.Changed++
 		case errors.Is(err, ops.ErrNotFound) && len(ids) > 1:
 			out.Passed++
+			if errors.Is(err, kind.ErrOtherTenant) {
+				out.theirs = err
+			}
 		default:
 			return out, err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ops"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -17,6 +18,12 @@ import (
 
 // ofTwo stands in every text of the other tenant.
 const ofTwo = "secret-of-two"
+
+// sold is an event that the console may publish.
+type sold struct{}
+
+func (sold) EventType() string            { return "order.paid" }
+func (sold) Aggregate() (kind, id string) { return "ORDER", "7" }
 
 // twoTenants is a console on a database in which tenant 2 has an event of everything.
 func twoTenants(t *testing.T, db *bun.DB) func(p Principal) *Console {
@@ -44,7 +51,7 @@ func twoTenants(t *testing.T, db *bun.DB) func(p Principal) *Console {
 	exec("INSERT INTO bc_job_lease (job_code) VALUES ('j')")
 	ob, err := outbox.New(db, outbox.Config{Logger: quiet()})
 	require.NoError(t, err)
-	o, err := ops.New(db, ob, ops.Config{Logger: quiet()})
+	o, err := ops.New(db, ob, ops.Config{Logger: quiet(), Publishable: []bus.Event{sold{}}})
 	require.NoError(t, err)
 	_, err = o.StartBulk(context.Background(), ops.Operation{Actor: "anna", Reason: ofTwo},
 		ops.NewBulk{ID: "bulk-of-two", Action: ops.ActionRetry, Query: ops.Query{TenantID: 2, Consumer: "Shop"}})
@@ -96,13 +103,7 @@ func TestNoRouteLeadsToAnotherTenant(t *testing.T) {
 		before := stateOf(t, db)
 		for _, a := range limited.actions() {
 			limited.crowd = newCrowd()
-			form := url.Values{
-				"id": {"theirs"}, "consumer": {"Shop"}, "reason": {"r"}, "confirm": {"1"}, "code": {"j"}, "minutes": {"5"}, "action": {"discard"},
-				"tenantId": {"2"}, "status": {"DEAD"}, "eventType": {"order.paid"}, "payload": {"{}"},
-			}
-			if a.name == "bulk-cancel" || a.name == "bulk-resume" {
-				form.Set("id", "bulk-of-two")
-			}
+			form := formOf(a.name)
 			w := post(limited, "/"+a.name, form)
 			require.NotContains(t, w.Body.String(), ofTwo, a.name)
 			if a.name != "bulk" { // it starts one that finds nothing
@@ -111,7 +112,92 @@ func TestNoRouteLeadsToAnotherTenant(t *testing.T) {
 			require.NotContains(t, postJSON(limited, "/api/v1/"+a.name, asJSON(form)).Body.String(), ofTwo, a.name)
 		}
 		require.Equal(t, before, stateOf(t, db))
+		for _, a := range all.actions() { // the forms are good: somebody who may see everything succeeds with the same
+			prepare(t, db, a.name)
+			all.crowd = newCrowd()
+			w := post(all, "/"+a.name, formOf(a.name))
+			require.Less(t, w.Code, http.StatusBadRequest, "%s: %s", a.name, w.Body)
+		}
 	})
+}
+
+// formOf is a form that an action takes, about what is the other tenant's.
+func formOf(action string) url.Values {
+	form := url.Values{
+		"id": {"theirs"}, "consumer": {"Shop"}, "reason": {"r"}, "confirm": {"1"}, "code": {"j"}, "minutes": {"5"}, "action": {"discard"},
+		"tenantId": {"2"}, "status": {"DEAD"}, "eventType": {"order.paid"}, "payload": {"{}"},
+	}
+	if action == "bulk-cancel" || action == "bulk-resume" {
+		form.Set("id", "bulk-of-two")
+	}
+	return form
+}
+
+// prepare brings what is the other tenant's into a state that allows an action.
+func prepare(t *testing.T, db *bun.DB, action string) {
+	t.Helper()
+	status := map[string]string{"reopen": "SKIPPED", "replay": "SUCCESS"}[action]
+	if status == "" {
+		status = "DEAD"
+	}
+	event := map[string]string{"DEAD": "DEAD", "SKIPPED": "SENT", "SUCCESS": "SENT"}[status]
+	state := map[string]string{"bulk-cancel": "RUNNING", "bulk-resume": "CANCELED"}[action]
+	for _, do := range []struct {
+		query string
+		arg   string
+	}{
+		{"UPDATE bc_consumer SET replayable = 1, event_types = ?", `["order.paid"]`},
+		{"UPDATE bc_outbox_event SET status = ? WHERE event_id = 'theirs'", event},
+		{"UPDATE bc_event_consume_log SET status = ?, outbox_id = (SELECT id FROM bc_outbox_event WHERE event_id = 'theirs') " +
+			"WHERE event_id = 'theirs'", status},
+		{"UPDATE bc_bulk_operation SET state = ? WHERE operation_id = 'bulk-of-two'", state},
+	} {
+		if do.arg == "" {
+			continue
+		}
+		_, err := db.ExecContext(t.Context(), do.query, do.arg)
+		require.NoError(t, err, do.query)
+	}
+}
+
+// Whoever tries to change what belongs to another tenant is answered as if it were not there, and that is written down.
+func TestAttemptsAtAnotherTenantAreAudited(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		at := twoTenants(t, db)
+		mallory := at(Principal{Name: "mallory", May: everything().May, Tenants: []int64{1}})
+		for _, action := range []string{"retry", "reopen", "skip", "discard", "replay", "payload", "bulk-cancel", "bulk-resume"} {
+			form := formOf(action)
+			form.Set("id", "nobodys")
+			none := postJSON(mallory, "/api/v1/"+action, asJSON(form))
+			require.NotContains(t, refusedOf(t, db, "mallory"), action, "there is no such thing")
+			form = formOf(action)
+			theirs := postJSON(mallory, "/api/v1/"+action, asJSON(form))
+			require.Equal(t, http.StatusConflict, theirs.Code, action)
+			require.Equal(t, none.Body.String(), strings.ReplaceAll(theirs.Body.String(), form.Get("id"), "nobodys"), action)
+			require.Contains(t, refusedOf(t, db, "mallory"), action)
+		}
+		several := formOf("skip")
+		several["id"], several["confirm"] = []string{"nobodys", "theirs"}, []string{"2"}
+		trudy := at(Principal{Name: "trudy", May: everything().May, Tenants: []int64{1}})
+		require.Equal(t, http.StatusSeeOther, post(trudy, "/skip", several).Code)
+		require.Equal(t, []string{"skip"}, refusedOf(t, db, "trudy"))
+	})
+}
+
+// refusedOf are the routes at which somebody was refused, by the audit log.
+func refusedOf(t *testing.T, db *bun.DB, actor string) (routes []string) {
+	t.Helper()
+	found, err := db.QueryContext(t.Context(), "SELECT target FROM bc_audit_log WHERE actor = ? AND action = 'refused' ORDER BY id", actor)
+	require.NoError(t, err)
+	defer found.Close()
+	for found.Next() {
+		var s string
+		require.NoError(t, found.Scan(&s))
+		routes = append(routes, s)
+	}
+	require.NoError(t, found.Err())
+	return routes
 }
 
 // stateOf is what the actions could have changed of the other tenant, or of all.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -261,12 +262,15 @@ func (s *bulks) read(ctx context.Context, id string) (Bulk, error) {
 	if err != nil {
 		return Bulk{}, fmt.Errorf("ops: read bulk operations: %w", err)
 	}
-	if len(rows) > 0 {
-		if b := newBulk(rows[0]); CallerOf(ctx).seesBulk(b) {
-			return b, nil
-		}
+	none := fmt.Errorf("ops: bulk operation %s: %w", text.Quote(id), ErrNotFound)
+	if len(rows) == 0 {
+		return Bulk{}, none
 	}
-	return Bulk{}, fmt.Errorf("ops: bulk operation %s: %w", text.Quote(id), ErrNotFound)
+	b := newBulk(rows[0])
+	if !CallerOf(ctx).seesBulk(b) {
+		return Bulk{}, kind.Of(none, kind.ErrOtherTenant)
+	}
+	return b, nil
 }
 
 // bulkTexts is how much of the texts of an operation is read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
@@ -50,7 +51,7 @@ func (c Caller) whole(what string) error {
 	return nil
 }
 
-// mayChange makes sure that an event is one that the caller may see. What nobody knows is left to who changes it.
+// mayChange makes sure that an event is one that the caller may see.
 func (a *access) mayChange(ctx context.Context, eventID string) error {
 	c := CallerOf(ctx)
 	if !c.limited() {
@@ -62,11 +63,14 @@ func (a *access) mayChange(ctx context.Context, eventID string) error {
 			return fmt.Errorf("ops: look for the tenant of an event: %w", err)
 		}
 		if found && !c.Sees(tenant) {
-			return fmt.Errorf("ops: event %q: %w", eventID, ErrNotFound) // as if it were not there
+			return kind.Of(noEvent(eventID), kind.ErrOtherTenant)
 		}
 		if found {
 			return nil
 		}
 	}
-	return nil
+	return noEvent(eventID)
 }
+
+// noEvent says the same to a caller who is limited to some tenants, whether there is no such event or it is another tenant's.
+func noEvent(eventID string) error { return fmt.Errorf("ops: event %q: %w", eventID, ErrNotFound) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -102,8 +103,11 @@ func (l *loader) payload(ctx context.Context, tx bun.Tx, eventID string) (Payloa
 		if err != nil {
 			return Payload{}, err
 		}
-		if !found || !CallerOf(ctx).Sees(r.TenantID) {
+		if !found {
 			continue
+		}
+		if !CallerOf(ctx).Sees(r.TenantID) {
+			return Payload{}, kind.Of(noPayload(), kind.ErrOtherTenant)
 		}
 		if utf8.RuneCountInString(r.Payload) > payloadText || utf8.RuneCountInString(r.Metadata) > payloadText {
 			return Payload{}, invalidf("ops: the payload of %s has more than %d characters: look at it in the database",
@@ -116,5 +120,9 @@ func (l *loader) payload(ctx context.Context, tx bun.Tx, eventID string) (Payloa
 		p.Redacted = inPayload || inMetadata
 		return p, nil
 	}
-	return Payload{}, fmt.Errorf("there is no event of that id that still has its payload: %w", ErrNotFound)
+	return Payload{}, noPayload()
+}
+
+func noPayload() error {
+	return fmt.Errorf("there is no event of that id that still has its payload: %w", ErrNotFound)
 }
