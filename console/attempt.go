@@ -1,6 +1,7 @@
 package console
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -10,35 +11,44 @@ import (
 )
 
 // attempts remembers which refused attempts have been written into the audit log: one of each principal and route a
-// minute, so that nobody fills the log by being refused.
+// minute, so that nobody fills the log by being refused, nor keeps the attempts of others out of it.
 type attempts struct {
 	mu   sync.Mutex
-	last map[string]time.Time
+	last map[string]map[string]time.Time // by principal and route
 }
 
-func newAttempts() *attempts { return &attempts{last: make(map[string]time.Time)} }
+func newAttempts() *attempts { return &attempts{last: make(map[string]map[string]time.Time)} }
 
 // isNew reports whether an attempt is to be written down.
-func (a *attempts) isNew(key string, now time.Time) bool {
+func (a *attempts) isNew(principal, route string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for k, at := range a.last {
-		if now.Sub(at) >= attemptEvery {
-			delete(a.last, k)
+	old := func(_ string, at time.Time) bool { return now.Sub(at) >= attemptEvery }
+	if len(a.last) >= maxPrincipals {
+		for name, routes := range a.last {
+			if maps.DeleteFunc(routes, old); len(routes) == 0 {
+				delete(a.last, name)
+			}
 		}
 	}
-	if _, known := a.last[key]; known || len(a.last) >= maxAttempts {
+	routes := a.last[principal]
+	if routes == nil {
+		routes = make(map[string]time.Time)
+		a.last[principal] = routes
+	}
+	maps.DeleteFunc(routes, old)
+	if _, known := routes[route]; known || len(routes) >= maxAttempts {
 		return false
 	}
-	a.last[key] = now
+	routes[route] = now
 	return true
 }
 
-// noteAttempt writes into the audit log that somebody tried to change or reveal what they may not.
+// noteAttempt writes into the audit log that somebody tried to change or reveal what they may not, at a route that exists.
 func (c *Console) noteAttempt(r *http.Request, why error) {
 	p := principalOf(r)
 	route := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/api/v1"), "/")
-	if r.Method != http.MethodPost || len(route) > maxOperationID || !c.attempts.isNew(p.Name+"\x00"+route, time.Now()) {
+	if r.Method != http.MethodPost || !c.attempts.isNew(p.Name, route, time.Now()) {
 		return
 	}
 	op := ops.Operation{Actor: p.Name, Reason: why.Error()}

@@ -1,8 +1,12 @@
 package console
 
 import (
+	"fmt"
+	"net/http"
 	"sync"
 	"time"
+
+	"github.com/bluecone-go/bluecone/ops"
 )
 
 // crowd knows how much each principal asks for, so that one of them, or a script with their token, does not keep the
@@ -21,8 +25,9 @@ type presence struct {
 
 func newCrowd() *crowd { return &crowd{seen: make(map[string]*presence)} }
 
-// enter lets a request in, unless there are too many of the principal. Whoever is let in leaves afterwards.
-func (c *crowd) enter(name string, now time.Time) (leave func(), ok bool) {
+// enter lets a request in, unless there are too many of the principal: under way, which is the answer 503, or within a
+// time, which is 429. Whoever is let in leaves afterwards.
+func (c *crowd) enter(name string, now time.Time) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.seen[name]
@@ -32,8 +37,11 @@ func (c *crowd) enter(name string, now time.Time) (leave func(), ok bool) {
 		c.seen[name] = p
 	}
 	p.left, p.at = min(p.left+now.Sub(p.at).Seconds()*maxRate, maxBurst), now
-	if p.underWay >= maxUnderWay || p.left < 1 {
-		return nil, false
+	if p.underWay >= maxUnderWay {
+		return nil, &refusal{http.StatusServiceUnavailable, "error.crowd", fmt.Errorf("too many requests of %s under way: %w", name, ops.ErrBusy)}
+	}
+	if p.left < 1 {
+		return nil, &refusal{http.StatusTooManyRequests, "error.crowd", fmt.Errorf("too many requests of %s: ask again in a moment", name)}
 	}
 	p.left--
 	p.underWay++
@@ -41,7 +49,7 @@ func (c *crowd) enter(name string, now time.Time) (leave func(), ok bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		p.underWay--
-	}, true
+	}, nil
 }
 
 // forget drops those who have asked for nothing lately, if there are many.

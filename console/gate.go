@@ -58,20 +58,20 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u := *r.URL
 	u.Path, u.RawPath = inside, ""
 	r2.URL = &u
-	leave, ok := c.crowd.enter(p.Name, time.Now())
-	if !ok {
+	leave, err := c.crowd.enter(p.Name, time.Now())
+	if err != nil {
 		w.Header().Set("Retry-After", retryAfter)
-		c.fail(w, r2, &refusal{http.StatusTooManyRequests, "error.crowd", errors.New("too many requests of " + p.Name +
-			": ask again in a moment")})
+		c.fail(w, r2, err)
 		return
 	}
 	defer leave()
-	if err := c.cross.Check(r2); err != nil {
-		c.fail(w, r2, &refusal{http.StatusForbidden, "error.cross", err})
-		return
-	}
+	// Before anybody is refused: only attempts at routes that exist are written down.
 	if _, pattern := c.mux.Handler(r2); pattern == "" {
 		c.fail(w, r2, c.noRoute(w, r2))
+		return
+	}
+	if err := c.cross.Check(r2); err != nil {
+		c.fail(w, r2, &refusal{http.StatusForbidden, "error.cross", err})
 		return
 	}
 	c.mux.ServeHTTP(w, r2)

@@ -246,9 +246,29 @@ func TestRefusedAttemptsAreAudited(t *testing.T) {
 	now := time.Now()
 	a := newAttempts()
 	for i := range 2 * maxAttempts {
-		require.Equal(t, i < maxAttempts, a.isNew(strconv.Itoa(i), now))
+		require.Equal(t, i < maxAttempts, a.isNew("rita", strconv.Itoa(i), now))
 	}
-	require.True(t, a.isNew("0", now.Add(attemptEvery)))
+	require.True(t, a.isNew("olaf", "0", now), "others have a number of their own")
+	require.True(t, a.isNew("rita", "0", now.Add(attemptEvery)))
+	for i := range 2 * maxPrincipals {
+		require.True(t, a.isNew("visitor "+strconv.Itoa(i), "retry", now.Add(time.Duration(i)*attemptEvery)))
+		require.LessOrEqual(t, len(a.last), maxPrincipals)
+	}
+}
+
+// Nobody uses up the audit of refusals at addresses that do not exist, and none of these is written down.
+func TestAttemptsAtNoRouteAreNotAudited(t *testing.T) {
+	t.Parallel()
+	f := &fake{text: "x"}
+	c := consoleOf(f, Principal{Name: "rita", May: ReadOnly()})
+	for i := range 2 * maxAttempts {
+		w := post(c, "/a"+strconv.Itoa(i), nil, "Origin", "https://evil.example")
+		require.Equal(t, http.StatusNotFound, w.Code)
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, post(c, "/events", nil, "Origin", "https://evil.example").Code)
+	require.Empty(t, f.refused)
+	require.Equal(t, http.StatusForbidden, post(c, "/discard", everyMutation()["discard"]).Code)
+	require.Equal(t, []string{"rita discard"}, f.refused)
 }
 
 // One principal gets no more than their share, and the others theirs.
@@ -257,23 +277,25 @@ func TestEachPrincipalIsLimited(t *testing.T) {
 	c := newCrowd()
 	now := time.Now()
 	for range maxUnderWay {
-		_, ok := c.enter("eve", now)
-		require.True(t, ok)
+		_, err := c.enter("eve", now)
+		require.NoError(t, err)
 	}
-	_, ok := c.enter("eve", now)
-	require.False(t, ok, "too many under way")
+	_, err := c.enter("eve", now)
+	require.ErrorIs(t, err, ops.ErrBusy, "too many under way")
 	n := 0
-	for leave, ok := c.enter("anna", now); ok; leave, ok = c.enter("anna", now) {
+	leave, err := c.enter("anna", now)
+	for ; err == nil; leave, err = c.enter("anna", now) {
 		leave()
 		n++
 	}
 	require.Equal(t, int(maxBurst), n)
-	leave, ok := c.enter("anna", now.Add(time.Second))
-	require.True(t, ok)
+	require.NotErrorIs(t, err, ops.ErrBusy, "too many in a time")
+	leave, err = c.enter("anna", now.Add(time.Second))
+	require.NoError(t, err)
 	leave()
 	for i := range 2 * maxPrincipals {
-		leave, ok := c.enter("visitor "+strconv.Itoa(i), now.Add(time.Duration(i)*time.Millisecond))
-		require.True(t, ok)
+		leave, err := c.enter("visitor "+strconv.Itoa(i), now.Add(time.Duration(i)*time.Millisecond))
+		require.NoError(t, err)
 		leave()
 	}
 	require.LessOrEqual(t, len(c.seen), maxPrincipals+2)
@@ -283,6 +305,12 @@ func TestEachPrincipalIsLimited(t *testing.T) {
 	w := get(h, "/nothing")
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
 	require.Equal(t, retryAfter, w.Header().Get("Retry-After"))
+	h.crowd.seen["anna"] = &presence{at: time.Now(), left: maxBurst, underWay: maxUnderWay}
+	for _, path := range []string{"/events", "/api/v1/events"} {
+		w = get(h, path)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Equal(t, retryAfter, w.Header().Get("Retry-After"))
+	}
 }
 
 // A console that is too busy says when to ask again.

@@ -28,7 +28,7 @@ const (
 	maxPrincipals = 10_000
 	// attemptEvery is how often a refused attempt of the same principal at the same route is written into the audit log.
 	attemptEvery = time.Minute
-	// maxAttempts is how many of them are remembered: as many rows may be written in that time.
+	// maxAttempts is how many of them are remembered for a principal: as many rows may be written in that time.
 	maxAttempts = 100
 	// minPassword is the least length of a user's password, in bytes.
 	minPassword = 12

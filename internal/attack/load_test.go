@@ -82,7 +82,7 @@ func TestAbandonedSearchesDelayNobody(t *testing.T) {
 		before := v.goroutines()
 		ctx, stop := context.WithCancel(t.Context())
 		var attackers sync.WaitGroup
-		var sent atomic.Int64
+		var sent, busy atomic.Int64
 		defer attackers.Wait()
 		defer stop()
 		for range atATime {
@@ -103,6 +103,7 @@ func TestAbandonedSearchesDelayNobody(t *testing.T) {
 					if answer, err := client.Do(r); err == nil {
 						_, _ = io.Copy(io.Discard, answer.Body)
 						_ = answer.Body.Close()
+						refused(t, answer, &busy)
 					}
 					select {
 					case <-pace.C:
@@ -116,12 +117,30 @@ func TestAbandonedSearchesDelayNobody(t *testing.T) {
 		attackers.Wait()
 		p99 := p99of(took)
 		t.Logf("%d pages beside %d abandoned searches: p50 %v, p99 %v; peak %d MiB", len(took), sent.Load(), median(took), p99, v.peak())
+		require.Positive(t, busy.Load(), "searches that found too many under way")
 		require.LessOrEqual(t, p99, min(max(slowest, calibration*p99of(alone)), atMost))
 		require.LessOrEqual(t, v.peak(), maxResident)
 		require.Eventually(t, func() bool {
 			return v.goroutines() <= before+20
 		}, 2*time.Minute, 50*time.Millisecond, "what nobody waits for goes on")
 	})
+}
+
+// refused checks that whoever is not let in learns when to ask again, and counts those of whom too many are under way.
+func refused(t *testing.T, answer *http.Response, busy *atomic.Int64) {
+	t.Helper()
+	switch answer.StatusCode {
+	case http.StatusOK:
+		return
+	case http.StatusServiceUnavailable:
+		busy.Add(1)
+	case http.StatusTooManyRequests:
+	default:
+		t.Errorf("%s: %s", answer.Request.URL, answer.Status)
+	}
+	if answer.Header.Get("Retry-After") == "" {
+		t.Errorf("%s: %s without Retry-After", answer.Request.URL, answer.Status)
+	}
 }
 
 // Rows of four megabytes are read as far as a page shows them.
