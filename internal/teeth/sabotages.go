@@ -56,7 +56,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a registration ends with time", "internal/store/announce.go",
-			"t.consumer_name = c.name ORDER BY c.name", "t.consumer_name = c.name WHERE c.seen_at > c.registered_at ORDER BY c.name",
+			`FROM bc_consumer"+r.named("name")+" ORDER BY name"`, `FROM bc_consumer WHERE seen_at > registered_at ORDER BY name"`,
 			engine, "RegistrationDoesNotExpire", nil,
 		},
 		{

@@ -118,5 +118,35 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			"if a.content != content {", "if false {",
 			"./console", "BoundToItsContent", nil,
 		},
+		{
+			"the doctor's statements take no turn", "ops/write.go",
+			"ctx, done, err := o.access.turn(ctx)", "done, err := func() {}, error(nil)",
+			"./ops", "TakesTheTurnOfOneReader", nil,
+		},
+		{
+			"the doctor's page shows what the database answered", "ops/write.go",
+			"report[i] = f.Logged(reference)", "report[i] = f",
+			"./ops", "ShowsNoErrorsOfTheDatabase", nil,
+		},
+		{
+			"a list of event types is read however long it is", "internal/store/announce.go",
+			`fmt.Sprintf("CASE WHEN %s <= %d THEN`, `fmt.Sprintf("CASE WHEN %s <> -%d THEN`,
+			engine, "RottenRows", nil,
+		},
+		{
+			"attempts at no route use up the audit of refusals", "console/gate.go",
+			`if _, pattern := c.mux.Handler(r2); pattern == "" {`, `if _, pattern := c.mux.Handler(r2); pattern == "" && r.Method == http.MethodGet {`,
+			"./console", "AttemptsAtNoRoute", nil,
+		},
+		{
+			"an attempt at another tenant is not audited", "console/problem.go",
+			" || errors.Is(err, kind.ErrOtherTenant)", " || false && errors.Is(err, kind.ErrOtherTenant)",
+			"./console", "AttemptsAtAnotherTenant", nil,
+		},
+		{
+			"a user's tenants are forgotten", "console/basic.go",
+			", Tenants: slices.Clone(u.Tenants)", "",
+			"./console", "UsersHaveTheirTenants", nil,
+		},
 	}
 }
