@@ -118,12 +118,13 @@ func TestRottenRowsHarmNobodyElse(t *testing.T) {
 		"aggregate_id, next_retry_at) VALUES "
 	tooLong := `["order.paid"` + strings.Repeat(" ", 64<<10) + "]"
 	for what, insert := range map[string]string{
-		"a consumer whose types are too long to read": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '" + tooLong + "', '')",
-		"a consumer whose types are no JSON":          "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '[\"order.pa', 'x')",
-		"a consumer whose types are no list":          "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '{\"a\": 1}', '')",
-		"a consumer without a name":                   "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('', '[\"order.paid\"]', '[]')",
-		"a type of nobody":                            "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
-		"a type without a name":                       "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', '')",
+		"a consumer whose types are too long to read": "INSERT INTO bc_consumer (name, event_types, aliases) " +
+			"VALUES ('Rotten', '" + tooLong + "', '')",
+		"a consumer whose types are no JSON": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '[\"order.pa', 'x')",
+		"a consumer whose types are no list": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '{\"a\": 1}', '')",
+		"a consumer without a name":          "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('', '[\"order.paid\"]', '[]')",
+		"a type of nobody":                   "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
+		"a type without a name":              "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', '')",
 		"a delivery of an unknown status": log + "('Wallet', 'x', 'order.paid', 'ROTTEN', 0, 1, 'ORDER', '9', '2020-01-01 " +
 			"00:00:00.000000')",
 		"a delivery without an aggregate": log + "('Wallet', 'x', 'order.paid', 'PENDING', 0, NULL, NULL, NULL, '2020-01-01 " +

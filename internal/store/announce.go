@@ -37,7 +37,8 @@ func (r Registry) Read(ctx context.Context, idb bun.IDB) ([]Registration, error)
 			all = append(all, reg)
 		}
 		return err
-	}, "SELECT COALESCE(name, ''), "+shortTypes(r.d)+", CASE WHEN paused_until > "+r.d.Now+" THEN 1 ELSE 0 END FROM bc_consumer"+r.named("name")+" ORDER BY name")
+	}, "SELECT COALESCE(name, ''), "+shortTypes(r.d)+", CASE WHEN paused_until > "+r.d.Now+" THEN 1 ELSE 0 END "+
+		"FROM bc_consumer"+r.named("name")+" ORDER BY name")
 	if err != nil {
 		return nil, err
 	}

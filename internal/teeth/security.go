@@ -135,7 +135,8 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"attempts at no route use up the audit of refusals", "console/gate.go",
-			`if _, pattern := c.mux.Handler(r2); pattern == "" {`, `if _, pattern := c.mux.Handler(r2); pattern == "" && r.Method == http.MethodGet {`,
+			`if _, pattern := c.mux.Handler(r2); pattern == "" {`, "if _, pattern := c.mux.Handler(r2); pattern == \"\" && " +
+				"r.Method == http.MethodGet {",
 			"./console", "AttemptsAtNoRoute", nil,
 		},
 		{
