@@ -9,8 +9,7 @@ const (
 	maxDepth = 100
 	// listText is how much of a text column is read for a list, in characters: at most 2 KB.
 	listText = 500
-	// pageText is how much of it is read for the page of one event, and of what people and jobs did: all of a reason or an
-	// error that this library has written.
+	// pageText is how much of it is read for the page of one event: all of an error that this library has written.
 	pageText = 2000
 	// nameText is how much is read of a name, key or id: SQLite keeps any length.
 	nameText = 255

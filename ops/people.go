@@ -57,7 +57,7 @@ func (o *Ops) Audit(ctx context.Context, q AuditQuery) (Page[AuditRow], error) {
 			return Page[AuditRow]{Rows: []AuditRow{}}, err
 		}
 	}
-	rows, err := auditRows(view.AuditBefore(ctx, o.access.sql, id, q.Target, limit+1, pageText))
+	rows, err := auditRows(view.AuditBefore(ctx, o.access.sql, id, q.Target, limit+1, listText))
 	p := Page[AuditRow]{Rows: rows}
 	if len(rows) > limit {
 		p.Rows = rows[:limit]
@@ -73,8 +73,8 @@ func auditRows(rows []view.AuditRow, err error) ([]AuditRow, error) {
 	out := []AuditRow{}
 	for _, r := range rows {
 		out = append(out, AuditRow{
-			ID: r.ID, Actor: r.Actor, Action: r.Action, Target: r.Target, Reason: shown(r.Reason, pageText),
-			Details: shown(r.Details, pageText), At: r.At,
+			ID: r.ID, Actor: r.Actor, Action: r.Action, Target: r.Target, Reason: shown(r.Reason, listText),
+			Details: shown(r.Details, listText), At: r.At,
 		})
 	}
 	return out, nil

@@ -229,7 +229,7 @@ func (t *tracer) interventions(ctx context.Context, targets []string) error {
 		targets = append(targets, audit.Aggregate(kind, t.story.Key))
 	}
 	const most = 500
-	t.audit, err = auditRows(view.AuditOf(ctx, t.access.sql, unique(targets), most, pageText))
+	t.audit, err = auditRows(view.AuditOf(ctx, t.access.sql, unique(targets), most, listText))
 	return err
 }
 
@@ -240,7 +240,7 @@ func (t *tracer) ownInterventions(ctx context.Context) (err error) {
 		targets = append(targets, e.EventID)
 	}
 	if len(targets) > 0 {
-		t.audit, err = auditRows(view.AuditOf(ctx, t.access.sql, targets, storyEvents, pageText))
+		t.audit, err = auditRows(view.AuditOf(ctx, t.access.sql, targets, storyEvents, listText))
 	}
 	return err
 }

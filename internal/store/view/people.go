@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"time"
+	"unicode/utf8"
 
 	"github.com/uptrace/bun"
 )
@@ -154,7 +155,8 @@ type JobRun struct {
 	Error                 string
 }
 
-// JobRuns lists the latest runs of a job, the newest first.
+// JobRuns lists the latest runs of a job, the newest first. Counts that are longer than so many characters may be are left
+// out: a part of them would be no JSON.
 func JobRuns(ctx context.Context, r Reader, code string, most, texts int) (out []JobRun, err error) {
 	err = r.Rows(ctx, func(rows *sql.Rows) error {
 		var j JobRun
@@ -164,7 +166,7 @@ func JobRuns(ctx context.Context, r Reader, code string, most, texts int) (out [
 		out = append(out, j)
 		return err
 	}, "SELECT "+r.name("instance")+", "+r.name("status")+", "+r.D.Micros("started_at")+", "+orZero(r.D.Micros("finished_at"))+
-		", COALESCE(duration_us, 0), "+orEmpty(cut("counts", r.Documents))+", "+orEmpty(cut("error_message", texts))+
-		" FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT ?", code, most)
+		", COALESCE(duration_us, 0), CASE WHEN "+r.D.Bytes("counts")+" <= ? THEN COALESCE(counts, '') ELSE '' END, "+
+		orEmpty(cut("error_message", texts))+" FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT ?", texts*utf8.UTFMax, code, most)
 	return out, err
 }
