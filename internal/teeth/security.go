@@ -119,12 +119,12 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			"./console", "BoundToItsContent", nil,
 		},
 		{
-			"the doctor's statements take no turn", "ops/write.go",
-			"ctx, done, err := o.access.turn(ctx)", "done, err := func() {}, error(nil)",
+			"the doctor's statements take no turn", "ops/doctor.go",
+			"ctx, done, err := e.access.turn(ctx)", "done, err := func() {}, error(nil)",
 			"./ops", "TakesTheTurnOfOneReader", nil,
 		},
 		{
-			"the doctor's page shows what the database answered", "ops/write.go",
+			"the doctor's page shows what the database answered", "ops/doctor.go",
 			"report[i] = f.Logged(reference)", "report[i] = f",
 			"./ops", "ShowsNoErrorsOfTheDatabase", nil,
 		},
