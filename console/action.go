@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -263,7 +262,7 @@ func each(in *reader, do func(id string) error) (outcome, error) {
 			out.Changed++
 		case errors.Is(err, ops.ErrNotFound) && len(ids) > 1:
 			out.Passed++
-			if errors.Is(err, kind.ErrOtherTenant) {
+			if errors.Is(err, ops.ErrOtherTenant) {
 				out.theirs = err
 			}
 		default:

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -82,7 +81,7 @@ type problem struct {
 // fail answers an error, in the form of what was asked for.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	no := refused(r, err)
-	if no.status == http.StatusForbidden || errors.Is(err, kind.ErrOtherTenant) {
+	if no.status == http.StatusForbidden || errors.Is(err, ops.ErrOtherTenant) {
 		c.noteAttempt(r, no)
 	}
 	switch {

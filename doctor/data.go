@@ -45,7 +45,8 @@ func cut(column string, most int) string { return fmt.Sprintf("SUBSTR(%s, 1, %d)
 
 // notAll says that there is more than what was looked at, or named.
 func notAll(n int) []Finding {
-	return warn("not_all", "this check looks at no more than {n} rows, and there are more", "fix what it names, or retire consumers that are gone, then run the doctor again", values{"n": strconv.Itoa(n)})
+	return warn("not_all", "this check looks at no more than {n} rows, and there are more",
+		"fix what it names, or retire consumers that are gone, then run the doctor again", values{"n": strconv.Itoa(n)})
 }
 
 // walk lists the distinct values that an index begins with, one step for each, as far as a list goes.
@@ -74,7 +75,8 @@ func unknown(found []string, known ...string) string {
 }
 
 func eventStates(ctx context.Context, x *exam) ([]Finding, error) {
-	found, err := x.walk(ctx, "SELECT (SELECT "+cut("status", longestName)+" FROM bc_outbox_event WHERE status <> 'SENT' AND status > ? ORDER BY status LIMIT 1)")
+	found, err := x.walk(ctx, "SELECT (SELECT "+cut("status", longestName)+" FROM bc_outbox_event WHERE status <> 'SENT' AND status > ? "+
+		"ORDER BY status LIMIT 1)")
 	odd := unknown(found, "NEW", "SCHEDULED", "DISPATCHING", "FAILED", "DEAD")
 	if err != nil || odd == "" {
 		return nil, err
@@ -95,7 +97,8 @@ func deliveryStates(ctx context.Context, x *exam) ([]Finding, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(odd)) {
-		all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy, values{"consumer": name, "status": fmt.Sprintf("%q", odd[name])})...)
+		all = append(all, warn("delivery_status", "deliveries of {consumer} have the status {status}, which nobody works on", repairRemedy,
+			values{"consumer": name, "status": fmt.Sprintf("%q", odd[name])})...)
 	}
 	return all, nil
 }
@@ -126,7 +129,8 @@ func deadLetters(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil || n == "" {
 		return nil, err
 	}
-	return warn("dead", "{n} events are DEAD", "find out why (last_error), then retry or skip them with the operator functions of outbox", values{"n": n}), nil
+	return warn("dead", "{n} events are DEAD", "find out why (last_error), then retry or skip them with the operator functions of outbox",
+		values{"n": n}), nil
 }
 
 // consumerNames finds names that a person, or a table with another collation, takes for one.
@@ -139,7 +143,8 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 	seen := make(map[string]string)
 	for _, n := range names {
 		if other, ok := seen[strings.ToLower(n)]; ok {
-			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case", "give one another ConsumerConfig.Key while nothing waits for it, and retire the old one",
+			found = append(found, fail("consumers_alike", "the consumers {one} and {other} differ only by case", "give one another "+
+				"ConsumerConfig.Key while nothing waits for it, and retire the old one",
 				values{"one": strconv.Quote(other), "other": strconv.Quote(n)})...)
 		}
 		seen[strings.ToLower(n)] = n
@@ -152,20 +157,24 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 
 func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	const absent = 24 * time.Hour
-	rows, err := x.texts(ctx, "SELECT "+cut("name", longestName)+" FROM bc_consumer WHERE seen_at < "+x.d.After+" AND name NOT LIKE '%@replay' ORDER BY name LIMIT ?", 1,
+	rows, err := x.texts(ctx, "SELECT "+cut("name", longestName)+" FROM bc_consumer WHERE seen_at < "+x.d.After+" AND name NOT LIKE "+
+		"'%@replay' ORDER BY name LIMIT ?", 1,
 		-dialect.Micro(absent), mostFindings+1)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
 	for _, r := range rows {
-		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it", "start an instance with it, or retire it: bluecone consumers retire", values{"consumer": r[0]})...)
+		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it",
+			"start an instance with it, or retire it: bluecone consumers retire", values{"consumer": r[0]})...)
 	}
-	types, err := x.texts(ctx, "SELECT "+cut("t.consumer_name", longestName)+", "+cut("t.event_type", longestName)+" FROM bc_consumer_type t JOIN bc_consumer c ON c.name = t.consumer_name "+
+	types, err := x.texts(ctx, "SELECT "+cut("t.consumer_name", longestName)+", "+cut("t.event_type", longestName)+
+		" FROM bc_consumer_type t JOIN bc_consumer c ON c.name = t.consumer_name "+
 		"WHERE t.seen_at < "+x.d.After+" AND c.seen_at > "+x.d.After+" ORDER BY t.consumer_name, t.event_type LIMIT ?", 2,
 		-dialect.Micro(absent), -dialect.Micro(absent), mostFindings+1)
 	for _, r := range types {
-		found = append(found, warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type wait for it", "start an instance that takes it, or retire it: bluecone consumers retire --type",
+		found = append(found, warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type "+
+			"wait for it", "start an instance that takes it, or retire it: bluecone consumers retire --type",
 			values{"consumer": r[0], "type": r[1]})...)
 	}
 	return found, err
@@ -177,7 +186,8 @@ func unknownVersions(ctx context.Context, x *exam) ([]Finding, error) {
 	left, err := store.NewLeft(x.d).Long(ctx, x.db, grace)
 	var found []Finding
 	for _, l := range left {
-		found = append(found, warn("version_unknown", "no running instance knows schema version {version} of {type}: deliveries wait for the consumer {consumer}, such as that of {event}", versionRemedy,
+		found = append(found, warn("version_unknown", "no running instance knows schema version {version} of {type}: deliveries wait for the "+
+			"consumer {consumer}, such as that of {event}", versionRemedy,
 			values{"version": strconv.Itoa(l.SchemaVersion), "type": l.EventType, "consumer": l.Consumer, "event": l.EventID})...)
 	}
 	return found, err
@@ -195,11 +205,13 @@ func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 		}
 		var types []string
 		if r[0] == "" || json.Unmarshal([]byte(r[1]), &types) != nil {
-			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not a JSON list of texts or longer than 64 KiB, or it has no name", rottenRemedy,
+			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not "+
+				"a JSON list of texts or longer than 64 KiB, or it has no name", rottenRemedy,
 				values{"consumer": strconv.Quote(r[0])})...)
 		}
 		return nil
-	}, "SELECT "+cut("name", longestName)+", CASE WHEN "+x.d.Bytes("event_types")+" <= ? THEN event_types END FROM bc_consumer ORDER BY name LIMIT ?", 2, store.LongestTypes, mostConsumers)
+	}, "SELECT "+cut("name", longestName)+", CASE WHEN "+x.d.Bytes("event_types")+" <= ? THEN event_types END FROM bc_consumer "+
+		"ORDER BY name LIMIT ?", 2, store.LongestTypes, mostConsumers)
 	if more {
 		return append(notAll(mostConsumers), found...), nil
 	}
@@ -213,7 +225,8 @@ var errEnough = errors.New("enough is read")
 // ten at most, a lease less; only a producer may ask for more.
 func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	const far = 24 * time.Hour
-	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DISPATCHING' AND next_retry_at > "+x.d.After, dialect.Micro(far))
+	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DISPATCHING' AND next_retry_at > "+x.d.After,
+		dialect.Micro(far))
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +243,9 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	for _, q := range queues {
 		names = append(names, q.Consumer)
 	}
-	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never, bun.List(slices.Compact(names)), dialect.Micro(far))
+	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' "+
+		"AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never,
+		bun.List(slices.Compact(names)), dialect.Micro(far))
 	if err == nil && n != "" {
 		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": n})...)
 	}
@@ -239,11 +254,13 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 
 // futureRows finds events that say they were made in the future: SQL by hand in another time zone.
 func futureRows(ctx context.Context, x *exam) ([]Finding, error) {
-	n, err := x.count(ctx, "(SELECT created_at FROM bc_outbox_event ORDER BY id DESC LIMIT 1000) AS e WHERE created_at > "+x.d.After, dialect.Micro(5*time.Minute))
+	n, err := x.count(ctx, "(SELECT created_at FROM bc_outbox_event ORDER BY id DESC LIMIT 1000) AS e WHERE created_at > "+x.d.After,
+		dialect.Micro(5*time.Minute))
 	if err != nil || n == "" {
 		return nil, err
 	}
-	return warn("future", "{n} of the newest events were made in the future", "leave created_at out of SQL written by hand, or write UTC", values{"n": n}), nil
+	return warn("future", "{n} of the newest events were made in the future", "leave created_at out of SQL written by hand, or write UTC",
+		values{"n": n}), nil
 }
 
 // malformed reads the newest payloads as a consumer would, the long ones as far as they are read. They are never shown.
@@ -254,11 +271,13 @@ func malformed(ctx context.Context, x *exam) ([]Finding, error) {
 			bad = append(bad, r[0])
 		}
 		return nil
-	}, "SELECT "+cut("event_id", longestName)+", "+cut(x.d.Text("event_payload"), longestPayload)+" FROM bc_outbox_event ORDER BY id DESC LIMIT 200", 2)
+	}, "SELECT "+cut("event_id", longestName)+", "+cut(x.d.Text("event_payload"), longestPayload)+" FROM bc_outbox_event ORDER BY id DESC "+
+		"LIMIT 200", 2)
 	if err != nil || len(bad) == 0 {
 		return nil, err
 	}
-	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}", "they become DEAD when they are delivered: fix the payload and retry them, or skip them",
+	return warn("not_json", "{n} of the newest events have a payload that is not JSON, such as {event}",
+		"they become DEAD when they are delivered: fix the payload and retry them, or skip them",
 		values{"n": strconv.Itoa(len(bad)), "event": bad[0]}), nil
 }
 

@@ -268,7 +268,7 @@ func (s *bulks) read(ctx context.Context, id string) (Bulk, error) {
 	}
 	b := newBulk(rows[0])
 	if !CallerOf(ctx).seesBulk(b) {
-		return Bulk{}, kind.Of(none, kind.ErrOtherTenant)
+		return Bulk{}, kind.Of(none, ErrOtherTenant)
 	}
 	return b, nil
 }

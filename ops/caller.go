@@ -63,7 +63,7 @@ func (a *access) mayChange(ctx context.Context, eventID string) error {
 			return fmt.Errorf("ops: look for the tenant of an event: %w", err)
 		}
 		if found && !c.Sees(tenant) {
-			return kind.Of(noEvent(eventID), kind.ErrOtherTenant)
+			return kind.Of(noEvent(eventID), ErrOtherTenant)
 		}
 		if found {
 			return nil

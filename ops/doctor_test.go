@@ -47,7 +47,7 @@ func TestTheDoctorTakesTheTurnOfOneReader(t *testing.T) {
 		const timeout = time.Minute
 		f := newFixture(t, db, ops.Config{Queries: 1, Timeout: timeout})
 		w := &watcher{timeout: timeout}
-		db.AddQueryHook(w)
+		db.AddQueryHook(w) //nolint:staticcheck // the statements of this test are to be seen
 		var readers sync.WaitGroup
 		for i := range 40 {
 			ctx := ops.WithCaller(t.Context(), ops.Caller{Name: "reader " + itoa(i)})

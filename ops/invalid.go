@@ -15,6 +15,10 @@ import (
 // names the field and what is wrong with it.
 var ErrInvalid = errors.New("invalid")
 
+// ErrOtherTenant means that there is no such thing for the caller, although there is one, of a tenant that the caller may not
+// see. The error's text does not say so: show it as if there were nothing.
+var ErrOtherTenant = errors.New("it belongs to another tenant")
+
 func invalidf(format string, args ...any) error { return asInvalid(fmt.Errorf(format, args...)) }
 
 // asInvalid is err, as a mistake of the caller's.

@@ -107,7 +107,7 @@ func (l *loader) payload(ctx context.Context, tx bun.Tx, eventID string) (Payloa
 			continue
 		}
 		if !CallerOf(ctx).Sees(r.TenantID) {
-			return Payload{}, kind.Of(noPayload(), kind.ErrOtherTenant)
+			return Payload{}, kind.Of(noPayload(), ErrOtherTenant)
 		}
 		if utf8.RuneCountInString(r.Payload) > payloadText || utf8.RuneCountInString(r.Metadata) > payloadText {
 			return Payload{}, invalidf("ops: the payload of %s has more than %d characters: look at it in the database",

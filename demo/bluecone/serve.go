@@ -51,11 +51,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	level := slog.LevelInfo
-	if *verbose {
-		level = slog.LevelDebug
-	}
-	slog.SetDefault(slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level})))
+	logTo(stderr, *verbose)
 	telemetry, err := observe.Setup(ctx, *trace, stdout)
 	if err != nil {
 		return err
@@ -82,6 +78,15 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	_, _ = fmt.Fprintf(stdout, "console: http://%s/console/?token=%s (this link works once)\n", listener.Addr(), token)
 	_, _ = fmt.Fprintf(stdout, "bluecone listens on http://%s\n", listener.Addr())
 	return listen(ctx, listener, mux, app)
+}
+
+// logTo makes the program's log lines of JSON.
+func logTo(w io.Writer, verbose bool) {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	slog.SetDefault(slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})))
 }
 
 // addresses are the API and, behind a door that the token opens once, the console.

@@ -141,7 +141,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an attempt at another tenant is not audited", "console/problem.go",
-			" || errors.Is(err, kind.ErrOtherTenant)", " || false && errors.Is(err, kind.ErrOtherTenant)",
+			" || errors.Is(err, ops.ErrOtherTenant)", " || false && errors.Is(err, ops.ErrOtherTenant)",
 			"./console", "AttemptsAtAnotherTenant", nil,
 		},
 		{

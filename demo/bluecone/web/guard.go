@@ -41,7 +41,7 @@ func guarded(conf Config, next http.Handler) http.Handler {
 			answer(w, http.StatusForbidden, failure{"this request comes from another site", "CROSS_SITE"})
 			return
 		}
-		if changes(r) && isBrowser(r) && !(conf.Session != nil && conf.Session(r)) {
+		if changes(r) && isBrowser(r) && (conf.Session == nil || !conf.Session(r)) {
 			answer(w, http.StatusForbidden, failure{
 				"a browser needs a session: open the link of the console that this process has printed at its start", "NO_SESSION",
 			})
