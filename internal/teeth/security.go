@@ -28,7 +28,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a browser changes the demo without a session", "demo/bluecone/web/guard.go",
-			"!(conf.Session != nil && conf.Session(r))", "false",
+			"(conf.Session == nil || !conf.Session(r))", "false",
 			"./demo/bluecone", "BrowserNeedsTheSession", nil,
 		},
 		{
