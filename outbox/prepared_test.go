@@ -16,15 +16,16 @@ import (
 // A drain, in which all statements that the engine sends often are in transactions, prepares them too.
 func TestDrainPreparesItsStatements(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, testdb.Open(t, "postgres"))
+	dsn := testdb.DSN(t, "postgres")
+	other := newFixture(t, migrated(t, dsn)) // what it saves is found by a claim: nobody hands it over
+	f := other.another(dsn)
 	f.registered("Paused")
 	require.NoError(t, f.ob.Pause(t.Context(), outbox.Operation{Actor: "ann", Reason: "a test"}, "Paused", 0))
-	for range 10 {
-		f.save(slices.Repeat([]bus.Event{orderPaid{OrderID: "1"}}, 10)...)
-	}
-	f.run(outbox.PublisherConfig{BatchSize: 10, Poll: time.Minute})
-	f.eventually(func() bool { return f.statuses()[outbox.StatusFailed] == 100 }, "all wait")
-	require.Positive(t, f.prepared("UPDATE bc_outbox_event%DISPATCHING%= ANY($%"))
+	f.run(outbox.PublisherConfig{BatchSize: 10, Poll: 20 * time.Millisecond})
+	f.eventually(func() bool { // a look that a slow machine has cut short is repeated 10 s later
+		other.save(slices.Repeat([]bus.Event{orderPaid{OrderID: "1"}}, 20)...)
+		return f.prepared("UPDATE bc_outbox_event%DISPATCHING%= ANY($%") > 0
+	}, "the lease is prepared")
 }
 
 // prepared counts the statements like this that the idle connections of PostgreSQL have prepared.
