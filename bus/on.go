@@ -42,9 +42,10 @@ func OnBatch[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, ms []
 // OnExternal registers a handler whose effect lies outside the database. It runs at
 // least once; hand [Message.Key] to whatever it calls.
 func OnExternal[E Event](c *Consumer, fn func(ctx context.Context, m Message[E]) error) {
-	register[E](c, "OnExternal", fn == nil, &handler.Handler{External: true, Run: func(ctx context.Context, _ bun.Tx, ms []*handler.Message) error {
-		return fn(ctx, messageOf[E](c.c, ms[0]))
-	}})
+	register[E](c, "OnExternal", fn == nil,
+		&handler.Handler{External: true, Run: func(ctx context.Context, _ bun.Tx, ms []*handler.Message) error {
+			return fn(ctx, messageOf[E](c.c, ms[0]))
+		}})
 }
 
 // register gives h, of which only how to run it is known, to the consumer, or notes what is wrong with it.
@@ -66,7 +67,8 @@ func register[E Event](c *Consumer, verb string, isNil bool, h *handler.Handler)
 	case isNil:
 		err = errors.New("the handler is nil")
 	case c.Handles(h.EventType):
-		err = fmt.Errorf("the consumer has two handlers for %s: one event type has one handler in a consumer; give the other to a consumer of its own", h.EventType)
+		err = fmt.Errorf("the consumer has two handlers for %s: one event type has one handler in a consumer; give the other to a consumer "+
+			"of its own", h.EventType)
 	}
 	if err != nil {
 		c.refused = true
@@ -81,7 +83,8 @@ func register[E Event](c *Consumer, verb string, isNil bool, h *handler.Handler)
 // describe fills in what the event type says, and refuses a type that cannot be an event.
 func describe(h *handler.Handler, t reflect.Type, e Event) error {
 	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface {
-		return fmt.Errorf("the event type %v must be a value type, not a pointer or an interface: bus.Message[OrderPaid], not bus.Message[*OrderPaid]", t)
+		return fmt.Errorf("the event type %v must be a value type, not a pointer or an interface: bus.Message[OrderPaid], not "+
+			"bus.Message[*OrderPaid]", t)
 	}
 	if err := text.EventType(fmt.Sprintf("%v.EventType()", t), e.EventType()); err != nil {
 		return err

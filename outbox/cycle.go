@@ -133,7 +133,7 @@ func (s *session) pageSize(kind due.Kind) int {
 
 // claimPage claims once, and reports whether more of the kind is due.
 func (s *session) claimPage(ctx context.Context, kind due.Kind, size int) (more bool, err error) {
-	if again := s.claimer.Rests(time.Now(), kind, s.lanes.Dry()); again > 0 {
+	if again := s.claimer.Rests(time.Now(), kind, s.lanes.QueuesAreEmpty()); again > 0 {
 		s.alarm.set(again)
 		return false, nil
 	}

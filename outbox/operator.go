@@ -30,7 +30,8 @@ func (op Operation) Validate() error {
 	case op.Reason == "":
 		err = errors.Join(err, errors.New("operation: reason is empty: say why, it is kept in the audit log"))
 	case text.Clean(op.Reason, text.MaxError) != op.Reason:
-		err = errors.Join(err, fmt.Errorf("operation: reason %s is not valid UTF-8, contains NUL or has more than %d characters", text.Quote(op.Reason), text.MaxError))
+		err = errors.Join(err, fmt.Errorf("operation: reason %s is not valid UTF-8, contains NUL or has more than %d characters",
+			text.Quote(op.Reason), text.MaxError))
 	}
 	return err
 }
@@ -131,7 +132,8 @@ func (o *Outbox) retireTypes(ctx context.Context, tx bun.Tx, key string, eventTy
 func (o *Outbox) operations() store.Operations { return store.NewOperations(o.d) }
 
 // steer changes a registered consumer, in a transaction that writes the audit log.
-func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer string, change func(tx bun.Tx, key string) error, details ...string) error {
+func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer string, change func(tx bun.Tx, key string) error,
+	details ...string) error {
 	if err := errors.Join(op.Validate(), text.ConsumerName("consumer", consumer)); err != nil {
 		return fmt.Errorf("outbox: %s a consumer: %w", action, err)
 	}
@@ -172,7 +174,9 @@ func (o *Outbox) keysOf(ctx context.Context, idb bun.IDB, consumers []string) ([
 }
 
 func (o *Outbox) audit(ctx context.Context, tx bun.Tx, op Operation, action, target, details string) error {
-	if err := audit.Write(ctx, tx, o.d, audit.Entry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details}); err != nil {
+	if err := audit.Write(ctx, tx, o.d, audit.Entry{
+		Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details,
+	}); err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	o.logger.InfoContext(ctx, "operator", "actor", op.Actor, "action", action, "target", target, "reason", op.Reason)

@@ -88,7 +88,8 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("outbox.Config.MaxRetryCount is %d: it must be between 1 and 1000 (0 means 10)", c.MaxRetryCount))
 	}
 	if c.MaxPayload < 0 || c.MaxPayload > maxPayload {
-		errs = append(errs, fmt.Errorf("outbox.Config.MaxPayload is %d: it must be between 1 and %d bytes (0 means 256 KiB)", c.MaxPayload, maxPayload))
+		errs = append(errs, fmt.Errorf("outbox.Config.MaxPayload is %d: it must be between 1 and %d bytes (0 means 256 KiB)", c.MaxPayload,
+			maxPayload))
 	}
 	if len(c.Instance) > 64 {
 		errs = append(errs, fmt.Errorf("outbox.Config.Instance %q has %d characters: the limit is 64", c.Instance, len(c.Instance)))

@@ -15,10 +15,12 @@ func (s *session) succeedPredecessor(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
 	defer cancel()
 	if err := s.expirePredecessor(ctx); err != nil {
-		s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the leases of the run before this one could not be ended; they run out by themselves", telemetry.Err, err)
+		s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the leases of the run before this one could not be ended; they run out by "+
+			"themselves", telemetry.Err, err)
 	}
 	if err := s.wakeForgotten(ctx); err != nil {
-		s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "deliveries that a process may have left asleep could not be woken; they look again by themselves", telemetry.Err, err)
+		s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "deliveries that a process may have left asleep could not be woken; they look again "+
+			"by themselves", telemetry.Err, err)
 	}
 }
 

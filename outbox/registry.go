@@ -24,7 +24,8 @@ func typesOf(consumers []*bus.Consumer) map[string][]string {
 func (o *Outbox) warnRotten(ctx context.Context, key string, err error) {
 	if _, said := o.saidRotten.LoadOrStore(key, true); !said {
 		o.logger.WarnContext(ctx, "bc_consumer.event_types of a consumer is not a JSON list of texts, or longer than 64 KiB; the consumer is "+
-			"known by bc_consumer_type only, nobody else is affected: write '[]' there, or retire the consumer", telemetry.Consumer, key, telemetry.Err, err)
+			"known by bc_consumer_type only, nobody else is affected: write '[]' there, or retire the consumer", telemetry.Consumer, key,
+			telemetry.Err, err)
 	}
 }
 

@@ -19,9 +19,9 @@ const (
 // The types that are larger today, with what they have: a number here never grows, and a type that has become small enough
 // goes off the list. The entry of a type that moves to another package moves along.
 var (
-	largeStructs = map[string]int{"outbox.session": 33, "outbox.Outbox": 17}
+	largeStructs = map[string]int{"outbox.session": 31, "outbox.Outbox": 17}
 	manyMethods  = map[string]int{
-		"outbox.session": 58, "outbox.Outbox": 47,
+		"outbox.session": 49, "outbox.Outbox": 45,
 	}
 )
 
@@ -32,6 +32,12 @@ func TestTypesAreSmall(t *testing.T) {
 	fields, methods := sizes(t)
 	require.Greater(t, len(fields), 150, "the test looks at nothing")
 	require.Greater(t, len(methods), 150, "the test looks at nothing")
+	for name, n := range largeStructs {
+		require.Equal(t, n, fields[name], "%s has another number of fields: write it into the list, or take the type off it", name)
+	}
+	for name, n := range manyMethods {
+		require.Equal(t, n, methods[name], "%s has another number of methods: write it into the list, or take the type off it", name)
+	}
 	for name, n := range fields {
 		require.LessOrEqual(t, n, max(mostFields, largeStructs[name]), "%s has %d fields: split it by what belongs together", name, n)
 	}

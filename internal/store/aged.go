@@ -47,7 +47,7 @@ func (l Leases) ClaimAged(ctx context.Context, q AgedQuery) (aged []Aged, err er
 		if err != nil {
 			return err
 		}
-		if err := l.take(ctx, tx, ClaimQuery{Gate: Gate{Owner: q.Owner}, Lease: q.Lease}, ds); err != nil {
+		if err := l.take(ctx, tx, q.Owner, q.Lease, ds); err != nil {
 			return err
 		}
 		for _, d := range ds {

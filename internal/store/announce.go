@@ -118,7 +118,8 @@ func (r Registry) AnnounceTypes(ctx context.Context, db *bun.DB, consumers []Ann
 			rows = append(rows, row(db, "?, ?, "+r.d.Now, c.Key, t))
 		}
 	}
-	return r.upsert(ctx, db, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", rows, "consumer_name, event_type", "seen_at")
+	return r.upsert(ctx, db, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", rows,
+		"consumer_name, event_type", "seen_at")
 }
 
 // row is the values of a row as text.

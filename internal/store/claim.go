@@ -27,7 +27,8 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 	first, leased, args := o.firstInWay(e, o.d.UpTo("p", o.inWay())), "0", []any{slices.Max(locked), locked, owner}
 	if late {
 		first, args = o.firstInWay(e, " AND "+o.inWay()), []any{locked, owner, locked}
-		leased = "CASE WHEN EXISTS (SELECT 1 FROM " + o.d.InHand(eventTable, "p", e) + " AND NOT (p.id IN (?)) AND " + o.leased() + ") THEN 1 ELSE 0 END"
+		leased = "CASE WHEN EXISTS (SELECT 1 FROM " + o.d.InHand(eventTable, "p", e) + " AND NOT (p.id IN (?)) AND " + o.leased() +
+			") THEN 1 ELSE 0 END"
 	}
 	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+first+", "+leased+" FROM "+from, append(args, heads)...)
 	if err != nil {

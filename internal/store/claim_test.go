@@ -9,16 +9,13 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
-	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // A claim of late events learns of the event that comes behind them, because another instance may be claiming that one. A
 // claim of new events has no need to know it. Both learn of what comes before, and of nothing that this instance has leased.
 func TestWhatIsInTheWayOfAClaim(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		order := store.NewOrder(d, prepared.New(db))
 		for _, id := range []string{"a", "b", "c"} {
 			save(t, db, keyed(id))

@@ -11,7 +11,11 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
-// Gate is the question whether a consumer may run an event now.
+// Gate is what a consumer asks before it runs events: is an earlier event of their aggregate unfinished for it?
+//
+// The answer has two halves, each one look at an index, however much is open: the first delivery of the aggregate in
+// the consumer's part of the log that is not done, and the first event in hand that has no row there yet. Together they
+// say the same as "any earlier event", which internal/model shows.
 type Gate struct {
 	// Consumer is the consumer's key.
 	Consumer string
@@ -27,7 +31,7 @@ type Gate struct {
 	// Owner is the instance that asks. It must hold the outbox lease of every
 	// event that is asked for with a lock version.
 	Owner string
-	// Marked says that the consumer has a row in the log for each event that is asked about.
+	// Marked says that the consumer has a row in the log for each event that is asked about, which need not be looked for then.
 	Marked bool
 	// trustMine also passes earlier events whose delivery is leased by Owner.
 	trustMine bool
@@ -76,10 +80,6 @@ func (o Order) Ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked) (map
 
 // ask asks once for each aggregate, by one of its events. Should that one be gone, it asks by the next.
 func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answers map[int64]Answer) error {
-	q := Question{
-		Consumer: g.Consumer, Types: g.Types, PassDead: g.PassDead, LogOnly: g.Replay, Owner: g.Owner, TrustOwner: g.trustMine,
-		Marked: g.Marked,
-	}
 	for len(asked) > 0 {
 		ids, heads := make([]int64, len(asked)), make(map[Aggregate]int64, len(asked))
 		for i, a := range asked {
@@ -92,7 +92,7 @@ func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answ
 		if g.Ordered {
 			first = slices.Sorted(maps.Values(heads))
 		}
-		found, err := o.standings(ctx, idb, q, ids, first)
+		found, err := o.standings(ctx, idb, g, ids, first)
 		if err != nil {
 			return err
 		}

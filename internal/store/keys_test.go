@@ -17,6 +17,16 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
+// eachDB runs a test on every database, in whose words its statements are.
+func eachDB(t *testing.T, fn func(t *testing.T, db *bun.DB, d dialect.Dialect)) {
+	t.Helper()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		d, err := dialect.Of(db)
+		require.NoError(t, err)
+		fn(t, db, d)
+	})
+}
+
 func keyed(name string) string { return uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String() }
 
 func newKeys(t *testing.T, db *bun.DB) store.Keys {

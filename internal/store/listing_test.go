@@ -9,15 +9,12 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
-	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // Each filter that an index serves lists what it names, page by page; another one is refused.
 func TestListEvents(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		addEvent(t, db, d, "a", "SENT", time.Hour)
 		b := addEvent(t, db, d, "b", "FAILED", time.Hour)
 		addEvent(t, db, d, "c", "FAILED", time.Hour)
@@ -62,9 +59,7 @@ func TestListEvents(t *testing.T) {
 // An event is open for everybody until it is fanned out, then for each consumer until its own delivery has ended.
 func TestOpenEvents(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		addEvent(t, db, d, "new", "NEW", 0)
 		addEvent(t, db, d, "failed", "FAILED", 0)
 		addDelivery(t, db, d, "failed", "Waits", "FAILED", 0)
@@ -89,9 +84,7 @@ func TestOpenEvents(t *testing.T) {
 // An event is known by its row, wherever that is, and by finished deliveries if those count.
 func TestKnownEvents(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		addEvent(t, db, d, "event", "NEW", 0)
 		exec(t, db, "INSERT INTO bc_outbox_event_archive (id, aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
 			"VALUES (1, 'A', '1', 'a.b', 'archived', '{}')")
@@ -111,9 +104,7 @@ func TestKnownEvents(t *testing.T) {
 // What is before the engine are the events that are not SENT; the oldest is one that is due.
 func TestMeasureBacklog(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		b, err := store.MeasureBacklog(t.Context(), db, d)
 		require.NoError(t, err)
 		require.Zero(t, b)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
-	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // logFixture is the log of one database, written by the instance "me".
@@ -24,9 +23,7 @@ type logFixture struct {
 
 func eachLog(t *testing.T, fn func(f logFixture)) {
 	t.Helper()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		log, err := store.OpenLog(db)
 		require.NoError(t, err)
 		log.Learn(t.Context())

@@ -10,7 +10,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
-	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // addConsumer registers a consumer for the event type a.b.
@@ -24,9 +23,7 @@ func addConsumer(t *testing.T, db *bun.DB, key, name string, replayable int) {
 // A consumer is found by its key or its name, and its key goes first.
 func TestRegisteredConsumers(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		p := store.NewOperations(d)
 		addConsumer(t, db, "k1", "Stock", 0)
 		addConsumer(t, db, "Stock", "Other", 1)
@@ -49,9 +46,7 @@ func TestRegisteredConsumers(t *testing.T) {
 // Operators pause, resume and retire one consumer, and no other.
 func TestSteerConsumers(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		p := store.NewOperations(d)
 		addConsumer(t, db, "A", "A", 0)
 		addConsumer(t, db, "B", "B", 0)
@@ -86,9 +81,7 @@ func TestSteerConsumers(t *testing.T) {
 // Only deliveries in a state that allows it are changed, of the consumers that are named, if any are.
 func TestChangeDeliveries(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		p := store.NewOperations(d)
 		for consumer, status := range map[string]string{"Dead": "DEAD", "Failed": "FAILED", "Done": "SUCCESS", "Waits": "PENDING"} {
 			addDelivery(t, db, d, "e", consumer, status, 0)
@@ -97,6 +90,7 @@ func TestChangeDeliveries(t *testing.T) {
 		exec(t, db, "UPDATE bc_event_consume_log SET attempts = 3, started = 2, locked_by = 'x', first_run_at = "+d.Now+", next_retry_at = NULL")
 		change := func(consumers, states []string, c store.DeliveryChange) (changed []string) {
 			inTx(t, db, func(ctx context.Context, tx bun.Tx) {
+				var err error
 				changed, err = p.ChangeDeliveries(ctx, tx, "e", consumers, states, c)
 				require.NoError(t, err)
 			})
@@ -123,9 +117,7 @@ func TestChangeDeliveries(t *testing.T) {
 // What an operator adds leaves deliveries alone that exist.
 func TestAddedDeliveries(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		p := store.NewOperations(d)
 		addConsumer(t, db, "A", "A", 1)
 		addConsumer(t, db, "B", "B", 1)

@@ -8,28 +8,6 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// Question is what a consumer asks before it runs events: is an earlier event of their aggregate unfinished for it?
-//
-// The answer has two halves, each one look at an index, however much is open: the first delivery of the aggregate in
-// the consumer's part of the log that is not done, and the first event in hand that has no row there yet. Together they
-// say the same as "any earlier event", which internal/model shows.
-type Question struct {
-	// Consumer is the name under which the deliveries stand in the log.
-	Consumer string
-	// Types are the event types that this release of the consumer takes; those of others are in the registry.
-	Types []string
-	// PassDead says that DEAD deliveries are in nobody's way.
-	PassDead bool
-	// LogOnly says that events without a row in the log are in nobody's way: for replays.
-	LogOnly bool
-	// Owner is the instance that asks.
-	Owner string
-	// TrustOwner says that the owner's own leases in the log are in nobody's way, because it runs them first.
-	TrustOwner bool
-	// Marked says that the consumer has a row for each event that is asked about, which need not be looked for then.
-	Marked bool
-}
-
 // Standing is what the database says of an event.
 type Standing struct {
 	Status  string
@@ -56,11 +34,11 @@ func (a Ahead) Before(id int64) bool {
 	return a.Running != 0 && a.Running != id
 }
 
-// standings tells how events stand, by outbox id, and for those in heads, in order, one of each aggregate, what is ahead in it: of none,
-// where heads is empty. Events whose rows are gone are missing from the answer. Both halves are one statement: what settles
-// in between is not missed.
-func (o Order) standings(ctx context.Context, idb bun.IDB, q Question, ids, heads []int64) (map[int64]Standing, error) {
-	query, args := o.question(q, ids, heads)
+// standings tells how events stand, by outbox id, and for those in heads, in order, one of each aggregate, what is ahead in it:
+// of none, where heads is empty. Events whose rows are gone are missing from the answer. Both halves are one statement: what
+// settles in between is not missed.
+func (o Order) standings(ctx context.Context, idb bun.IDB, g Gate, ids, heads []int64) (map[int64]Standing, error) {
+	query, args := o.question(g, ids, heads)
 	rows, err := o.stmts.On(idb).QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("check order: %w", err)
@@ -82,20 +60,20 @@ func (o Order) standings(ctx context.Context, idb bun.IDB, q Question, ids, head
 }
 
 // question is the statement and its arguments.
-func (o Order) question(q Question, ids, heads []int64) (string, []any) {
+func (o Order) question(g Gate, ids, heads []int64) (string, []any) {
 	const standing = "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "
 	others := standing + "0, 0, 0 FROM " + o.d.Keyed(eventTable) + " WHERE e.id IN (?)"
 	if len(heads) == 0 {
 		return others, []any{ids}
 	}
 	from, e := o.d.Heads(eventTable)
-	waiting, args := o.firstWaiting(q, e)
+	waiting, args := o.firstWaiting(g, e)
 	dead, hand := "0", "0"
-	if !q.PassDead {
-		dead, args = o.firstDead(e), append(args, q.Consumer)
+	if !g.PassDead {
+		dead, args = o.firstDead(e), append(args, g.Consumer)
 	}
-	if !q.LogOnly {
-		hand, args = o.firstInHand(q, e), append(args, slices.Max(ids), q.Types, q.Consumer, q.Consumer)
+	if !g.Replay {
+		hand, args = o.firstInHand(g, e), append(args, slices.Max(ids), g.Types, g.Consumer, g.Consumer)
 	}
 	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { _, is := slices.BinarySearch(heads, id); return is })
 	return standing + waiting + ", " + dead + ", " + hand + " FROM " + from + " UNION ALL " + others, append(args, heads, rest)
@@ -103,12 +81,12 @@ func (o Order) question(q Question, ids, heads []int64) (string, []any) {
 
 // firstWaiting is a column: the first delivery of an event's aggregate that is neither done nor DEAD, below 0 if another
 // instance has leased it, and its arguments.
-func (o Order) firstWaiting(q Question, e string) (string, []any) {
+func (o Order) firstWaiting(g Gate, e string) (string, []any) {
 	running := "l.status = 'PROCESSING' AND l.next_retry_at > " + o.d.Now
-	mine, args := "", []any{q.Owner, q.Consumer}
-	if q.TrustOwner {
+	mine, args := "", []any{g.Owner, g.Consumer}
+	if g.trustMine {
 		mine = " AND NOT (" + running + " AND l.locked_by = ?)"
-		args = append(args, q.Owner)
+		args = append(args, g.Owner)
 	}
 	return "COALESCE((SELECT CASE WHEN " + running + " AND l.locked_by <> ? THEN -l.outbox_id ELSE l.outbox_id END FROM " +
 		o.d.Waiting(deliveryTable, "l", e) + o.firstOpen(mine) + "), 0)", args
@@ -128,10 +106,10 @@ func (o Order) firstOpen(more string) string {
 
 // firstInHand is a column: the first event in hand of an event's aggregate that the consumer takes and has no row for, or one
 // behind all that are asked about.
-func (o Order) firstInHand(q Question, e string) string {
+func (o Order) firstInHand(g Gate, e string) string {
 	open := "(p.event_type IN (?) OR EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type))" +
 		" AND 0 = (SELECT COUNT(*) FROM " + deliveryTable + " l WHERE l.event_id = p.event_id AND l.consumer_name = ?)"
-	if q.Marked {
+	if g.Marked {
 		open = "p.id <> e.id AND " + open
 	}
 	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", e) + o.d.UpTo("p", open) +

@@ -10,7 +10,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
-	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // addEvent adds an event that was saved, and sent if it is SENT, an age ago, and tells its outbox id.
@@ -50,9 +49,7 @@ func inTx(t *testing.T, db *bun.DB, fn func(ctx context.Context, tx bun.Tx)) {
 // A page ends at the first event that is too young, and names those that are SENT for long enough.
 func TestPagesOfSentEvents(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		r := store.NewRemoval(d)
 		first := addEvent(t, db, d, "old", "SENT", 2*time.Hour)
 		failed := addEvent(t, db, d, "failed", "FAILED", 2*time.Hour)
@@ -80,9 +77,7 @@ func TestPagesOfSentEvents(t *testing.T) {
 // Of a page, those events are locked that are as they were when it was read. They go with all that belongs to them.
 func TestRemoveSentEvents(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		r := store.NewRemoval(d)
 		for _, id := range []string{"goes", "opened again", "written"} {
 			addEvent(t, db, d, id, "SENT", 2*time.Hour)
@@ -116,9 +111,7 @@ func TestRemoveSentEvents(t *testing.T) {
 // again.
 func TestRemoveTracesOfDeletedEvents(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		r := store.NewRemoval(d)
 		for _, id := range []string{"goes", "is open", "exists", "saved again"} {
 			addDelivery(t, db, d, id, "A", "SUCCESS", 2*time.Hour)
@@ -146,9 +139,7 @@ func TestRemoveTracesOfDeletedEvents(t *testing.T) {
 // The audit log forgets the oldest first, at most so many at a time.
 func TestForgetAudit(t *testing.T) {
 	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		d, err := dialect.Of(db)
-		require.NoError(t, err)
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		for _, age := range []time.Duration{3 * time.Hour, 2 * time.Hour, 4 * time.Hour, 0} {
 			exec(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, details, created_at) VALUES (?, 'a', 't', 'r', '', "+d.After+")",
 				age.String(), -dialect.Micro(age))

@@ -53,7 +53,7 @@ func (l Leases) Claim(ctx context.Context, q ClaimQuery) (claimed Claimed, err e
 		if err := l.attempts.recordUnanswered(ctx, tx, candidates); err != nil {
 			return err
 		}
-		if err := l.take(ctx, tx, q, candidates); err != nil {
+		if err := l.take(ctx, tx, q.Gate.Owner, q.Lease, candidates); err != nil {
 			return err
 		}
 		claimed.Deliveries, asleep, err = l.keepOpen(ctx, tx, q, candidates)
@@ -136,12 +136,12 @@ func (l Leases) selectWaiting(ctx context.Context, idb bun.IDB, where string, ar
 }
 
 // take leases deliveries that this transaction has locked.
-func (l Leases) take(ctx context.Context, tx bun.Tx, q ClaimQuery, ds []Leased) error {
+func (l Leases) take(ctx context.Context, tx bun.Tx, owner string, lease time.Duration, ds []Leased) error {
 	sort.Slice(ds, func(i, j int) bool { return ds[i].ID < ds[j].ID })
 	_, err := tx.ExecContext(ctx, l.d.UpdateIDs(deliveryTable, pairsOf(ds),
 		"status = 'PROCESSING', started = CASE WHEN started = 0 THEN 0 ELSE 1 END, locked_by = ?, lock_version = lock_version + 1, "+
 			"next_retry_at = "+l.d.After+", updated_at = "+l.d.Now,
-		"1 = 1"), q.Gate.Owner, dialect.Micro(q.Lease))
+		"1 = 1"), owner, dialect.Micro(lease))
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"the order question walks no further than the first event of a batch", "internal/store/question.go",
-			"slices.Max(ids), q.Types", "slices.Min(ids), q.Types",
+			"slices.Max(ids), g.Types", "slices.Min(ids), g.Types",
 			engine, "DifferentVersionsSideBySide", nil,
 		},
 		{
@@ -76,7 +76,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"only rows of the log block", "internal/store/question.go",
-			"if !q.LogOnly {", "if false {",
+			"if !g.Replay {", "if false {",
 			engine, "WithoutARow", nil,
 		},
 		{

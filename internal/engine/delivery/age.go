@@ -3,8 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
@@ -71,8 +69,11 @@ func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types 
 	if err != nil || len(aged) == 0 {
 		return false, err
 	}
-	bytes := 0
-	events, _, err := q.l.load(ctx, eventIDsOf(aged), func(n int) bool { bytes += n; return bytes == n || bytes <= mostGivenUpBytes })
+	ids, bytes := make([]string, len(aged)), 0
+	for i, a := range aged {
+		ids[i] = a.EventID
+	}
+	events, _, err := q.l.load(ctx, ids, func(n int) bool { bytes += n; return bytes == n || bytes <= mostGivenUpBytes })
 	if err != nil {
 		return false, err // their leases run out
 	}
@@ -89,12 +90,4 @@ func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types 
 		q.ln.out.conclude(ctx, d, store.Verdict{Status: store.Dead, Error: givenUp(d, limit, a.Error)}, errors.New(a.Error))
 	}
 	return len(aged) == mostGivenUp, nil
-}
-
-func eventIDsOf(aged []store.Aged) []string {
-	ids := make(map[string]struct{}, len(aged))
-	for _, a := range aged {
-		ids[a.EventID] = struct{}{}
-	}
-	return slices.Sorted(maps.Keys(ids))
 }

@@ -62,7 +62,8 @@ func (r *runner) mayRun(ctx context.Context, d *delivery) bool {
 	case r.ln.isHalted():
 		r.out.setAside(ctx, d, store.Blocked)
 	case d.suspect() && d.Attempt > r.c.MaxAttempts(d.Event):
-		r.out.fail(ctx, d, fmt.Errorf("all %d attempts are used up, the last of them ended without an answer: the process died, or lost its lease, while it ran alone", r.c.MaxAttempts(d.Event)))
+		r.out.fail(ctx, d, fmt.Errorf("all %d attempts are used up, the last of them ended without an answer: the process died, or lost its "+
+			"lease, while it ran alone", r.c.MaxAttempts(d.Event)))
 	default:
 		if err := r.c.Decode(&d.Message); err != nil {
 			r.out.fail(ctx, d, err)

@@ -44,15 +44,15 @@ const (
 type delivery struct {
 	handler.Message
 
-	kind    claim.Kind    // of due work
-	held    *Lease        // of the event, for a direct delivery
-	fresh   bool          // no row can exist yet
-	doubted bool          // a process that has died may have started this direct delivery
-	done    func(Outcome) // reports a direct delivery
-	lease   *store.Leased // for a delivery from the retry queue
-	bytes   int           // of its payload and metadata, for such a one
-	own     *Lease        // whether that is still ours
-	queued  time.Time     // when a direct delivery came into the lane
+	kind      claim.Kind    // of due work
+	held      *Lease        // of the event, for a direct delivery
+	fresh     bool          // no row can exist yet
+	suspected bool          // a process that has died may have started this direct delivery
+	done      func(Outcome) // reports a direct delivery
+	lease     *store.Leased // for a delivery from the retry queue
+	bytes     int           // of its payload and metadata, for such a one
+	own       *Lease        // whether that is still ours
+	queued    time.Time     // when a direct delivery came into the lane
 }
 
 func (d *delivery) direct() bool { return d.lease == nil }
@@ -74,7 +74,7 @@ func (d *delivery) isFirstRun() bool { return d.lease == nil || d.lease.Before =
 // suspect reports whether a process that has died may have started the delivery.
 func (d *delivery) suspect() bool {
 	if d.direct() {
-		return d.doubted
+		return d.suspected
 	}
 	return d.lease.Suspect
 }

@@ -124,7 +124,8 @@ func shares(regs *handler.Registrations) (limits map[string]int, budget chan str
 		limits[key] = max(n*free/wanted, 1)
 	}
 	if len(regs.Consumers) <= free {
-		regs.Logger.Info("consumers ask for more connections than the pool has; each gets its share", "wanted", wanted, "free", free, "maxOpenConns", open)
+		regs.Logger.Info("consumers ask for more connections than the pool has; each gets its share", "wanted", wanted, "free", free,
+			"maxOpenConns", open)
 		return limits, nil
 	}
 	regs.Logger.Warn("there are more consumers than connections, so a slow consumer delays others: raise MaxOpenConns",
@@ -243,8 +244,8 @@ func (l *Lanes) RoomFor(kind claim.Kind) (now, atMost int) {
 	return now, atMost
 }
 
-// Dry reports whether the lanes that take events directly have nothing in their queues.
-func (l *Lanes) Dry() bool {
+// QueuesAreEmpty reports whether the lanes that take events directly have nothing in their queues.
+func (l *Lanes) QueuesAreEmpty() bool {
 	for _, ln := range l.lanes {
 		if ln.c.Replays == nil && !ln.drained() {
 			return false
@@ -284,7 +285,7 @@ func (l *Lanes) Offer(key string, events []Claimed) (taken int) {
 		ds[i] = &all[i]
 		all[i] = delivery{
 			Message: handler.Message{Event: ev.Event, Attempt: 1, Payloads: ev.Payloads},
-			kind:    ev.Kind, held: ev.Lease, fresh: ev.Fresh, doubted: ev.Suspect, done: ev.Done,
+			kind:    ev.Kind, held: ev.Lease, fresh: ev.Fresh, suspected: ev.Suspect, done: ev.Done,
 		}
 	}
 	return l.lanes[key].push(ds)

@@ -95,7 +95,7 @@ func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
 	require.Empty(t, ln.queue.take(1, 1, ln.speed.isHalfOpen()), "it waits for the one before it")
 }
 
-// A full lane falls behind those that are dry if its handler is slower than theirs, or if they have waited
+// A full lane falls behind those that are idle if its handler is slower than theirs, or if they have waited
 // for many of its batches: not because everything is slow.
 func TestWhenALaneFallsBehind(t *testing.T) {
 	t.Parallel()
@@ -116,7 +116,7 @@ func TestWhenALaneFallsBehind(t *testing.T) {
 		"its handler is slower, but not slow": {each: 10 * quick, others: quick, turn: 20 * time.Millisecond, looks: 1},
 		"its handler is slow for a moment": {
 			each: 20 * time.Millisecond, others: quick, turn: 20 * time.Millisecond,
-			passed: hopeless / 2, looks: 1,
+			passed: slowSpillAfter / 2, looks: 1,
 		},
 		"everything is slow": {
 			each: 20 * time.Millisecond, others: quick, turn: 80 * time.Millisecond,

@@ -97,7 +97,8 @@ func (q *retryQueue) roomInQueue() store.Limits {
 func (q *retryQueue) mustRefill() bool {
 	share := q.leaseShare()
 	few := func(kind claim.Kind) bool { return q.more.Has(kind) && 2*q.ln.queue.count(kind) <= share }
-	return (q.ln.speed.spill.active && 2*len(q.ln.queue.ds) <= q.ln.speed.depth(len(q.ln.queue.ds))) || few(claim.Deliveries) || few(claim.Retries) || few(claim.Orphans)
+	return (q.ln.speed.spill.active && 2*len(q.ln.queue.ds) <= q.ln.speed.depth(len(q.ln.queue.ds))) || few(claim.Deliveries) ||
+		few(claim.Retries) || few(claim.Orphans)
 }
 
 // claimDue claims once what has been due for so long, and reports whether there may be more of it.
@@ -144,7 +145,8 @@ func (q *retryQueue) noteMore(found, room store.Limits, left bool) bool {
 	for _, of := range []struct {
 		kind        claim.Kind
 		found, room int
-	}{{claim.Deliveries, found.Pending, room.Pending}, {claim.Retries, found.Failed, room.Failed}, {claim.Orphans, found.Processing, room.Processing}} {
+	}{{claim.Deliveries, found.Pending, room.Pending}, {claim.Retries, found.Failed, room.Failed},
+		{claim.Orphans, found.Processing, room.Processing}} {
 		if of.found == of.room { // none, if there was no room
 			q.more |= claim.Of(of.kind)
 			again = again || of.room > 0
@@ -169,13 +171,16 @@ func (q *retryQueue) noteFitting(got int, all bool) {
 // forgotten, they would wait for the end of their leases.
 func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
 	err = q.l.Write(ctx, func() (err error) {
-		claimed, err = q.l.regs.Log.Claim(ctx, store.ClaimQuery{Gate: gateOf(q.c, q.l.host.Instance), Types: q.c.EventTypes(), Lease: q.l.host.Lease, Limits: room, DueFor: dueFor, Left: left})
+		claimed, err = q.l.regs.Log.Claim(ctx, store.ClaimQuery{
+			Gate: gateOf(q.c, q.l.host.Instance), Types: q.c.EventTypes(), Lease: q.l.host.Lease, Limits: room, DueFor: dueFor, Left: left,
+		})
 		return err
 	})
 	if err == nil {
 		return claimed, nil
 	}
-	q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again", telemetry.Consumer, q.c.Name, telemetry.Err, err)
+	q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again",
+		telemetry.Consumer, q.c.Name, telemetry.Err, err)
 	if len(claimed.Deliveries) == 0 {
 		return store.Claimed{}, err
 	}
@@ -250,7 +255,8 @@ func (q *retryQueue) admit(ctx context.Context, claimed []store.Leased) (got int
 		if found {
 			d.Event, d.bytes = event, event.Size
 		} else {
-			d.Event = &eventrow.Row{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType, AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
+			d.Event = &eventrow.Row{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType,
+				AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
 		}
 		switch {
 		case err != nil:

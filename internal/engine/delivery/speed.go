@@ -200,11 +200,11 @@ const (
 	// the way through the consume log would make all of them slower.
 	spillAfter = time.Second
 	spillTurns = 20
-	// hopeless is how long a lane must take for half its queue for others to wait no longer than that, if
+	// slowSpillAfter is how long a lane must take for half its queue for others to wait no longer than that, if
 	// a call of its handler takes many times as long as one of theirs, and longer than the rest of its
 	// transaction: a machine under load makes all of that slow, and some of them slower for a moment.
-	hopeless = time.Second / 10
-	slower   = 8
+	slowSpillAfter = time.Second / 10
+	slowFactor     = 8
 )
 
 // observe notes whether others have been starved since the last time because this lane is full.
@@ -223,10 +223,10 @@ func (s *spill) observe(now time.Time, isHoldingUp bool, limit time.Duration) {
 func (s *speed) spillLimit(queued int, quickest time.Duration) time.Duration {
 	half := queued / 2
 	switch {
-	case s.bucket.takes(half) > hopeless:
+	case s.bucket.takes(half) > slowSpillAfter:
 		return 0
-	case s.times.usual > max(slower*quickest, s.times.overhead) && time.Duration(half/s.limit)*s.times.usual > hopeless:
-		return hopeless
+	case s.times.usual > max(slowFactor*quickest, s.times.overhead) && time.Duration(half/s.limit)*s.times.usual > slowSpillAfter:
+		return slowSpillAfter
 	}
 	return max(spillAfter, spillTurns*s.times.turn)
 }
