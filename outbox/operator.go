@@ -133,7 +133,8 @@ func (o *Outbox) operations() store.Operations { return store.NewOperations(o.d)
 
 // steer changes a registered consumer, in a transaction that writes the audit log.
 func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer string, change func(tx bun.Tx, key string) error,
-	details ...string) error {
+	details ...string,
+) error {
 	if err := errors.Join(op.Validate(), text.ConsumerName("consumer", consumer)); err != nil {
 		return fmt.Errorf("outbox: %s a consumer: %w", action, err)
 	}

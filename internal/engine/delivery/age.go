@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -78,15 +77,7 @@ func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types 
 		return false, err // their leases run out
 	}
 	for _, a := range aged {
-		lease := a.Leased
-		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease)}
-		d.Attempt, d.Event = lease.Attempts, events[lease.EventID]
-		if d.Event == nil { // it is gone, or too large for this page: nobody needs its payload
-			d.Event = &eventrow.Row{
-				OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, TenantID: lease.TenantID,
-				AggregateType: lease.AggregateType, AggregateID: lease.AggregateID,
-			}
-		}
+		d := fromLog(a.Leased, events[a.EventID]) // one that is gone, or too large for this page, needs no payload
 		q.ln.out.conclude(ctx, d, store.Verdict{Status: store.Dead, Error: givenUp(d, limit, a.Error)}, errors.New(a.Error))
 	}
 	return len(aged) == mostGivenUp, nil

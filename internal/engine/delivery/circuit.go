@@ -33,8 +33,10 @@ func unreached(err error) bool {
 	if errors.As(err, &dns) || errors.As(err, &op) {
 		return true
 	}
-	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EPIPE,
-		io.ErrUnexpectedEOF} {
+	for _, e := range []error{
+		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EPIPE,
+		io.ErrUnexpectedEOF,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -55,6 +55,22 @@ type delivery struct {
 	queued    time.Time     // when a direct delivery came into the lane
 }
 
+// fromLog is a delivery from the retry queue, with its event. If that is nil, because its row is gone or was not loaded, the
+// delivery knows of it what the log says.
+func fromLog(lease store.Leased, event *eventrow.Row) *delivery {
+	d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease)}
+	d.Attempt, d.Replay = lease.Attempts, store.IsReplay(lease.Consumer)
+	if event == nil {
+		d.Event = &eventrow.Row{
+			OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType,
+			AggregateID: lease.AggregateID, TenantID: lease.TenantID, MaxAttempts: lease.Attempts,
+		}
+		return d
+	}
+	d.Event, d.bytes = event, event.Size
+	return d
+}
+
 func (d *delivery) direct() bool { return d.lease == nil }
 
 // kindOf is the kind of due work that a delivery from the retry queue was.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -145,8 +144,11 @@ func (q *retryQueue) noteMore(found, room store.Limits, left bool) bool {
 	for _, of := range []struct {
 		kind        claim.Kind
 		found, room int
-	}{{claim.Deliveries, found.Pending, room.Pending}, {claim.Retries, found.Failed, room.Failed},
-		{claim.Orphans, found.Processing, room.Processing}} {
+	}{
+		{claim.Deliveries, found.Pending, room.Pending},
+		{claim.Retries, found.Failed, room.Failed},
+		{claim.Orphans, found.Processing, room.Processing},
+	} {
 		if of.found == of.room { // none, if there was no room
 			q.more |= claim.Of(of.kind)
 			again = again || of.room > 0
@@ -248,16 +250,8 @@ func (q *retryQueue) admit(ctx context.Context, claimed []store.Leased) (got int
 	})
 	var ready, unknown, late []*delivery
 	for i := range claimed {
-		lease := claimed[i]
-		event, found := events[lease.EventID]
-		d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease)}
-		d.Attempt, d.Replay = lease.Attempts, store.IsReplay(lease.Consumer)
-		if found {
-			d.Event, d.bytes = event, event.Size
-		} else {
-			d.Event = &eventrow.Row{OutboxID: lease.OutboxID, ID: lease.EventID, Type: lease.EventType, AggregateType: lease.AggregateType,
-				AggregateID: lease.AggregateID, MaxAttempts: lease.Attempts}
-		}
+		event, found := events[claimed[i].EventID]
+		d := fromLog(claimed[i], event)
 		switch {
 		case err != nil:
 			q.ln.out.postpone(ctx, d, err)
