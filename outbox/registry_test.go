@@ -144,6 +144,12 @@ func TestRottenRowsHarmNobodyElse(t *testing.T) {
 			"event_payload, schema_version) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', -3)",
 		"an event whose attempts are below zero": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, " +
 			"event_payload, max_retry_count) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', -3)",
+		"a delivery that has run before all time": "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, " +
+			"outbox_id, aggregate_type, aggregate_id, next_retry_at, first_run_at) VALUES ('Wallet', 'x', 'order.paid', 'FAILED', 1, 999999, " +
+			"'ORDER', '9', '2020-01-01 00:00:00.000000', '1001-01-01 00:00:00.000000')",
+		"a key of no event": "INSERT INTO bc_event_key (event_id) VALUES ('')",
+		"a run of no number": "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, " +
+			"duration_us) VALUES ('Wallet', '', -1, '?', NULL, '', -1)",
 		"a consumer that is paused by a bad time": "INSERT INTO bc_consumer (name, event_types, aliases, paused_until) " +
 			"VALUES ('Rotten', '[]', '', '2020-01-01 00:00:00.000000')",
 	} {
