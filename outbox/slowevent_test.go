@@ -107,3 +107,46 @@ func TestSlowExternalCallHoldsUpNoOtherAggregate(t *testing.T) {
 		f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == 21 }, "all are done")
 	})
 }
+
+// An event that was handed over and put back, because an earlier one had not been claimed yet, is claimed again: it does not
+// wait for a slow consumer of an earlier event.
+func TestEventPutBackDoesNotWaitForASlowConsumer(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("B", bus.ConsumerConfig{})
+		gate, entered := make(chan struct{}), make(chan struct{}, 10)
+		slow := bus.ConsumerConfig{Timeout: 10 * time.Minute}
+		bus.OnExternal(f.bus.Consumer("Slow", slow), func(ctx context.Context, m bus.Message[orderPaid]) error {
+			entered <- struct{}{}
+			select {
+			case <-gate:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		f.save(orderPaid{OrderID: "1", Seq: 1})
+		f.run(outbox.PublisherConfig{Poll: 20 * time.Millisecond})
+		t.Cleanup(sync.OnceFunc(func() { close(gate) }))
+		<-entered
+		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "the other consumer has had the first event")
+		require.Equal(t, 1, f.statuses()[outbox.StatusDispatching], "which is in hand")
+		f.savePutBack(orderPaid{OrderID: "1", Seq: 2})
+		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 2 }, "and gets the second one")
+		require.Empty(t, entered, "which the slow one has not begun")
+	})
+}
+
+// savePutBack saves an event as if it had been claimed once and put back.
+func (f *fixture) savePutBack(ev bus.Event) {
+	f.t.Helper()
+	require.NoError(f.t, f.db.RunInTx(f.t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+		if err := f.ob.Save(ctx, tx, ev); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE bc_outbox_event SET lock_version = 1 WHERE status = 'NEW'")
+		return err
+	}))
+}

@@ -12,8 +12,8 @@ import (
 type InWay struct {
 	// First is the first event, by outbox id, that another instance has leased or may take, 0 for none.
 	First int64
-	// Leased says that an event of the aggregate that was not locked is leased, by whomever, and may run.
-	Leased bool
+	// LastLeased is the last event, by outbox id, that was not locked and is leased, by whomever, and may run, 0 for none.
+	LastLeased int64
 }
 
 // LookAround tells, for one event of each aggregate in heads, what is in the way of those that this transaction has
@@ -27,8 +27,8 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 	first, leased, args := o.firstInWay(e, o.d.UpTo("p", o.inWay())), "0", []any{slices.Max(locked), locked, owner}
 	if late {
 		first, args = o.firstInWay(e, " AND "+o.inWay()), []any{locked, owner, locked}
-		leased = "CASE WHEN EXISTS (SELECT 1 FROM " + o.d.InHand(eventTable, "p", e) + " AND NOT (p.id IN (?)) AND " + o.leased() +
-			") THEN 1 ELSE 0 END"
+		const last = "MAX(p.id + 0)" // PostgreSQL would walk along the primary key for the MAX of an id
+		leased = "COALESCE((SELECT " + last + " FROM " + o.d.InHand(eventTable, "p", e) + " AND NOT (p.id IN (?)) AND " + o.leased() + "), 0)"
 	}
 	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+first+", "+leased+" FROM "+from, append(args, heads)...)
 	if err != nil {
@@ -39,7 +39,7 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 	for rows.Next() {
 		var id int64
 		var w InWay
-		if err := rows.Scan(&id, &w.First, &w.Leased); err != nil {
+		if err := rows.Scan(&id, &w.First, &w.LastLeased); err != nil {
 			return nil, fmt.Errorf("look around events: %w", err)
 		}
 		found[id] = w

@@ -48,10 +48,10 @@ func TestWhatIsInTheWayOfAClaim(t *testing.T) {
 			require.NoError(t, err)
 		}
 		lease(first, "me")
-		require.Equal(t, store.InWay{First: first + 2, Leased: true}, look(true, first+1), "my own lease is not in the way, but it may run")
+		require.Equal(t, store.InWay{First: first + 2, LastLeased: first}, look(true, first+1), "my own lease is not in the way, but it may run")
 		require.NotEqual(t, first, look(false, first+1).First)
 		lease(first, "another")
-		require.Equal(t, store.InWay{First: first, Leased: true}, look(true, first+1))
+		require.Equal(t, store.InWay{First: first, LastLeased: first}, look(true, first+1))
 		require.Equal(t, first, look(false, first+1).First)
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-// A claim learns which event of an aggregate another instance has leased or may take, and whether one of any place is leased.
+// A claim learns which event of an aggregate another instance has leased or may take, and which is the last that anybody has leased.
 func TestAClaimLooksAround(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
@@ -27,9 +27,9 @@ func TestAClaimLooksAround(t *testing.T) {
 			return around
 		}
 		mine := []int64{second.OutboxID, third.OutboxID, alone.OutboxID}
-		require.Equal(f.t, store.InWay{First: first.OutboxID, Leased: true}, look("other", true, mine...)[second.OutboxID])
+		require.Equal(f.t, store.InWay{First: first.OutboxID, LastLeased: first.OutboxID}, look("other", true, mine...)[second.OutboxID])
 		require.Equal(f.t, store.InWay{First: first.OutboxID}, look("other", false, mine...)[second.OutboxID])
-		require.Equal(f.t, store.InWay{Leased: true}, look("me", true, mine...)[second.OutboxID], "its own lease is not in the way")
+		require.Equal(f.t, store.InWay{LastLeased: first.OutboxID}, look("me", true, mine...)[second.OutboxID], "its own lease is not in the way")
 		all := append([]int64{first.OutboxID}, mine...)
 		require.Zero(f.t, look("other", true, all...)[second.OutboxID], "all of the aggregate is locked")
 		for status, inWay := range map[string]bool{"NEW": true, "SCHEDULED": false, "SENT": false, "FAILED": false} {

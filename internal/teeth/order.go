@@ -15,8 +15,13 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an event that falls due passes one that another instance has in hand", "internal/engine/claim/claimable.go",
-			"late && w.Leased:", "late && w.Leased && false:",
+			"late && w.LastLeased > r.OutboxID:", "late && w.LastLeased > r.OutboxID && false:",
 			engine, "WaitsForWhatIsInHand", nil,
+		},
+		{
+			"an event that was put back waits for an earlier one in hand", "internal/engine/claim/claimable.go",
+			"late && w.LastLeased > r.OutboxID:", "late && w.LastLeased != 0:",
+			engine, "PutBackDoesNotWaitForASlow", nil,
 		},
 		{
 			"an event that falls due passes a delivery that runs elsewhere", "internal/store/question.go",

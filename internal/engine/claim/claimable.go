@@ -55,7 +55,7 @@ func (c *Claimer) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 func (c *Claimer) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store.InWay) (bool, error) {
 	late := isLate(r)
 	switch {
-	case w.First != 0 && w.First <= r.OutboxID, late && w.Leased:
+	case w.First != 0 && w.First <= r.OutboxID, late && w.LastLeased > r.OutboxID:
 		return false, nil
 	case w.First == 0, !late:
 		return true, nil
