@@ -18,7 +18,8 @@ import (
 func FuzzStoredJSON(f *testing.F) {
 	for _, s := range []string{
 		"", "null", "{}", "[]", "[1]", `["order.paid","order.canceled"]`, `["a",1]`, `["a",null]`, `{"removed":3,"keys":0}`,
-		`{"removed":3,"keys":"x"}`, `{"a":null}`, `{"a":1.5}`, `{"a":9223372036854775808}`, `{"a":1,"A":2,"a":3}`, strings.Repeat("[", 11000),
+		`{"removed":3,"keys":"x"}`, `{"a":null}`, `{"a":1.5}`, `{"a":9223372036854775808}`, `{"a":1,"A":2,"a":3}`,
+		`{"a":{},"a":0}`, `{"a":null,"a":1}`, strings.Repeat("[", 11000),
 		`{"query":{"consumer":"Points"},"tenants":[1],"rate":10,"spread":1}`, `{"tenants":["x"],"rate":-1}`, `["\ud800"]`, "{}{}",
 	} {
 		f.Add(s)
@@ -41,13 +42,7 @@ func FuzzStoredJSON(f *testing.F) {
 		}
 		require.ElementsMatch(t, want, types)
 		object, _ := document.(map[string]any)
-		whole := valid
-		for _, v := range object {
-			n, ok := v.(json.Number)
-			_, err := strconv.ParseInt(n.String(), 10, 64)
-			whole = whole && ok && err == nil
-		}
-		if len(counts) > 0 || whole {
+		if len(counts) > 0 || valid && wholeNumbers(column) {
 			require.Len(t, counts, len(object))
 		}
 		for name, n := range counts {
@@ -61,6 +56,28 @@ func FuzzStoredJSON(f *testing.F) {
 		}
 		require.False(t, math.IsNaN(bulk.Rate) || math.IsInf(bulk.Rate, 0))
 	})
+}
+
+// wholeNumbers is whether each member of an object is a whole number, the earlier ones of a repeated name too: a decoded map
+// has only the last one.
+func wholeNumbers(column string) bool {
+	dec := json.NewDecoder(strings.NewReader(column))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return false
+	}
+	for dec.More() {
+		if _, err := dec.Token(); err != nil {
+			return false
+		}
+		var member json.RawMessage
+		if dec.Decode(&member) != nil {
+			return false
+		}
+		if _, err := strconv.ParseInt(string(member), 10, 64); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // canonical is a whole number as Go writes it: -0 is 0.
