@@ -13,10 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/uptrace/bun"
-
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
 // dataChecks look at the rows, always by an index or at a bounded number of the newest.
@@ -40,29 +38,10 @@ const rottenRemedy = "write '[]' into event_types, or delete the row"
 
 const repairRemedy = "look at the rows and set their status with the operator functions of outbox"
 
-// cut reads so many characters of a column.
-func cut(column string, most int) string { return fmt.Sprintf("SUBSTR(%s, 1, %d)", column, most) }
-
 // notAll says that there is more than what was looked at, or named.
 func notAll(n int) []Finding {
 	return warn("not_all", "this check looks at no more than {n} rows, and there are more",
 		"fix what it names, or retire consumers that are gone, then run the doctor again", values{"n": strconv.Itoa(n)})
-}
-
-// walk lists the distinct values that an index begins with, one step for each, as far as a list goes.
-func (x *exam) walk(ctx context.Context, query string, args ...any) ([]string, error) {
-	var out []string
-	for last := ""; len(out) < mostStates; {
-		var next *string
-		if err := x.db.QueryRowContext(ctx, query, append(slices.Clone(args), last)...).Scan(&next); err != nil {
-			return nil, err
-		}
-		if next == nil || *next == last { // one that was cut comes again
-			return out, nil
-		}
-		out, last = append(out, *next), *next
-	}
-	return out, nil
 }
 
 // unknown lists what is found and not known; it is empty if there is nothing.
@@ -75,8 +54,7 @@ func unknown(found []string, known ...string) string {
 }
 
 func eventStates(ctx context.Context, x *exam) ([]Finding, error) {
-	found, err := x.walk(ctx, "SELECT (SELECT "+cut("status", longestName)+" FROM bc_outbox_event WHERE status <> 'SENT' AND status > ? "+
-		"ORDER BY status LIMIT 1)")
+	found, err := view.EventStatuses(ctx, x.sql, mostStates)
 	odd := unknown(found, "NEW", "SCHEDULED", "DISPATCHING", "FAILED", "DEAD")
 	if err != nil || odd == "" {
 		return nil, err
@@ -103,39 +81,29 @@ func deliveryStates(ctx context.Context, x *exam) ([]Finding, error) {
 	return all, nil
 }
 
-func (x *exam) consumers(ctx context.Context) ([]string, error) {
-	rows, err := x.texts(ctx, "SELECT "+cut("name", longestName)+" FROM bc_consumer ORDER BY name LIMIT ?", 1, mostConsumers+1)
-	names := make([]string, len(rows))
-	for i, r := range rows {
-		names[i] = r[0]
+// counted says a number that was counted no further than most; it is empty for 0.
+func counted(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case most:
+		return fmt.Sprintf("%d or more", most)
 	}
-	return names, err
-}
-
-func (x *exam) count(ctx context.Context, from string, args ...any) (string, error) {
-	var n int
-	err := x.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM "+from+" LIMIT ?) AS t", append(args, most)...).Scan(&n)
-	switch {
-	case err != nil || n == 0:
-		return "", err
-	case n == most:
-		return fmt.Sprintf("%d or more", most), nil
-	}
-	return fmt.Sprint(n), nil
+	return strconv.Itoa(n)
 }
 
 func deadLetters(ctx context.Context, x *exam) ([]Finding, error) {
-	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DEAD'")
-	if err != nil || n == "" {
+	n, err := view.CountDead(ctx, x.sql, most)
+	if err != nil || n == 0 {
 		return nil, err
 	}
 	return warn("dead", "{n} events are DEAD", "find out why (last_error), then retry or skip them with the operator functions of outbox",
-		values{"n": n}), nil
+		values{"n": counted(n)}), nil
 }
 
 // consumerNames finds names that a person, or a table with another collation, takes for one.
 func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
-	names, err := x.consumers(ctx)
+	names, err := view.ConsumerNames(ctx, x.sql, mostConsumers+1)
 	if err != nil {
 		return nil, err
 	}
@@ -157,25 +125,20 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 
 func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	const absent = 24 * time.Hour
-	rows, err := x.texts(ctx, "SELECT "+cut("name", longestName)+" FROM bc_consumer WHERE seen_at < "+x.d.After+" AND name NOT LIKE "+
-		"'%@replay' ORDER BY name LIMIT ?", 1,
-		-dialect.Micro(absent), mostFindings+1)
+	consumers, err := view.AbsentConsumers(ctx, x.sql, absent, mostFindings+1)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
-	for _, r := range rows {
+	for _, name := range consumers {
 		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it",
-			"start an instance with it, or retire it: bluecone consumers retire", values{"consumer": r[0]})...)
+			"start an instance with it, or retire it: bluecone consumers retire", values{"consumer": name})...)
 	}
-	types, err := x.texts(ctx, "SELECT "+cut("t.consumer_name", longestName)+", "+cut("t.event_type", longestName)+
-		" FROM bc_consumer_type t JOIN bc_consumer c ON c.name = t.consumer_name "+
-		"WHERE t.seen_at < "+x.d.After+" AND c.seen_at > "+x.d.After+" ORDER BY t.consumer_name, t.event_type LIMIT ?", 2,
-		-dialect.Micro(absent), -dialect.Micro(absent), mostFindings+1)
-	for _, r := range types {
+	types, err := view.AbsentTypes(ctx, x.sql, absent, mostFindings+1)
+	for _, t := range types {
 		found = append(found, warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type "+
 			"wait for it", "start an instance that takes it, or retire it: bluecone consumers retire --type",
-			values{"consumer": r[0], "type": r[1]})...)
+			values{"consumer": t.Consumer, "type": t.EventType})...)
 	}
 	return found, err
 }
@@ -198,20 +161,19 @@ func unknownVersions(ctx context.Context, x *exam) ([]Finding, error) {
 func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	var found []Finding
 	left, more := mostTypes, false
-	err := x.each(ctx, func(r []string) error {
-		if left -= len(r[1]); left < 0 {
+	err := view.EventTypesInRegistry(ctx, x.sql, store.LongestTypes, mostConsumers, func(name, eventTypes string) error {
+		if left -= len(eventTypes); left < 0 {
 			more = true
 			return errEnough
 		}
 		var types []string
-		if r[0] == "" || json.Unmarshal([]byte(r[1]), &types) != nil {
+		if name == "" || json.Unmarshal([]byte(eventTypes), &types) != nil {
 			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not "+
 				"a JSON list of texts or longer than 64 KiB, or it has no name", rottenRemedy,
-				values{"consumer": strconv.Quote(r[0])})...)
+				values{"consumer": strconv.Quote(name)})...)
 		}
 		return nil
-	}, "SELECT "+cut("name", longestName)+", CASE WHEN "+x.d.Bytes("event_types")+" <= ? THEN event_types END FROM bc_consumer "+
-		"ORDER BY name LIMIT ?", 2, store.LongestTypes, mostConsumers)
+	})
 	if more {
 		return append(notAll(mostConsumers), found...), nil
 	}
@@ -225,14 +187,13 @@ var errEnough = errors.New("enough is read")
 // ten at most, a lease less; only a producer may ask for more.
 func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	const far = 24 * time.Hour
-	n, err := x.count(ctx, "bc_outbox_event WHERE status <> 'SENT' AND status = 'DISPATCHING' AND next_retry_at > "+x.d.After,
-		dialect.Micro(far))
+	n, err := view.CountLeasedBeyond(ctx, x.sql, far, most)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
-	if n != "" {
-		found = warn("leased_long", "{n} events are leased for more than a day", "set their next_retry_at to now", values{"n": n})
+	if n != 0 {
+		found = warn("leased_long", "{n} events are leased for more than a day", "set their next_retry_at to now", values{"n": counted(n)})
 	}
 	queues, err := store.Queued(ctx, x.db, x.d)
 	queues = store.In(queues, "PENDING", "FAILED", "PROCESSING")
@@ -243,36 +204,32 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	for _, q := range queues {
 		names = append(names, q.Consumer)
 	}
-	n, err = x.count(ctx, "bc_event_consume_log WHERE consumer_name IN (?) AND status <> 'SUCCESS' "+
-		"AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at > "+x.d.After+" AND next_retry_at < "+x.d.Never,
-		bun.List(slices.Compact(names)), dialect.Micro(far))
-	if err == nil && n != "" {
-		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": n})...)
+	n, err = view.CountWaitingBeyond(ctx, x.sql, slices.Compact(names), far, most)
+	if err == nil && n != 0 {
+		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": counted(n)})...)
 	}
 	return found, err
 }
 
 // futureRows finds events that say they were made in the future: SQL by hand in another time zone.
 func futureRows(ctx context.Context, x *exam) ([]Finding, error) {
-	n, err := x.count(ctx, "(SELECT created_at FROM bc_outbox_event ORDER BY id DESC LIMIT 1000) AS e WHERE created_at > "+x.d.After,
-		dialect.Micro(5*time.Minute))
-	if err != nil || n == "" {
+	n, err := view.CountSavedLater(ctx, x.sql, 5*time.Minute, 1000, most)
+	if err != nil || n == 0 {
 		return nil, err
 	}
 	return warn("future", "{n} of the newest events were made in the future", "leave created_at out of SQL written by hand, or write UTC",
-		values{"n": n}), nil
+		values{"n": counted(n)}), nil
 }
 
 // malformed reads the newest payloads as a consumer would, the long ones as far as they are read. They are never shown.
 func malformed(ctx context.Context, x *exam) ([]Finding, error) {
 	var bad []string
-	err := x.each(ctx, func(r []string) error {
-		if !json.Valid([]byte(r[1])) && (utf8.RuneCountInString(r[1]) < longestPayload || !beginsJSON(r[1])) {
-			bad = append(bad, r[0])
+	err := view.NewestPayloads(ctx, x.sql, 200, longestPayload, func(eventID, payload string) error {
+		if !json.Valid([]byte(payload)) && (utf8.RuneCountInString(payload) < longestPayload || !beginsJSON(payload)) {
+			bad = append(bad, eventID)
 		}
 		return nil
-	}, "SELECT "+cut("event_id", longestName)+", "+cut(x.d.Text("event_payload"), longestPayload)+" FROM bc_outbox_event ORDER BY id DESC "+
-		"LIMIT 200", 2)
+	})
 	if err != nil || len(bad) == 0 {
 		return nil, err
 	}

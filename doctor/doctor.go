@@ -13,6 +13,7 @@ package doctor
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -121,6 +123,7 @@ func (r Report) Print(w io.Writer) error {
 type exam struct {
 	db  *bun.DB
 	d   dialect.Dialect
+	sql view.Reader // what it asks about the library's tables
 	cfg Config
 }
 
@@ -147,7 +150,7 @@ func Examine(ctx context.Context, db *bun.DB, cfg Config) (Report, error) {
 	if err := db.PingContext(ctx); err != nil {
 		return nil, fmt.Errorf("doctor: the database does not answer: %w", err)
 	}
-	x := &exam{db: db, d: d, cfg: cfg.withDefaults()}
+	x := &exam{db: db, d: d, sql: view.Reader{D: d, Names: longestName, Rows: view.On(db)}, cfg: cfg.withDefaults()}
 	var r Report
 	for _, c := range checks() {
 		if c.dialects == "" || strings.Contains(c.dialects, d.Name) {
@@ -240,38 +243,28 @@ func Start(ctx context.Context, db *bun.DB, cfg Config, logger *slog.Logger) err
 	return nil
 }
 
-// each reads rows of text, and calls row for one after the other. Nothing is kept of those before.
-func (x *exam) each(ctx context.Context, row func(cells []string) error, query string, columns int, args ...any) error {
+// texts reads rows of text.
+func (x *exam) texts(ctx context.Context, query string, columns int, args ...any) (out [][]string, err error) {
 	rows, err := x.db.QueryContext(ctx, query, args...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		cells, at := make([]*string, columns), make([]any, columns)
+		cells, at := make([]sql.NullString, columns), make([]any, columns)
 		for i := range cells {
 			at[i] = &cells[i]
 		}
 		if err := rows.Scan(at...); err != nil {
-			return err
+			return nil, err
 		}
 		line := make([]string, columns)
 		for i, c := range cells {
-			if c != nil {
-				line[i] = *c
-			}
+			line[i] = c.String
 		}
-		if err := row(line); err != nil {
-			return err
-		}
+		out = append(out, line)
 	}
-	return rows.Err()
-}
-
-// texts reads rows of text.
-func (x *exam) texts(ctx context.Context, query string, columns int, args ...any) (out [][]string, err error) {
-	err = x.each(ctx, func(cells []string) error { out = append(out, cells); return nil }, query, columns, args...)
-	return out, err
+	return out, rows.Err()
 }
 
 // one reads one row of text.

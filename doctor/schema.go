@@ -7,8 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/uptrace/bun"
-
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/migrations"
 )
 
@@ -46,88 +45,79 @@ func pending(ctx context.Context, x *exam) ([]Finding, error) {
 }
 
 func engine(ctx context.Context, x *exam) ([]Finding, error) {
-	rows, err := x.texts(ctx, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME "+
-		"LIKE 'bc!_%' ESCAPE '!' AND ENGINE <> 'InnoDB'", 2)
+	tables, err := view.OtherEngines(ctx, x.sql)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
-	for _, r := range rows {
+	for _, t := range tables {
 		found = append(found, fail("engine", "{table} is in {engine}, which has no transactions", "ALTER TABLE {table} ENGINE = InnoDB",
-			values{"table": r[0], "engine": r[1]})...)
+			values{"table": t.Table, "engine": t.Property})...)
 	}
 	return found, nil
 }
 
 // collation finds key columns in which two names that differ would be one.
 func collation(ctx context.Context, x *exam) ([]Finding, error) {
-	rows, err := x.texts(ctx, "SELECT TABLE_NAME, COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = "+
-		"DATABASE() AND TABLE_NAME IN ('bc_outbox_event', 'bc_event_consume_log', 'bc_consumer') "+
-		"AND COLUMN_NAME IN ('event_id', 'event_type', 'aggregate_type', 'aggregate_id', 'status', 'consumer_name', 'name', 'locked_by') AND "+
-		"COLLATION_NAME <> 'utf8mb4_bin'", 3)
+	columns, err := view.OtherCollations(ctx, x.sql)
 	if err != nil {
 		return nil, err
 	}
 	var found []Finding
-	for _, r := range rows {
+	for _, c := range columns {
 		found = append(found,
 			fail("collation", "{table}.{column} has the collation {collation}: names that differ only by case or accents would be one", ddlRemedy,
-				values{"table": r[0], "column": r[1], "collation": r[2]})...)
+				values{"table": c.Table, "column": c.Name, "collation": c.Property})...)
 	}
 	return found, nil
 }
 
 func keyLength(ctx context.Context, x *exam) ([]Finding, error) {
-	schema := map[string]string{"mysql": "DATABASE()", "postgres": "current_schema()"}[x.d.Name]
-	rows, err := x.texts(ctx,
-		"SELECT table_name, column_name, character_maximum_length FROM information_schema.columns WHERE table_schema = "+schema+
-			" AND table_name IN ('bc_outbox_event', 'bc_event_consume_log') AND column_name IN ('event_id', 'consumer_name', 'aggregate_id')", 3)
+	lengths, err := view.KeyLengths(ctx, x.sql)
 	if err != nil {
 		return nil, err
 	}
-	least := map[string]int{"event_id": 64, "consumer_name": 128, "aggregate_id": 128}
+	least := map[string]int64{"event_id": 64, "consumer_name": 128, "aggregate_id": 128}
 	var found []Finding
-	for _, r := range rows {
-		if n, err := strconv.Atoi(r[2]); err == nil && n < least[r[1]] {
+	for _, l := range lengths {
+		if have := l.Characters; have.Valid && have.Int64 < least[l.Column] {
 			found = append(found, fail("key_short", "{table}.{column} holds {have} characters instead of {least}", ddlRemedy,
-				values{"table": r[0], "column": r[1], "have": r[2], "least": strconv.Itoa(least[r[1]])})...)
+				values{
+					"table": l.Table, "column": l.Column, "have": strconv.FormatInt(have.Int64, 10),
+					"least": strconv.FormatInt(least[l.Column], 10),
+				})...)
 		}
 	}
 	return found, nil
 }
 
 // needed are the indexes without which the engine scans tables, or loses its uniqueness.
-func needed(dialectName string) map[string][]string {
+func needed(dialectName string) map[view.Table][]string {
 	ofOrder := []string{"idx_waiting", "idx_dead"}
 	if dialectName == "mysql" {
 		ofOrder = []string{"idx_open_aggregate"}
 	}
-	return map[string][]string{
-		"bc_outbox_event":      {"uk_event_id", "idx_status_next_retry", "idx_aggregate", "idx_in_hand", "idx_trace_id", "idx_event_key"},
-		"bc_event_consume_log": append([]string{"uk_event_consumer", "idx_consumer_due"}, ofOrder...),
+	return map[view.Table][]string{
+		view.Events:     {"uk_event_id", "idx_status_next_retry", "idx_aggregate", "idx_in_hand", "idx_trace_id", "idx_event_key"},
+		view.Deliveries: append([]string{"uk_event_consumer", "idx_consumer_due"}, ofOrder...),
 	}
 }
 
 func indexes(ctx context.Context, x *exam) ([]Finding, error) {
-	query := map[string]string{
-		"mysql":    "SELECT DISTINCT INDEX_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN (?)",
-		"postgres": "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema() AND tablename IN (?)",
-		"sqlite":   "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name IN (?)",
-	}[x.d.Name]
 	var found []Finding
-	for _, table := range []string{"bc_outbox_event", "bc_event_consume_log"} {
-		rows, err := x.texts(ctx, query, 1, bun.List([]string{table}))
+	for _, table := range []view.Table{view.Events, view.Deliveries} {
+		there, err := view.Indexes(ctx, x.sql, table)
 		if err != nil {
 			return nil, err
 		}
 		for _, index := range needed(x.d.Name)[table] {
 			name := index
 			if x.d.Name != "mysql" {
-				name = table + "_" + index
+				name = string(table) + "_" + index
 			}
-			if !slices.ContainsFunc(rows, func(r []string) bool { return r[0] == name }) {
+			if !slices.Contains(there, name) {
 				found = append(found, fail("index_missing", "the index {index} of {table} is missing", ddlRemedy,
-					values{"index": name, "table": table})...)
+					values{"index": name, "table": string(table)})...)
 			}
 		}
 	}

@@ -36,6 +36,23 @@ type Reader struct {
 	Rows func(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) error
 }
 
+// On is the Rows of a [Reader] that runs every statement on a database as it is.
+func On(db bun.IDB) func(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) error {
+	return func(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) error {
+		rows, err := db.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
 // row is Rows for a statement that answers exactly one row.
 func (r Reader) row(ctx context.Context, dest []any, query string, args ...any) error {
 	n := 0
