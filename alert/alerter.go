@@ -12,6 +12,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/schedule"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -50,7 +51,7 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Alerter, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Alerter{db: db, cfg: cfg, now: time.Now, book: &book{db: db, d: d, cfg: cfg}}
+	a := &Alerter{db: db, cfg: cfg, now: time.Now, book: &book{db: db, d: d, sql: store.NewAlerts(d), cfg: cfg}}
 	if a.sent, err = telemetry.Counter(cfg.MeterProvider, "alert.sent", "Alert messages that a sink has accepted."); err != nil {
 		return nil, err
 	}
@@ -183,27 +184,18 @@ func (a *Alerter) gauge(ctx context.Context) (stop func()) {
 func (a *Alerter) measure(ctx context.Context, set func(name string, v float64, kv ...string)) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	d := a.book.d
-	var age int64
-	err := a.db.QueryRowContext(ctx,
-		"SELECT COALESCE(MAX("+d.Micros(d.Now)+" - "+d.Micros("created_at")+"), 0) FROM bc_alert_message WHERE state = 'WAITING'").Scan(&age)
+	wait, err := a.book.sql.LongestWait(ctx, a.db)
 	if err != nil {
 		return fmt.Errorf("alert: measure what waits: %w", err)
 	}
-	set(gaugeWaiting, max(time.Duration(age)*time.Microsecond, 0).Seconds())
+	set(gaugeWaiting, wait.Seconds())
 	set(gaugeFiring, 0, "rule", "", "level", "")
-	rows, err := a.db.QueryContext(ctx, "SELECT rule, level, COUNT(*) FROM bc_alert WHERE state = 'FIRING' GROUP BY rule, level")
+	firing, err := a.book.sql.CountFiring(ctx, a.db)
 	if err != nil {
 		return fmt.Errorf("alert: measure what fires: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var rule, level string
-		var n int64
-		if err := rows.Scan(&rule, &level, &n); err != nil {
-			return fmt.Errorf("alert: measure what fires: %w", err)
-		}
-		set(gaugeFiring, float64(n), "rule", rule, "level", level)
+	for _, f := range firing {
+		set(gaugeFiring, float64(f.Count), "rule", f.Rule, "level", f.Level)
 	}
-	return rows.Err()
+	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -18,10 +18,10 @@ const (
 	retryFirst, retryLongest = 15 * time.Second, 10 * time.Minute
 )
 
-// message is a row of bc_alert_message, with what its alert knows.
+// message is one that waits, and what its sink gets.
 type message struct {
-	id, version, attempts, noticeNo int64
-	notice                          Notice
+	row    store.AlertMessage
+	notice Notice
 }
 
 // deliver sends what waits, to all sinks side by side.
@@ -62,7 +62,7 @@ func (a *Alerter) deliverTo(ctx context.Context, r Route) (sent, failed int64, e
 		if said != nil {
 			telemetry.Add(ctx, a.failed, 1, "sink", r.Name)
 			a.cfg.Logger.WarnContext(ctx, "an alert could not be delivered; it is tried again", "sink", r.Name, "rule", m.notice.Rule, "subject",
-				m.notice.Subject, telemetry.Attempt, m.attempts+1, telemetry.Err, text.Error(said))
+				m.notice.Subject, telemetry.Attempt, m.row.Attempts+1, telemetry.Err, text.Error(said))
 			return sent, failed + 1, nil
 		}
 		telemetry.Add(ctx, a.sent, 1, "sink", r.Name)
@@ -73,33 +73,19 @@ func (a *Alerter) deliverTo(ctx context.Context, r Route) (sent, failed int64, e
 
 // waiting lists the messages that are due for a sink, the critical ones first, each after those before it about the same alert.
 func (a *Alerter) waiting(ctx context.Context, sink string) (out []message, err error) {
-	d := a.book.d
-	rows, err := a.db.QueryContext(ctx, "SELECT m.id, m.lock_version, m.attempts, m.notice, m.fingerprint, m.kind, m.level, "+
-		"m.occurrences, m.says, "+d.Micros("m.since_at")+", COALESCE(s.rule, ''), COALESCE(s.subject, ''), "+
-		"COALESCE(s.consumer_name, ''), COALESCE(s.event_type, '') "+
-		"FROM bc_alert_message m LEFT JOIN bc_alert s ON s.fingerprint = m.fingerprint "+
-		"WHERE m.state = 'WAITING' AND m.sink = ? AND m.next_retry_at <= "+d.Now+" AND NOT EXISTS (SELECT 1 FROM bc_alert_message p "+
-		"WHERE p.state = 'WAITING' AND p.sink = m.sink AND p.fingerprint = m.fingerprint AND p.id < m.id) "+
-		"ORDER BY CASE WHEN m.level = 'CRITICAL' THEN 0 ELSE 1 END, m.id LIMIT ?", sink, perTurn)
+	due, err := a.book.sql.DueMessages(ctx, a.db, sink, perTurn)
 	if err != nil {
 		return nil, fmt.Errorf("alert: read what waits for %s: %w", sink, err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var m message
-		var since int64
-		n := &m.notice
-		var fingerprint string
-		if err := rows.Scan(&m.id, &m.version, &m.attempts, &m.noticeNo, &fingerprint, &n.Kind, &n.Level, &n.Count, &n.Says, &since, &n.Rule,
-			&n.Subject, &n.Consumer, &n.EventType); err != nil {
-			return nil, fmt.Errorf("alert: read what waits for %s: %w", sink, err)
-		}
-		n.ID = fmt.Sprintf("%s-%d", fingerprint, m.noticeNo)
-		n.Since = time.UnixMicro(since).UTC()
-		a.complete(n)
+	for _, row := range due {
+		m := message{row: row, notice: Notice{
+			ID: fmt.Sprintf("%s-%d", row.Fingerprint, row.Notice), Kind: Kind(row.Kind), Level: Level(row.Level), Count: row.Count, Says: row.Says,
+			Since: time.UnixMicro(row.Since).UTC(), Rule: row.Rule, Subject: row.Subject, Consumer: row.Consumer, EventType: row.EventType,
+		}}
+		a.complete(&m.notice)
 		out = append(out, m)
 	}
-	return out, rows.Err()
+	return out, nil
 }
 
 // complete adds what the deployment and the rule know.
@@ -113,16 +99,12 @@ func (a *Alerter) complete(n *Notice) {
 
 // claim takes a message before it is sent: if this process dies, it falls due again.
 func (a *Alerter) claim(ctx context.Context, m message) (bool, error) {
-	pause := max(min(retryFirst<<min(m.attempts, 10), retryLongest), 2*a.cfg.SendTimeout)
-	res, err := a.db.ExecContext(ctx,
-		"UPDATE bc_alert_message SET attempts = attempts + 1, next_retry_at = "+a.book.d.After+", locked_by = ?, lock_version = lock_version "+
-			"+ 1 WHERE id = ? AND lock_version = ? AND state = 'WAITING'",
-		dialect.Micro(pause/2+rand.N(pause/2)), a.cfg.Instance, m.id, m.version)
+	pause := max(min(retryFirst<<min(m.row.Attempts, 10), retryLongest), 2*a.cfg.SendTimeout)
+	mine, err := a.book.sql.ClaimMessage(ctx, a.db, m.row, a.cfg.Instance, pause/2+rand.N(pause/2))
 	if err != nil {
 		return false, fmt.Errorf("alert: take a message: %w", err)
 	}
-	n, err := res.RowsAffected()
-	return n == 1, err
+	return mine, nil
 }
 
 // send calls the sink, which may do its worst.
@@ -150,12 +132,12 @@ func (a *Alerter) send(ctx context.Context, r Route, m message) (err error) {
 func (a *Alerter) settle(ctx context.Context, m message, said error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	set, args := "state = 'SENT', sent_at = "+a.book.d.Now+", last_error = NULL", []any{}
+	var err error
 	if said != nil {
-		set, args = "last_error = ?", []any{text.Error(said)}
+		err = a.book.sql.MessageFailed(ctx, a.db, m.row.ID, text.Error(said))
+	} else {
+		err = a.book.sql.MessageSent(ctx, a.db, m.row.ID)
 	}
-	_, err := a.db.ExecContext(ctx, "UPDATE bc_alert_message SET "+set+", locked_by = NULL, lock_version = lock_version + 1 WHERE id = ? "+
-		"AND state = 'WAITING'", append(args, m.id)...)
 	if err != nil {
 		return fmt.Errorf("alert: note what became of a message: %w", err)
 	}

@@ -7,24 +7,12 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/schedule"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
-
-// job is the row of a job that some instance has.
-type job struct {
-	code, status string
-	due, finish  int64
-}
 
 // jobs judges whether the scheduled jobs run, and how they end.
 func (l *look) jobs(ctx context.Context) error {
-	var jobs []job
-	err := l.each(ctx, func(scan func(...any) error) error {
-		var j job
-		err := scan(&j.code, &j.status, &j.due, &j.finish)
-		jobs = append(jobs, j)
-		return err
-	}, "SELECT job_code, COALESCE(last_status, ''), COALESCE("+l.d.Micros("last_due_at")+", 0), "+
-		"COALESCE("+l.d.Micros("last_finished_at")+", 0) FROM bc_job_lease WHERE job_code <> ?", JobCode)
+	jobs, err := store.NewJobs(l.d).States(ctx, l.db, JobCode)
 	if err != nil {
 		return err
 	}
@@ -32,7 +20,7 @@ func (l *look) jobs(ctx context.Context) error {
 		if err := l.overdue(j); err != nil {
 			return err
 		}
-		if j.status == "FAILED" {
+		if j.LastStatus == "FAILED" {
 			if err := l.failed(ctx, j); err != nil {
 				return err
 			}
@@ -42,8 +30,8 @@ func (l *look) jobs(ctx context.Context) error {
 }
 
 // overdue finds a job that has missed a whole turn.
-func (l *look) overdue(j job) error {
-	cron := l.cfg.Jobs[j.code]
+func (l *look) overdue(j store.JobState) error {
+	cron := l.cfg.Jobs[j.Code]
 	if cron == "" {
 		return nil
 	}
@@ -51,15 +39,15 @@ func (l *look) overdue(j job) error {
 	if err != nil {
 		return err
 	}
-	last := j.finish
+	last := j.LastFinished
 	if last == 0 { // it was made known then
-		last = j.due
+		last = j.LastDue
 	}
 	missed := spec.Next(spec.Next(time.UnixMicro(last)))
 	if late := time.UnixMicro(l.now).Sub(missed); exceeds(late, l.cfg.Limits.JobLate) {
 		l.add(signal{
-			rule: RuleJobLate, subject: j.code, count: 1, since: last,
-			says: fmt.Sprintf("the job %s (%s) has not finished a run for %s", j.code, cron, span(l.age(last))),
+			rule: RuleJobLate, subject: j.Code, count: 1, since: last,
+			says: fmt.Sprintf("the job %s (%s) has not finished a run for %s", j.Code, cron, span(l.age(last))),
 		})
 	}
 	return nil
@@ -69,23 +57,21 @@ func (l *look) overdue(j job) error {
 const capped = "the limit of repairs per run is reached"
 
 // failed tells why the last run of a job ended badly.
-func (l *look) failed(ctx context.Context, j job) error {
-	var said string
-	err := l.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT error_message FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT 1), '')",
-		j.code).Scan(&said)
+func (l *look) failed(ctx context.Context, j store.JobState) error {
+	said, err := store.NewJobs(l.d).LastError(ctx, l.db, j.Code)
 	if err != nil {
 		return err
 	}
 	if strings.Contains(said, capped) {
 		l.add(signal{
-			rule: RuleRepairs, subject: j.code, count: 1, since: j.finish,
-			says: "the job " + j.code + " has found more facts without their event than it may repair in one run",
+			rule: RuleRepairs, subject: j.Code, count: 1, since: j.LastFinished,
+			says: "the job " + j.Code + " has found more facts without their event than it may repair in one run",
 		})
 		return nil
 	}
 	l.add(signal{
-		rule: RuleJobFailed, subject: j.code, count: 1, since: j.finish,
-		says: "the last run of the job " + j.code + " failed",
+		rule: RuleJobFailed, subject: j.Code, count: 1, since: j.LastFinished,
+		says: "the last run of the job " + j.Code + " failed",
 	})
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -20,42 +21,33 @@ func (s signal) fingerprint() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// state is a row of bc_alert; times are microseconds since the epoch by the database's clock.
-type state struct {
-	fingerprint                       string
-	level                             Level
-	firing                            bool
-	episode, notices, reminders       int64
-	since, first, last, next, version int64
-}
-
 // step decides what an observation makes of an alert, and which message, if any, tells of it.
 // A nil signal is one that is not there any more.
-func (a state) step(s *signal, now int64, cfg Config) (state, Kind) {
+func step(a store.Alert, s *signal, now int64, cfg Config) (store.Alert, Kind) {
 	after := func(since int64, d time.Duration) bool { return d >= 0 && now-since >= d.Microseconds() }
 	switch {
-	case s == nil && (!a.firing || !after(a.last, cfg.ResolveAfter)):
+	case s == nil && (!a.IsFiring || !after(a.Last, cfg.ResolveAfter)):
 		return a, ""
 	case s == nil:
-		a.firing, a.next = false, 0
+		a.IsFiring, a.Next = false, 0
 		return a, Resolved
-	case !a.firing:
-		a.firing, a.level, a.reminders, a.first, a.last, a.since = true, ruleOf(s.rule).Level, 0, now, now, now
-		a.episode++
+	case !a.IsFiring:
+		a.IsFiring, a.Level, a.Reminders, a.First, a.Last, a.Since = true, string(ruleOf(s.rule).Level), 0, now, now, now
+		a.Episode++
 		if s.since > 0 {
-			a.since = s.since
+			a.Since = s.since
 		}
-		a.next = now + cfg.RemindEvery.Microseconds()
+		a.Next = now + cfg.RemindEvery.Microseconds()
 		return a, Firing
 	}
-	a.last = now
-	if a.level == Warn && after(a.first, cfg.EscalateAfter) {
-		a.level = Critical
+	a.Last = now
+	if a.Level == string(Warn) && after(a.First, cfg.EscalateAfter) {
+		a.Level = string(Critical)
 		return a, Escalated
 	}
-	if cfg.RemindEvery > 0 && now >= a.next {
-		a.reminders++
-		a.next = now + min(cfg.RemindEvery<<min(a.reminders, 20), max(reminderCap, cfg.RemindEvery)).Microseconds()
+	if cfg.RemindEvery > 0 && now >= a.Next {
+		a.Reminders++
+		a.Next = now + min(cfg.RemindEvery<<min(a.Reminders, 20), max(reminderCap, cfg.RemindEvery)).Microseconds()
 		return a, Reminder
 	}
 	return a, ""
@@ -65,6 +57,7 @@ func (a state) step(s *signal, now int64, cfg Config) (state, Kind) {
 type book struct {
 	db  *bun.DB
 	d   dialect.Dialect
+	sql store.Alerts
 	cfg Config
 }
 
@@ -81,69 +74,33 @@ func (b *book) observe(ctx context.Context, signals []signal) error {
 }
 
 func (b *book) record(ctx context.Context, tx bun.Tx, s signal) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO bc_alert (fingerprint, rule, subject, consumer_name, event_type, level, state, says, "+
-		"remedy, since_at, first_seen_at, last_seen_at) "+
-		"VALUES (?, ?, ?, ?, ?, 'WARN', 'RESOLVED', '', '', "+b.d.Now+", "+b.d.Now+", "+b.d.Now+")"+b.d.Ignore("fingerprint"),
-		s.fingerprint(), s.rule, text.Clean(s.about(), 300), orNull(text.Clean(s.consumer, 128)), orNull(text.Clean(s.eventType, 128)))
+	fingerprint := s.fingerprint()
+	err := b.sql.Add(ctx, tx, store.NewAlert{
+		Fingerprint: fingerprint, Rule: s.rule, Subject: text.Clean(s.about(), 300),
+		Consumer: text.Clean(s.consumer, 128), EventType: text.Clean(s.eventType, 128),
+	})
 	if err != nil {
 		return err
 	}
-	was, now, err := b.lock(ctx, tx, s.fingerprint())
+	was, now, err := b.sql.Lock(ctx, tx, fingerprint)
 	if err != nil {
 		return err
 	}
-	is, kind := was.step(&s, now, b.cfg)
-	says := text.Clean(s.says, text.MaxError)
-	next, args := "NULL", []any{
-		string(is.level), is.episode, is.notices, is.reminders, s.count, says, ruleOf(s.rule).Remedy, is.since,
-		is.first,
-	}
-	if is.next > 0 {
-		next = b.d.At
-		args = append(args, is.next)
-	}
+	is, kind := step(was, &s, now, b.cfg)
 	if kind != "" {
-		is.notices++
-		args[2] = is.notices
+		is.Notices++
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE bc_alert SET state = 'FIRING', level = ?, episode = ?, notices = ?, reminders = ?, occurrences = "+
-		"?, says = ?, remedy = ?, since_at = "+b.d.At+", first_seen_at = "+b.d.At+
-		", last_seen_at = "+b.d.Now+", next_notice_at = "+next+", resolved_at = NULL, lock_version = lock_version + 1 WHERE fingerprint = ?",
-		append(args, s.fingerprint())...)
-	if err != nil || kind == "" {
+	seen := store.Observed{Count: s.count, Says: text.Clean(s.says, text.MaxError), Remedy: ruleOf(s.rule).Remedy}
+	if err := b.sql.Fire(ctx, tx, fingerprint, is, seen); err != nil || kind == "" {
 		return err
 	}
-	return b.write(ctx, tx, is, kind, s.count, says)
-}
-
-// lock reads an alert, and the time, under the alert's lock.
-func (b *book) lock(ctx context.Context, tx bun.Tx, fingerprint string) (a state, now int64, err error) {
-	a.fingerprint = fingerprint
-	err = tx.QueryRowContext(ctx, "SELECT "+b.d.Micros(b.d.Now)+", level, CASE WHEN state = 'FIRING' THEN 1 ELSE 0 END, "+
-		"episode, notices, reminders, "+b.d.Micros("since_at")+", "+b.d.Micros("first_seen_at")+", "+b.d.Micros("last_seen_at")+", "+
-		"COALESCE("+b.d.Micros("next_notice_at")+", 0), lock_version FROM bc_alert WHERE fingerprint = ?"+b.d.ForUpdate, fingerprint).
-		Scan(&now, &a.level, &a.firing, &a.episode, &a.notices, &a.reminders, &a.since, &a.first, &a.last, &a.next, &a.version)
-	return a, now, err
+	return b.write(ctx, tx, fingerprint, is, kind, seen)
 }
 
 // resolve ends the alerts whose condition has not been seen for a while.
 func (b *book) resolve(ctx context.Context) error {
-	var gone []string
-	rows, err := b.db.QueryContext(ctx,
-		"SELECT fingerprint FROM bc_alert WHERE state = 'FIRING' AND last_seen_at <= "+b.d.After+" ORDER BY last_seen_at LIMIT 1000",
-		-dialect.Micro(b.cfg.ResolveAfter))
+	gone, err := b.sql.Unseen(ctx, b.db, b.cfg.ResolveAfter, 1000)
 	if err != nil {
-		return fmt.Errorf("alert: read what is over: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var f string
-		if err := rows.Scan(&f); err != nil {
-			return fmt.Errorf("alert: read what is over: %w", err)
-		}
-		gone = append(gone, f)
-	}
-	if err := rows.Err(); err != nil {
 		return fmt.Errorf("alert: read what is over: %w", err)
 	}
 	for _, f := range gone {
@@ -156,51 +113,44 @@ func (b *book) resolve(ctx context.Context) error {
 }
 
 func (b *book) over(ctx context.Context, tx bun.Tx, fingerprint string) error {
-	was, now, err := b.lock(ctx, tx, fingerprint)
+	was, now, err := b.sql.Lock(ctx, tx, fingerprint)
 	if err != nil {
 		return err
 	}
-	is, kind := was.step(nil, now, b.cfg)
+	is, kind := step(was, nil, now, b.cfg)
 	if kind == "" { // somebody has seen it meanwhile
 		return nil
 	}
-	is.notices++
-	_, err = tx.ExecContext(ctx,
-		"UPDATE bc_alert SET state = 'RESOLVED', notices = ?, next_notice_at = NULL, resolved_at = "+b.d.Now+", lock_version = lock_version + "+
-			"1 WHERE fingerprint = ?", is.notices, fingerprint)
+	is.Notices++
+	if err := b.sql.Resolve(ctx, tx, fingerprint, is.Notices); err != nil {
+		return err
+	}
+	seen, err := b.sql.LastObserved(ctx, tx, fingerprint)
 	if err != nil {
 		return err
 	}
-	var count int64
-	var says string
-	if err := tx.QueryRowContext(ctx, "SELECT occurrences, says FROM bc_alert WHERE fingerprint = ?", fingerprint).
-		Scan(&count, &says); err != nil {
-		return err
-	}
-	return b.write(ctx, tx, is, kind, count, says)
+	return b.write(ctx, tx, fingerprint, is, kind, seen)
 }
 
 // write adds a message for every sink that the alert's level concerns. A sink that has not got the
 // last one about this alert needs no reminder.
-func (b *book) write(ctx context.Context, tx bun.Tx, a state, kind Kind, count int64, says string) error {
+func (b *book) write(ctx context.Context, tx bun.Tx, fingerprint string, a store.Alert, kind Kind, seen store.Observed) error {
 	for _, r := range b.cfg.Routes {
-		if r.Least == Critical && a.level != Critical {
+		if r.Least == Critical && a.Level != string(Critical) {
 			continue
 		}
 		if kind == Reminder {
-			var waiting int
-			err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_alert_message WHERE fingerprint = ? AND sink = ? AND state = 'WAITING'",
-				a.fingerprint, r.Name).Scan(&waiting)
+			isWaiting, err := b.sql.IsWaiting(ctx, tx, fingerprint, r.Name)
 			if err != nil {
 				return err
 			}
-			if waiting > 0 {
+			if isWaiting {
 				continue
 			}
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO bc_alert_message (fingerprint, notice, sink, kind, level, occurrences, says, since_at, "+
-			"next_retry_at, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, "+b.d.At+", "+b.d.Now+", "+b.d.Now+")"+
-			b.d.Ignore("fingerprint, notice, sink"), a.fingerprint, a.notices, r.Name, string(kind), string(a.level), count, says, a.since)
+		err := b.sql.AddMessage(ctx, tx, r.Name, store.AlertMessage{
+			Fingerprint: fingerprint, Notice: a.Notices, Kind: string(kind), Level: a.Level, Count: seen.Count, Says: seen.Says, Since: a.Since,
+		})
 		if err != nil {
 			return err
 		}
@@ -210,26 +160,15 @@ func (b *book) write(ctx context.Context, tx bun.Tx, a state, kind Kind, count i
 
 // clean removes what is over and was told long ago. It answers how many messages it gave up.
 func (b *book) clean(ctx context.Context) (lost int64, err error) {
-	keep := -dialect.Micro(b.cfg.Keep)
-	for _, q := range []string{
-		"DELETE FROM bc_alert_message WHERE state = 'SENT' AND created_at < " + b.d.After,
-		"DELETE FROM bc_alert_message WHERE state = 'WAITING' AND created_at < " + b.d.After,
-		"DELETE FROM bc_alert WHERE state = 'RESOLVED' AND last_seen_at < " + b.d.After,
-	} {
-		res, err := b.db.ExecContext(ctx, q, keep)
-		if err != nil {
-			return lost, fmt.Errorf("alert: remove what is over: %w", err)
-		}
-		if n, err := res.RowsAffected(); err == nil && strings.Contains(q, "WAITING") {
-			lost = n
-		}
+	_, err = b.sql.RemoveMessages(ctx, b.db, "SENT", b.cfg.Keep)
+	if err == nil {
+		lost, err = b.sql.RemoveMessages(ctx, b.db, "WAITING", b.cfg.Keep)
+	}
+	if err == nil {
+		err = b.sql.RemoveResolved(ctx, b.db, b.cfg.Keep)
+	}
+	if err != nil {
+		return lost, fmt.Errorf("alert: remove what is over: %w", err)
 	}
 	return lost, nil
-}
-
-func orNull(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
 }

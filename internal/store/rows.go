@@ -1,6 +1,26 @@
 package store
 
-import "database/sql"
+import (
+	"context"
+	"database/sql"
+
+	"github.com/uptrace/bun"
+)
+
+// eachRow runs a statement, and calls scan for every row.
+func eachRow(ctx context.Context, idb bun.IDB, scan func(rows *sql.Rows) error, query string, args ...any) error {
+	rows, err := idb.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
 
 // readKeys reads rows of an id and 0 or 1: what it answers of an id is whether any of its rows says 1.
 func readKeys(rows *sql.Rows, err error) (map[string]bool, error) {

@@ -26,9 +26,9 @@ func ofMany() []sabotage {
 		},
 		{
 			"a look asks about each consumer, whether anything waits for it or not", "alert/look_consumers.go",
-			"\tfor _, c := range l.consumers {\n\t\tknown[c.name] = true",
+			"\tfor _, c := range l.consumers {\n\t\tknown[c.Name] = true",
 			"\tfor _, c := range l.consumers {\n" +
-				"\t\tl.queued = append(l.queued, store.Queue{Consumer: c.name, Status: \"FAILED\"})\n\t\tknown[c.name] = true",
+				"\t\tl.queued = append(l.queued, store.Queue{Consumer: c.Name, Status: \"FAILED\"})\n\t\tknown[c.Name] = true",
 			"./alert", "StuckConsumerAmongMany", nil,
 		},
 		{

@@ -329,7 +329,7 @@ func ofOperations() []sabotage {
 		},
 		{
 			"every look at what is wrong writes a message", "alert/state.go",
-			"is, kind := was.step(&s, now, b.cfg)", "is, kind := was.step(&s, now, b.cfg)\n\tkind = Firing",
+			"is, kind := step(was, &s, now, b.cfg)", "is, kind := step(was, &s, now, b.cfg)\n\tkind = Firing",
 			"./alert", "OneFaultIsOneMessage", nil,
 		},
 	}

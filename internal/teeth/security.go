@@ -73,7 +73,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			"./ops", "AnotherTenant", nil,
 		},
 		{
-			"what is critical waits its turn among warnings", "alert/deliver.go",
+			"what is critical waits its turn among warnings", "internal/store/alertmessages.go",
 			"ORDER BY CASE WHEN m.level = 'CRITICAL' THEN 0 ELSE 1 END, m.id", "ORDER BY m.id",
 			"./alert", "Flood", nil,
 		},
