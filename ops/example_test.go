@@ -3,8 +3,11 @@ package ops_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"time"
 
@@ -216,4 +219,35 @@ func ExampleOps_Audit() {
 	}
 	// Output:
 	// anna skip it was a test parcel
+}
+
+// The probes of an orchestrator: mount them where only it can reach them.
+func ExampleHealth() {
+	db, end := openDB()
+	defer end()
+
+	ob, err := outbox.New(db, outbox.Config{})
+	must(err)
+	o, err := ops.New(db, ob, ops.Config{})
+	must(err)
+	health := ops.Health(o)
+	mux := http.NewServeMux()
+	mux.Handle("/livez", health)
+	mux.Handle("/readyz", health)
+	for _, path := range []string{"/livez", "/readyz"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil))
+		var said struct {
+			Status string
+			Checks []struct {
+				Name string
+				OK   bool
+			}
+		}
+		must(json.Unmarshal(w.Body.Bytes(), &said))
+		fmt.Println(path, w.Code, said.Status, said.Checks)
+	}
+	// Output:
+	// /livez 200 live []
+	// /readyz 200 ready [{database true} {tables true} {publisher true}]
 }

@@ -115,10 +115,7 @@ type Outbox struct {
 	tracer     trace.Tracer
 	metrics    *telemetry.Metrics
 	hook       *commitHook
-
-	mu         sync.Mutex
-	wakers     map[*Publisher]func()
-	publishers int
+	here       publishers
 }
 
 // statements are those on the library's tables, in the words of the database.
@@ -167,7 +164,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	stmts := prepared.New(db)
 	ob := &Outbox{
 		db: db, d: d, cfg: cfg, log: log, reader: reader, statements: newStatements(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
-		tracer: telemetry.Tracer(cfg.TracerProvider), wakers: make(map[*Publisher]func()),
+		tracer: telemetry.Tracer(cfg.TracerProvider), here: newPublishers(),
 	}
 	ob.settler = settle.NewSettler(db, d, stmts, cfg.DeleteSent)
 	ob.hook = &commitHook{ob: ob}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -125,7 +124,7 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 		return nil, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err)
 	}
 	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron, handover: due.NewHandover()}
-	p.name = ob.nextName()
+	p.name = ob.here.name(ob.cfg.Instance)
 	p.owner = instance.Run(p.name)
 	return p, nil
 }
@@ -141,18 +140,6 @@ func sameDatabase(ob *Outbox, b *bus.Bus) error {
 		"two pools are refused even if both are of one database, because nothing here can tell")
 }
 
-// nextName is the instance name, with a number for every further publisher of this process.
-func (o *Outbox) nextName() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.publishers++
-	if o.publishers == 1 {
-		return o.cfg.Instance
-	}
-	suffix := "#" + strconv.Itoa(o.publishers)
-	return o.cfg.Instance[:min(len(o.cfg.Instance), 64-len(suffix))] + suffix
-}
-
 // Run publishes until ctx ends, then drains and returns nil. While the database cannot be
 // reached it says so once and keeps trying. It returns an error if the tables are not those of
 // this release when it starts (run migrations.Up before), if something was registered with the bus
@@ -163,8 +150,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 	s := p.open()
 	wake := make(chan struct{}, 1)
-	p.ob.subscribe(p, func() { signal(wake) })
-	defer p.ob.unsubscribe(p)
+	p.ob.here.subscribe(p, func() { signal(wake) })
+	defer p.ob.here.unsubscribe(p)
 	if err := s.enroll(ctx); err != nil {
 		closed := s.close()
 		if ctx.Err() != nil {
@@ -177,7 +164,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 	s.background.Go(func() { s.keepAlive(ctx) })
 	s.background.Go(func() { s.heartbeat(ctx) })
 	defer s.gauge(context.WithoutCancel(ctx))()
+	p.ob.here.took(p, true)
 	s.loop(ctx, wake)
+	p.ob.here.took(p, false)
 	err := s.close()
 	p.ob.logger.InfoContext(context.WithoutCancel(ctx), "publisher stopped", "instance", p.owner, "drained", err == nil)
 	if late := p.bus.Err(); late != nil {
@@ -218,18 +207,6 @@ func (p *Publisher) Schedule() (code, cron string) { return PublisherJob, p.cfg.
 func (p *Publisher) RunNow(ctx context.Context) (counts map[string]int64, err error) {
 	r, err := p.RunOnce(ctx)
 	return map[string]int64{"claimed": int64(r.Claimed), "retried": int64(r.Retried)}, err
-}
-
-func (o *Outbox) subscribe(p *Publisher, wake func()) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.wakers[p] = wake
-}
-
-func (o *Outbox) unsubscribe(p *Publisher) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.wakers, p)
 }
 
 func signal(c chan<- struct{}) {

@@ -81,9 +81,9 @@ func (h *commitHook) saved(ctx context.Context, rows []store.NewEvent) {
 
 // handOver gives just committed events to a publisher of this process.
 func (o *Outbox) handOver(ids []string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for p := range o.wakers {
+	o.here.mu.Lock()
+	defer o.here.mu.Unlock()
+	for p := range o.here.wakers {
 		p.handover.Put(ids)
 		return
 	}
@@ -92,9 +92,9 @@ func (o *Outbox) handOver(ids []string) {
 // Wake makes the publishers of this process look for events at once. Saving does this
 // by itself; use it after writing events by other means.
 func (o *Outbox) Wake() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, wake := range o.wakers {
+	o.here.mu.Lock()
+	defer o.here.mu.Unlock()
+	for _, wake := range o.here.wakers {
 		wake()
 	}
 }

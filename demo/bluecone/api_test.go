@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -162,6 +163,11 @@ func TestFaultsAndHealthAndMetrics(t *testing.T) {
 		for _, path := range []string{"/livez", "/readyz"} {
 			s.eventually(func() bool { return s.get(path).status == 200 }, path)
 		}
+		s.eventually(func() bool {
+			r := s.get("/readyz")
+			checks, _ := r.body["checks"].([]any)
+			return len(checks) == 3 && fmt.Sprint(checks[2]) == "map[name:publisher ok:true says:It takes events.]"
+		}, "the probe looks for the publisher")
 		require.Equal(t, 400, s.post("/faults", `{"consumer":"Nobody","mode":"error"}`).status)
 		require.Equal(t, 400, s.post("/faults", `{"consumer":"PointsConsumer","mode":"sulk"}`).status)
 		require.Equal(t, 404, s.post("/jobs/nonsense/run", "").status)

@@ -19,9 +19,9 @@ const (
 // The types that are larger today, with what they have: a number here never grows, and a type that has become small enough
 // goes off the list. The entry of a type that moves to another package moves along.
 var (
-	largeStructs = map[string]int{"outbox.session": 31, "outbox.Outbox": 17}
+	largeStructs = map[string]int{"outbox.session": 31}
 	manyMethods  = map[string]int{
-		"outbox.session": 49, "outbox.Outbox": 45,
+		"outbox.session": 49, "outbox.Outbox": 43,
 	}
 )
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -58,9 +57,7 @@ type App struct {
 	Modules
 	Jobs
 
-	runners  []bus.Runner
-	running  atomic.Bool
-	draining atomic.Bool
+	runners []bus.Runner
 }
 
 // Modules are those with a facade; the fifth, payment, has none but for orders.
@@ -206,31 +203,7 @@ func (a *App) freezeFailed(ctx context.Context, orderID string) (bool, error) {
 
 // Run works until ctx ends, and drains.
 func (a *App) Run(ctx context.Context) error {
-	a.running.Store(true)
-	defer a.running.Store(false)
-	context.AfterFunc(ctx, func() { a.draining.Store(true) })
 	return bus.Run(ctx, a.runners...)
-}
-
-// Live reports an error if the engine does not run.
-func (a *App) Live() error {
-	if !a.running.Load() {
-		return errors.New("the engine does not run")
-	}
-	return nil
-}
-
-// Ready reports an error if the instance should get no requests now.
-func (a *App) Ready(ctx context.Context) error {
-	if a.draining.Load() {
-		return errors.New("draining")
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if err := a.DB.PingContext(ctx); err != nil {
-		return fmt.Errorf("the database does not answer: %w", err)
-	}
-	return a.Live()
 }
 
 // Stats counts events and deliveries by state.

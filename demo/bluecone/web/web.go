@@ -17,6 +17,7 @@ import (
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
+	"github.com/bluecone-go/bluecone/ops"
 )
 
 // API serves one instance of the monolith.
@@ -51,8 +52,9 @@ func New(app *monolith.App, conf Config) http.Handler {
 	mux.HandleFunc("POST /orders/{id}/refund", a.refund)
 	mux.HandleFunc("GET /orders/{id}/timeline", a.timeline)
 	mux.HandleFunc("GET /stats", a.stats)
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { health(w, app.Live()) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { health(w, app.Ready(r.Context())) })
+	health := ops.Health(app.Ops)
+	mux.Handle("GET /livez", health)
+	mux.Handle("GET /readyz", health)
 	mux.Handle("GET /metrics", conf.Metrics)
 	if conf.Faults {
 		mux.HandleFunc("POST /faults", a.fault)
@@ -129,14 +131,6 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 		slog.ErrorContext(r.Context(), "request failed", "path", r.URL.Path, "error", err)
 		answer(w, http.StatusServiceUnavailable, failure{"the outcome is unknown; the call may be repeated", "UNAVAILABLE"})
 	}
-}
-
-func health(w http.ResponseWriter, err error) {
-	if err != nil {
-		answer(w, http.StatusServiceUnavailable, failure{err.Error(), "UNAVAILABLE"})
-		return
-	}
-	answer(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 func (a *API) createUser(w http.ResponseWriter, r *http.Request) {
