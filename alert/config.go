@@ -96,7 +96,8 @@ type LimitsConfig struct {
 	Uncounted time.Duration
 	// Paused is for how long an operator may have paused a consumer. Default: 1 h.
 	Paused time.Duration
-	// Unregistered is for how long no instance may have a consumer that deliveries wait for. Default: 10 min.
+	// Unregistered is for how long no instance may have a consumer that deliveries wait for. A consumer that is paused, or
+	// that nothing waits for, fires after a day, or after this if it is longer. Default: 10 min.
 	Unregistered time.Duration
 	// JobLate is how much later than a whole missed turn a job may be. Default: 2 min.
 	JobLate time.Duration

@@ -9,12 +9,15 @@ import (
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// absentAfter is how long a consumer may be absent for which nothing waits yet.
-const absentAfter = 24 * time.Hour
-
 // absent reports whether no instance has had the consumer for too long.
 func (l *look) absent(c store.ConsumerState) bool {
 	return exceeds(l.age(c.Seen), l.cfg.limits(c.Name, "").Unregistered)
+}
+
+// isAway reports whether no instance has had the consumer for so long that it is told even if nothing waits for it, or if it
+// is paused: to resume it would deliver nothing.
+func (l *look) isAway(c store.ConsumerState) bool {
+	return c.Seen != 0 && l.absent(c) && l.age(c.Seen) > store.AbsentAfter && !strings.HasSuffix(c.Name, "@replay")
 }
 
 // readConsumers reads the registry and the names that deliveries carry.
@@ -118,8 +121,8 @@ func (l *look) judge(c store.ConsumerState, queues []store.QueueState) {
 		}
 	}
 	switch {
-	case c.IsPaused: // that is why they wait
-	case l.absent(c) && all.Count > 0:
+	case c.IsPaused && !l.isAway(c): // that is why they wait
+	case l.absent(c) && all.Count > 0 && !c.IsPaused:
 		since, seen := c.Seen, "for "+span(l.age(c.Seen))
 		if c.Seen == 0 {
 			since, seen = all.Since, "for as long as is known"
@@ -129,7 +132,7 @@ func (l *look) judge(c store.ConsumerState, queues []store.QueueState) {
 			says: upTo(all.Count, "delivery", "deliveries") + " " + plural(all.Count, "waits", "wait") + " for the consumer " + c.Name +
 				", which no instance has had " + seen,
 		})
-	case c.Seen != 0 && l.age(c.Seen) > absentAfter && !strings.HasSuffix(c.Name, "@replay"):
+	case l.isAway(c):
 		l.add(signal{
 			rule: RuleUnregistered, consumer: c.Name, count: 1, since: c.Seen,
 			says: "no instance has had the consumer " + c.Name + " for " + span(l.age(c.Seen)) + ": events wait for it",

@@ -13,6 +13,14 @@ import (
 
 const minute = time.Minute
 
+// pausedLately registers a consumer that an operator has paused a minute ago, and that no instance has had for so long.
+func pausedLately(t *testing.T, db *bun.DB, unseen time.Duration) {
+	t.Helper()
+	registered(t, db, "WalletConsumer", unseen+time.Second, "paused_until", ago(t, db, -time.Hour), "paused_by", "'ana'")
+	sqlExec(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, created_at) VALUES ('ana', 'pause', 'WalletConsumer', 'x', "+
+		ago(t, db, minute)+")")
+}
+
 // scene is what the tables look like, and which rules speak of it.
 type scene struct {
 	set    func(t *testing.T, db *bun.DB)
@@ -222,6 +230,26 @@ func scenes() map[string]scene {
 			set: func(t *testing.T, db *bun.DB) {
 				registered(t, db, "WalletConsumer", 25*60*minute)
 			},
+		},
+		"a consumer is absent for a day, and paused": {
+			wanted: []string{alert.RuleUnregistered},
+			says:   "no instance has had the consumer WalletConsumer for 25 h",
+			set: func(t *testing.T, db *bun.DB) {
+				pausedLately(t, db, 25*time.Hour)
+				delivery(t, db, "PENDING", "WalletConsumer", "order.paid", 0, 20*minute)
+			},
+		},
+		"a consumer is absent for less, and paused": {set: func(t *testing.T, db *bun.DB) {
+			pausedLately(t, db, 23*time.Hour)
+			delivery(t, db, "PENDING", "WalletConsumer", "order.paid", 0, 20*minute)
+		}},
+		"a consumer may be absent for two days": {
+			cfg: alert.Config{Limits: alert.LimitsConfig{Unregistered: 48 * time.Hour}},
+			set: func(t *testing.T, db *bun.DB) { registered(t, db, "WalletConsumer", 25*time.Hour) },
+		},
+		"a consumer may be absent for ever": {
+			cfg: alert.Config{Limits: alert.LimitsConfig{Unregistered: -1}},
+			set: func(t *testing.T, db *bun.DB) { registered(t, db, "WalletConsumer", 25*time.Hour) },
 		},
 		"a consumer is absent, and nothing waits": {set: func(t *testing.T, db *bun.DB) {
 			registered(t, db, "WalletConsumer", 20*minute)

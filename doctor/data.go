@@ -124,8 +124,7 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 }
 
 func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
-	const absent = 24 * time.Hour
-	consumers, err := view.AbsentConsumers(ctx, x.sql, absent, mostFindings+1)
+	consumers, err := view.AbsentConsumers(ctx, x.sql, store.AbsentAfter, mostFindings+1)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +133,7 @@ func absentConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 		found = append(found, warn("consumer_absent", "no instance has registered the consumer {consumer} for a day; events wait for it",
 			"start an instance with it, or retire it: bluecone consumers retire", values{"consumer": name})...)
 	}
-	types, err := view.AbsentTypes(ctx, x.sql, absent, mostFindings+1)
+	types, err := view.AbsentTypes(ctx, x.sql, store.AbsentAfter, mostFindings+1)
 	for _, t := range types {
 		found = append(found, warn("type_absent", "no instance has taken {type} for the consumer {consumer} for a day; events of that type "+
 			"wait for it", "start an instance that takes it, or retire it: bluecone consumers retire --type",
@@ -206,7 +205,8 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	}
 	n, err = view.CountWaitingBeyond(ctx, x.sql, slices.Compact(names), far, most)
 	if err == nil && n != 0 {
-		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry", values{"n": counted(n)})...)
+		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry",
+			values{"n": counted(n)})...)
 	}
 	return found, err
 }

@@ -118,7 +118,7 @@ func TestEventPutBackDoesNotWaitForASlowConsumer(t *testing.T) {
 		f.counting("B", bus.ConsumerConfig{})
 		gate, entered := make(chan struct{}), make(chan struct{}, 10)
 		slow := bus.ConsumerConfig{Timeout: 10 * time.Minute}
-		bus.OnExternal(f.bus.Consumer("Slow", slow), func(ctx context.Context, m bus.Message[orderPaid]) error {
+		bus.OnExternal(f.bus.Consumer("Slow", slow), func(ctx context.Context, _ bus.Message[orderPaid]) error {
 			entered <- struct{}{}
 			select {
 			case <-gate:

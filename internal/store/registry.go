@@ -3,12 +3,17 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 )
+
+// AbsentAfter is how long no instance may have announced a consumer, or an event type of it, before doctor and alerts call it
+// absent, whether anything waits for it or not. The texts of the doctor say "a day".
+const AbsentAfter = 24 * time.Hour
 
 // Registry is what instances have announced in bc_consumer and bc_consumer_type.
 type Registry struct {

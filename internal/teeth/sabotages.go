@@ -328,6 +328,11 @@ func ofOperations() []sabotage {
 			"./ops", "Payload|Pause|Bulk", nil,
 		},
 		{
+			"a paused consumer may be away for ever", "alert/look_consumers.go",
+			"case c.IsPaused && !l.isAway(c):", "case c.IsPaused:",
+			"./alert", "EachRule", nil,
+		},
+		{
 			"every look at what is wrong writes a message", "alert/state.go",
 			"is, kind := step(was, &s, now, b.cfg)", "is, kind := step(was, &s, now, b.cfg)\n\tkind = Firing",
 			"./alert", "OneFaultIsOneMessage", nil,
