@@ -22,7 +22,7 @@ func (s *session) claimNext(ctx context.Context, kind due.Kind, limit int) (due.
 			return r, err
 		}
 	}
-	defer s.lanes.Turn()()
+	defer s.budget.Turn()()
 	r, err := s.claimer.Claim(ctx, kind, from, limit, s.flights.freeBytes())
 	if err != nil {
 		return r, fmt.Errorf("outbox: claim: %w", err)
@@ -32,7 +32,7 @@ func (s *session) claimNext(ctx context.Context, kind due.Kind, limit int) (due.
 
 // claimDelayed leases events that their producers delayed.
 func (s *session) claimDelayed(ctx context.Context, limit int) (due.Result, error) {
-	defer s.lanes.Turn()()
+	defer s.budget.Turn()()
 	r, err := s.claimer.ClaimDelayed(ctx, limit, s.flights.freeBytes())
 	if err != nil {
 		return r, fmt.Errorf("outbox: claim delayed events: %w", err)

@@ -84,7 +84,7 @@ func (s *session) claimInTurns(ctx context.Context, exhaustive bool) error {
 
 // waitForRoom waits until it may be worth asking again for what there is room.
 func (s *session) waitForRoom(ctx context.Context) {
-	s.silence.Reset(s.p.cfg.Lease)
+	s.silence.Reset()
 	select {
 	case <-s.flights.settled:
 	case <-s.lanes.Freed():
@@ -137,7 +137,7 @@ func (s *session) claimPage(ctx context.Context, kind due.Kind, size int) (more 
 		s.alarm.set(again)
 		return false, nil
 	}
-	s.silence.Reset(s.p.cfg.Lease)
+	s.silence.Reset()
 	began := time.Now()
 	r, err := s.claimNext(ctx, kind, size)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 // not take, and what belongs to consumers of other instances, is held until it waits in the consume log.
 func (s *session) dispatch(ctx context.Context, c claim) error {
 	if !c.handed {
-		s.learn(ctx, c.Registry)
+		s.roster.Learn(ctx, c.Registry)
 	}
 	rows, err := s.park(ctx, c)
 	if err != nil || len(rows) == 0 {

@@ -23,8 +23,8 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 	if len(ids) == 0 {
 		return true, nil
 	}
-	if time.Since(s.rosterAt) > registryFor {
-		if err := s.refresh(ctx); err != nil {
+	if _, age := s.roster.Last(); age > registryFor {
+		if err := s.roster.Refresh(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -44,12 +44,13 @@ func (s *session) receive(ctx context.Context) (bool, error) {
 // claimByID leases events that nobody has claimed yet, and gives back those that an earlier event
 // of their aggregate blocks.
 func (s *session) claimByID(ctx context.Context, ids []string) (c claim, dropped []*flight, err error) {
-	defer s.lanes.Turn()()
+	defer s.budget.Turn()()
 	r, blocked, err := s.claimer.ClaimByID(ctx, ids)
 	if err != nil {
 		return claim{}, nil, fmt.Errorf("outbox: %w", err)
 	}
-	r.Rows, r.Registry = s.flights.without(r.Rows), s.roster
+	r.Rows = s.flights.without(r.Rows)
+	r.Registry, _ = s.roster.Last()
 	for _, row := range s.flights.without(blocked) {
 		dropped = append(dropped, &flight{row: row})
 	}

@@ -141,7 +141,7 @@ func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Inte
 	if err != nil {
 		return err
 	}
-	o.countChanges(ctx, changes)
+	o.meter.Count(ctx, changes...)
 	details := strings.Join(changed, ", ")
 	if iv.Note != "" {
 		details = iv.Note + ": " + details
@@ -192,7 +192,7 @@ func (o *Outbox) giveUp(ctx context.Context, tx bun.Tx, op Operation, e store.Lo
 	}
 	changes, err := o.settler.Set(ctx, tx, settle.Sent, []store.LockedEvent{e})
 	if err == nil {
-		o.countChanges(ctx, changes)
+		o.meter.Count(ctx, changes...)
 	}
 	return err == nil, err
 }

@@ -115,7 +115,7 @@ func (o *Outbox) retireTypes(ctx context.Context, tx bun.Tx, key string, eventTy
 	}
 	types, err := registry.TypesIn(column)
 	if err != nil {
-		o.warnRotten(ctx, key, err)
+		o.rotten.Report(ctx, key, err)
 	}
 	left := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return slices.Contains(eventTypes, t) })
 	if retired == 0 && len(left) == len(types) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 
 	"github.com/uptrace/bun"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/instance"
 	"github.com/bluecone-go/bluecone/internal/prepared"
@@ -100,22 +100,28 @@ func (c Config) validate() error {
 // Outbox saves events, and answers and steers what has become of them.
 // It is safe for concurrent use.
 type Outbox struct {
-	db      *bun.DB
-	d       dialect.Dialect
-	cfg     Config
-	log     store.Log
-	reader  *consumelog.Log
-	stmts   *prepared.Statements
-	settler *settle.Settler
-	logger  *slog.Logger
+	db     *bun.DB
+	d      dialect.Dialect
+	cfg    Config
+	log    store.Log
+	reader *consumelog.Log
+	stmts  *prepared.Statements
+	logger *slog.Logger
 	statements
+	rooms
 
-	saidRotten sync.Map    // keys of registry rows that were reported
-	quotes     atomic.Bool // the database reads texts as they are written
-	tracer     trace.Tracer
-	metrics    *telemetry.Metrics
-	hook       *commitHook
-	here       publishers
+	quotes  atomic.Bool // the database reads texts as they are written
+	tracer  trace.Tracer
+	metrics *telemetry.Metrics
+	hook    *commitHook
+	here    publishers
+}
+
+// rooms are those of the engine that operators use too.
+type rooms struct {
+	settler *settle.Settler
+	meter   *settle.Meter
+	rotten  *registry.RottenRows
 }
 
 // statements are those on the library's tables, in the words of the database.
@@ -166,7 +172,10 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 		db: db, d: d, cfg: cfg, log: log, reader: reader, statements: newStatements(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
 		tracer: telemetry.Tracer(cfg.TracerProvider), here: newPublishers(),
 	}
-	ob.settler = settle.NewSettler(db, d, stmts, cfg.DeleteSent)
+	ob.rooms = rooms{
+		settler: settle.NewSettler(db, d, stmts, cfg.DeleteSent), meter: settle.NewMeter(metrics, cfg.Logger),
+		rotten: registry.NewRottenRows(cfg.Logger),
+	}
 	ob.hook = &commitHook{ob: ob}
 	db.AddQueryHook(ob.hook) //nolint:staticcheck // WithQueryHook makes a copy; the user's own db must show its commits
 	return ob, nil

@@ -15,11 +15,11 @@ func (s *session) succeedPredecessor(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.Lease)
 	defer cancel()
 	if err := s.expirePredecessor(ctx); err != nil {
-		s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "the leases of the run before this one could not be ended; they run out by "+
+		s.p.ob.logger.Log(ctx, s.outage.Level(ctx, err), "the leases of the run before this one could not be ended; they run out by "+
 			"themselves", telemetry.Err, err)
 	}
 	if err := s.wakeForgotten(ctx); err != nil {
-		s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "deliveries that a process may have left asleep could not be woken; they look again "+
+		s.p.ob.logger.Log(ctx, s.outage.Level(ctx, err), "deliveries that a process may have left asleep could not be woken; they look again "+
 			"by themselves", telemetry.Err, err)
 	}
 }
@@ -57,6 +57,6 @@ func (s *session) expirePredecessor(ctx context.Context) error {
 
 // expireEvents ends leases of events, and tells whether there may be more.
 func (s *session) expireEvents(ctx context.Context, owner string) (more bool, err error) {
-	defer s.lanes.Turn()()
+	defer s.budget.Turn()()
 	return s.claimer.ExpireLeases(ctx, owner)
 }

@@ -162,8 +162,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	p.ob.logger.InfoContext(ctx, "publisher runs", "instance", p.owner, "consumers", describe(s.consumers))
 	s.succeedPredecessor(ctx)
 	s.background.Go(func() { s.keepAlive(ctx) })
-	s.background.Go(func() { s.heartbeat(ctx) })
-	defer s.gauge(context.WithoutCancel(ctx))()
+	s.background.Go(func() { s.heartbeat().Run(ctx, s.stop, s.signs) })
+	defer s.gauges().Register(context.WithoutCancel(ctx), s.signs)()
 	p.ob.here.took(p, true)
 	s.loop(ctx, wake)
 	p.ob.here.took(p, false)
@@ -194,7 +194,7 @@ func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
 		err = s.once(ctx)
 	}
 	closed := s.close()
-	return Report{Claimed: int(s.claimed.Load()), Retried: int(s.retried.Load())}, errors.Join(err, closed)
+	return Report{Claimed: int(s.claimed.Load()), Retried: int(s.rollUps.Deliveries())}, errors.Join(err, closed)
 }
 
 // PublisherJob is the durable code of the publisher in lists of jobs.

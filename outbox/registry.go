@@ -8,7 +8,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/store"
-	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 // typesOf are the event types that each consumer of this process takes, by its key.
@@ -18,15 +17,6 @@ func typesOf(consumers []*bus.Consumer) map[string][]string {
 		types[c.Key()] = c.EventTypes()
 	}
 	return types
-}
-
-// warnRotten reports, once for each consumer, that its row of the registry cannot be read.
-func (o *Outbox) warnRotten(ctx context.Context, key string, err error) {
-	if _, said := o.saidRotten.LoadOrStore(key, true); !said {
-		o.logger.WarnContext(ctx, "bc_consumer.event_types of a consumer is not a JSON list of texts, or longer than 64 KiB; the consumer is "+
-			"known by bc_consumer_type only, nobody else is affected: write '[]' there, or retire the consumer", telemetry.Consumer, key,
-			telemetry.Err, err)
-	}
 }
 
 // announceConsumers writes this instance's consumers into the registry, or renews that they are alive. Instances

@@ -10,8 +10,10 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	due "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -30,16 +32,12 @@ type session struct {
 	spiller   *spiller
 	settling  *settling
 
-	mu     sync.Mutex
-	paused map[string]bool
-
 	stop               chan struct{}
 	background         sync.WaitGroup
 	draining           atomic.Bool
 	mustReleaseOrphans atomic.Bool // something may be leased that is not in flight
 	claimed            atomic.Int64
-	retried            atomic.Int64
-	rollUps            *settle.Coalescer
+	rollUps            *settle.RollUps
 	saidUnroutable     sync.Map
 	lastSweep          time.Time
 	agenda             due.Agenda
@@ -47,36 +45,40 @@ type session struct {
 	passedOver         bool     // a claim has left events alone for the sake of others
 	claimer            *due.Claimer
 	registry           *registry.Registry
-	roster             *registry.Snapshot // of the last claim, look or turn
-	rosterAt           time.Time
+	roster             *registry.Roster
+	budget             *budget.Transactions
 	alarm              alarm         // it is time to claim NEW events again
 	more               chan struct{} // the last turn has left something
-	outage             outage
-	silence            *time.Timer // ends the loop's turn when the database goes silent
+	outage             *health.Outage
+	silence            *health.Silence
 }
 
 func (p *Publisher) open() *session {
 	s := &session{
 		p: p, consumers: p.bus.Consumers(), local: make(map[string]*bus.Consumer),
-		paused: make(map[string]bool), stop: make(chan struct{}), alarm: newAlarm(), more: make(chan struct{}, 1),
-		outage: outage{logger: p.ob.logger}, size: p.cfg.BatchSize, rollUps: settle.NewCoalescer(),
+		stop: make(chan struct{}), alarm: newAlarm(), more: make(chan struct{}, 1),
+		outage: health.NewOutage(p.ob.logger), silence: health.NewSilence(p.cfg.Lease), size: p.cfg.BatchSize,
 	}
 	for _, c := range s.consumers {
 		s.local[c.Key()] = c
 	}
 	s.takers, s.registry = takersOf(s.consumers), registry.New(p.ob.registry, typesOf(s.consumers))
 	s.claimer = due.NewClaimer(p.ob.db, p.ob.d, p.ob.stmts, s.registry, store.Lease{Owner: p.owner, For: p.cfg.Lease})
-	s.lanes = delivery.Open(p.bus.Registrations(), delivery.Host{
-		Instance: p.owner, Lease: p.cfg.Lease, MaxInHand: p.cfg.MaxInHand,
-		Ended: s.rollUp, Away: s.outage.blame, Refresh: s.refresh, Paused: s.isPaused,
+	s.roster = registry.NewRoster(p.ob.db, s.registry, p.ob.rotten)
+	p.bus.Registrations().Close()
+	s.budget = budget.New(p.bus.Registrations())
+	s.rollUps = settle.NewRollUps(p.ob.settler, p.ob.meter, s.budget, s.outage, p.cfg.Lease)
+	s.lanes = delivery.Open(p.bus.Registrations(), delivery.Config{
+		Instance: p.owner, Lease: p.cfg.Lease, MaxInHand: p.cfg.MaxInHand, Budget: s.budget, Roster: s.roster, Outage: s.outage,
+		RollUps: s.rollUps,
 	})
 	s.flights = newFlights(s.lanes.Most()+settle.Batch, p.cfg.MaxInHand)
 	s.spiller = &spiller{
-		ob: p.ob, lanes: s.lanes, outage: &s.outage, lease: p.cfg.Lease, stop: s.stop,
+		ob: p.ob, budget: s.budget, outage: s.outage, lease: p.cfg.Lease, stop: s.stop,
 		filled: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 	}
 	s.settling = &settling{
-		ob: p.ob, owner: p.owner, lease: p.cfg.Lease, lanes: s.lanes, flights: s.flights, registry: s.registry, outage: &s.outage, stop: s.stop,
+		ob: p.ob, owner: p.owner, lease: p.cfg.Lease, lanes: s.lanes, budget: s.budget, flights: s.flights, registry: s.registry, outage: s.outage, stop: s.stop,
 		isDraining: &s.draining, mustReleaseOrphans: &s.mustReleaseOrphans,
 	}
 	p.sessions.Add(1)
@@ -84,40 +86,15 @@ func (p *Publisher) open() *session {
 	s.background.Go(s.spiller.loop)
 	s.background.Go(s.settling.renewLoop)
 	if p.ob.d.KeepsPlans {
-		s.background.Go(s.statisticsLoop)
+		st := health.Statistics{DB: p.ob.db, Logger: p.ob.logger, Outage: s.outage, Limit: p.cfg.Lease}
+		s.background.Go(func() { st.Run(s.stop, &s.claimed) })
 	}
 	return s
 }
 
-func (s *session) isPaused(consumer string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.paused[consumer]
-}
-
-// refresh reads which consumers are paused, and what they take elsewhere.
-func (s *session) refresh(ctx context.Context) error {
-	all, _, err := s.registry.Read(ctx, s.p.ob.db)
-	if err == nil {
-		s.learn(ctx, all)
-	}
-	return err
-}
-
-// learn takes over what the registry says.
-func (s *session) learn(ctx context.Context, all *registry.Snapshot) {
-	if s.rosterAt = time.Now(); s.roster == all {
-		return
-	}
-	s.roster = all
-	for key, err := range all.Rotten {
-		s.p.ob.warnRotten(ctx, key, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range all.Consumers {
-		s.paused[c.Key] = c.IsPaused
-	}
+// signs are what the heartbeat and the gauges tell of this publisher.
+func (s *session) signs() health.Signs {
+	return health.Signs{InFlight: len(s.flights.all()), Broken: s.lanes.Broken()}
 }
 
 // enroll registers the consumers, for as long as it takes the database to answer. Tables that are not those of this
@@ -132,12 +109,12 @@ func (s *session) enroll(ctx context.Context) error {
 			err = s.register(ctx)
 		}
 		if err == nil {
-			if err = s.withSilenceTimeout(ctx, s.refresh); err == nil {
-				s.outage.over(ctx)
+			if err = s.silence.Limit(ctx, s.roster.Refresh); err == nil {
+				s.outage.End(ctx)
 				return nil
 			}
 		}
-		if !s.outage.wait(ctx, err, try) {
+		if !s.outage.Wait(ctx, err, try) {
 			return ctx.Err()
 		}
 	}
@@ -184,7 +161,7 @@ func (s *session) keepAlive(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := s.register(ctx); err != nil && ctx.Err() == nil {
-			s.p.ob.logger.Log(ctx, s.outage.level(ctx, err), "consumers could not be announced; the next beat tries again", telemetry.Err, err)
+			s.p.ob.logger.Log(ctx, s.outage.Level(ctx, err), "consumers could not be announced; the next beat tries again", telemetry.Err, err)
 		}
 	}
 }
@@ -218,16 +195,16 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 		if full {
 			next = s.p.cron.Next(time.Now())
 		}
-		err := s.withSilenceTimeout(ctx, func(ctx context.Context) error {
+		err := s.silence.Limit(ctx, func(ctx context.Context) error {
 			if err := s.releaseOrphans(ctx); err != nil {
 				return err
 			}
 			return s.turn(ctx, handed, beat, full)
 		})
 		timer.Reset(time.Until(s.agenda.NextLook(s.p.cfg.Poll)))
-		if err == nil && s.outage.fading() {
+		if err == nil && s.outage.IsFading() {
 			if err = s.register(ctx); err == nil { // that it can be read does not mean that it can be written
-				s.outage.over(ctx)
+				s.outage.End(ctx)
 			}
 		}
 		if err == nil {
@@ -235,7 +212,7 @@ func (s *session) loop(ctx context.Context, wake <-chan struct{}) {
 			continue
 		}
 		s.mustReleaseOrphans.Store(true)
-		if try++; !s.outage.wait(ctx, err, try) {
+		if try++; !s.outage.Wait(ctx, err, try) {
 			return
 		}
 		signal(s.flights.settled) // whatever was missed meanwhile
@@ -251,7 +228,7 @@ func (s *session) once(ctx context.Context) error {
 	for before := int64(-1); s.claimed.Load() > before; {
 		before = s.claimed.Load()
 		s.passedOver = false
-		if err := s.withSilenceTimeout(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true, true) }); err != nil {
+		if err := s.silence.Limit(ctx, func(ctx context.Context) error { return s.cycle(ctx, true, true, true) }); err != nil {
 			s.mustReleaseOrphans.Store(true)
 			return err
 		}
@@ -289,4 +266,18 @@ func (s *session) close() error {
 		return fmt.Errorf("outbox: handlers were still running %v after the end: %w", s.p.cfg.DrainTimeout, err)
 	}
 	return nil
+}
+
+// heartbeat is that of this publisher.
+func (s *session) heartbeat() health.Heartbeat {
+	return health.Heartbeat{DB: s.p.ob.db, Rows: s.p.ob.instances, Logger: s.p.ob.logger, Name: s.p.name, Owner: s.p.owner}
+}
+
+// gauges are those of this publisher.
+func (s *session) gauges() health.Gauges {
+	o := s.p.ob
+	return health.Gauges{
+		DB: o.db, Dialect: o.d, Queues: o.queues, Events: o.settling, Consumers: s.p.bus.Registrations().Consumers, Metrics: o.metrics,
+		Logger: o.logger,
+	}
 }

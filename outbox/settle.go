@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -25,7 +27,8 @@ type settling struct {
 	lanes    *delivery.Lanes
 	flights  *flights
 	registry *registry.Registry
-	outage   *outage
+	outage   *health.Outage
+	budget   *budget.Transactions
 	stop     <-chan struct{}
 
 	isDraining         *atomic.Bool
@@ -64,7 +67,7 @@ func (g *settling) settleLanded(all bool) {
 		if err == nil {
 			g.announce(ctx, batch)
 		} else {
-			g.ob.logger.Log(ctx, g.outage.level(ctx, err), "events could not be settled; they are claimed again when the database answers, "+
+			g.ob.logger.Log(ctx, g.outage.Level(ctx, err), "events could not be settled; they are claimed again when the database answers, "+
 				"or their leases expire", telemetry.Count, len(batch), telemetry.Err, err)
 		}
 		cancel()
@@ -104,7 +107,7 @@ func (g *settling) settleOnce(ctx context.Context, flights []*flight) error {
 			ended = append(ended, f.event())
 		}
 	}
-	defer g.lanes.Turn()()
+	defer g.budget.Turn()()
 	done, err := g.ob.settler.Settle(ctx, g.owner, ended, g.isDraining.Load())
 	for _, f := range flights {
 		if status, ok := done.Status[f.row.OutboxID]; ok {
@@ -135,7 +138,7 @@ func (g *settling) announce(ctx context.Context, flights []*flight) {
 	o := g.ob
 	talks := o.logger.Enabled(ctx, slog.LevelDebug)
 	for _, f := range flights {
-		o.countStatus(ctx, f.status, f.row.ID, f.row.Type)
+		o.meter.Count(ctx, settle.Change{EventID: f.row.ID, EventType: f.row.Type, Status: settle.Status(f.status)})
 		if f.status != StatusSent {
 			continue
 		}
@@ -226,7 +229,7 @@ func (g *settling) renewLoop() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), g.lease/3)
 		if err := g.renew(ctx); err != nil {
-			g.ob.logger.Log(ctx, g.outage.level(ctx, err), "leases could not be renewed; the next beat tries again", telemetry.Err, err)
+			g.ob.logger.Log(ctx, g.outage.Level(ctx, err), "leases could not be renewed; the next beat tries again", telemetry.Err, err)
 		}
 		cancel()
 	}

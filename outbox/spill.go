@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -43,8 +45,8 @@ func (s *session) spill(flights []*flight) {
 // spiller writes deliveries that have to wait into the consume log, those of a while together.
 type spiller struct {
 	ob     *Outbox
-	lanes  *delivery.Lanes
-	outage *outage
+	budget *budget.Transactions
+	outage *health.Outage
 	lease  time.Duration // how long one write may take
 	stop   <-chan struct{}
 
@@ -78,7 +80,7 @@ func (p *spiller) loop() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), p.lease)
 		if err := p.write(ctx); err != nil {
-			p.ob.logger.Log(ctx, p.outage.level(ctx, err), "deliveries could not be queued; their events are claimed again", telemetry.Err, err)
+			p.ob.logger.Log(ctx, p.outage.Level(ctx, err), "deliveries could not be queued; their events are claimed again", telemetry.Err, err)
 		}
 		cancel()
 	}
@@ -98,7 +100,7 @@ func (p *spiller) write(ctx context.Context) (err error) {
 		for _, e := range held {
 			waiting = append(waiting, e.deliveries...)
 		}
-		over := p.lanes.Turn()
+		over := p.budget.Turn()
 		err = errors.Join(err, p.ob.log.Defer(ctx, p.ob.db, waiting, 0))
 		over()
 		for _, e := range held {

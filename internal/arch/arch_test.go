@@ -69,6 +69,15 @@ func TestImportsRunOneWay(t *testing.T) {
 			"bus", "outbox", "consumelog", "internal/handler", "internal/engine/delivery", "internal/engine/claim",
 			"internal/engine/flow",
 		},
+		"internal/engine/budget": {
+			"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/settle",
+			"internal/engine/health", "internal/engine/registry", "internal/engine/flow",
+		},
+		"internal/engine/health": {
+			"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/settle",
+			"internal/engine/registry", "internal/engine/flow",
+		},
+		"internal/engine/settle":   {"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/flow"},
 		"internal/engine/delivery": {"bus", "outbox", "consumelog"},
 		"internal/engine/flow": {
 			"bus", "outbox", "consumelog", "internal/handler", "internal/store", "internal/engine/delivery",

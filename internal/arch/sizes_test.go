@@ -19,9 +19,9 @@ const (
 // The types that are larger today, with what they have: a number here never grows, and a type that has become small enough
 // goes off the list. The entry of a type that moves to another package moves along.
 var (
-	largeStructs = map[string]int{"outbox.session": 31}
+	largeStructs = map[string]int{"outbox.session": 28}
 	manyMethods  = map[string]int{
-		"outbox.session": 49, "outbox.Outbox": 43,
+		"outbox.session": 41, "outbox.Outbox": 37,
 	}
 )
 

@@ -46,7 +46,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a lane asks a silent database without a limit", "internal/engine/delivery/parts.go",
-			"context.WithTimeout(ctx, r.l.host.Lease)", "context.WithCancel(ctx)",
+			"context.WithTimeout(ctx, r.l.cfg.Lease)", "context.WithCancel(ctx)",
 			engine, "SilentDatabaseHoldsNoLane", nil,
 		},
 		{
@@ -127,8 +127,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			},
 		},
 		{
-			"on SQLite failures are written beside the deliveries", "internal/engine/delivery/lanes.go",
-			"if l.regs.HasOneWriter() {", "if l.regs.HasOneWriter() && false {",
+			"on SQLite failures are written beside the deliveries", "internal/engine/budget/budget.go",
+			"if b.hasOneWriter {\n\t\tselect {", "if b.hasOneWriter && false {\n\t\tselect {",
 			engine, "OneWriter", nil,
 		},
 		{
@@ -276,7 +276,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a paused consumer goes on", "internal/engine/delivery/circuit.go",
-			"return h.Paused(c.Key)", "return (h.Paused(c.Key) && false)",
+			"return l.cfg.Roster.IsPaused(c.Key)", "return (l.cfg.Roster.IsPaused(c.Key) && false)",
 			engine, "Paused", nil,
 		},
 		{

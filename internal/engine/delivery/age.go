@@ -23,7 +23,7 @@ const (
 func (q *retryQueue) isCutOff() bool {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
-	return q.ln.speed.circuit.State(time.Now()) == flow.Open && !q.l.host.pauses(q.c)
+	return q.ln.speed.circuit.State(time.Now()) == flow.Open && !q.l.isPaused(q.c)
 }
 
 // giveUp ends the deliveries that have failed for longer than their limit allows. While the circuit is open one delivery at a
@@ -59,9 +59,9 @@ func (q *retryQueue) ageLimits() map[time.Duration][]string {
 // giveUpPage ends some deliveries that are too old, and tells whether there may be more.
 func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types []string) (more bool, err error) {
 	var aged []store.Aged
-	err = q.l.Write(ctx, func() (err error) {
+	err = q.l.cfg.Budget.Write(ctx, func() (err error) {
 		aged, err = q.l.regs.Log.ClaimAged(ctx, store.AgedQuery{
-			Consumer: q.c.Key, Types: types, Owner: q.l.host.Instance, Lease: q.l.host.Lease, Age: limit, Limit: mostGivenUp,
+			Consumer: q.c.Key, Types: types, Owner: q.l.cfg.Instance, Lease: q.l.cfg.Lease, Age: limit, Limit: mostGivenUp,
 		})
 		return err
 	})

@@ -125,12 +125,12 @@ func (r *runner) rest() {
 // halted reports whether the lane must not start anything now: its consumer is paused by an
 // operator, or its circuit is open. It needs the lane's mu.
 func (ln *lane) halted() bool {
-	return ln.speed.circuit.State(time.Now()) == flow.Open || ln.l.host.pauses(ln.c)
+	return ln.speed.circuit.State(time.Now()) == flow.Open || ln.l.isPaused(ln.c)
 }
 
-// pauses reports whether an operator has paused the consumer.
-func (h Host) pauses(c *handler.Consumer) bool {
-	return h.Paused(c.Key) || (c.Replays != nil && h.Paused(c.Replays.Key))
+// isPaused reports whether an operator has paused the consumer.
+func (l *Lanes) isPaused(c *handler.Consumer) bool {
+	return l.cfg.Roster.IsPaused(c.Key) || (c.Replays != nil && l.cfg.Roster.IsPaused(c.Replays.Key))
 }
 
 // isBroken reports whether the circuit has opened, and nothing has succeeded since.

@@ -118,10 +118,10 @@ func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 // transact runs the handlers of ds in one transaction: mark, check, handle, verify, commit.
 // If it returns deliveries to set aside, or an error, nothing has taken effect.
 func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*delivery]store.Answer, err error) {
-	defer r.l.laneTurn()()
+	defer r.l.cfg.Budget.LaneTurn()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(r.l.host.Lease, func() { cancel(errSilent) }) // handlers have limits of their own
+	silence := time.AfterFunc(r.l.cfg.Lease, func() { cancel(errSilent) }) // handlers have limits of their own
 	defer silence.Stop()
 	defer r.ln.guard(ds, cancel)()
 	faults, ids, began := &r.l.regs.Faults, eventIDs(ds), time.Now()
@@ -144,7 +144,7 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 	silence.Stop()
 	handled, err := r.handle(ctx, tx, ds)
 	if err == nil {
-		silence.Reset(r.l.host.Lease)
+		silence.Reset(r.l.cfg.Lease)
 		aside, err = r.marks.verify(ctx, tx, ds)
 	}
 	if p := fence.Poisoned(); errors.Is(p, handler.ErrEnds) {

@@ -37,9 +37,9 @@ func (r *runner) deliverExternal(ctx context.Context, d *delivery) {
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer done()
-	err = r.l.Write(ctx, func() error {
+	err = r.l.cfg.Budget.Write(ctx, func() error {
 		return r.l.regs.DB.RunInTx(ctx, r.l.options(), func(ctx context.Context, tx bun.Tx) error {
-			if err := log.Finish(ctx, tx, r.l.host.Instance, []store.Leased{*d.lease}); err != nil {
+			if err := log.Finish(ctx, tx, r.l.cfg.Instance, []store.Leased{*d.lease}); err != nil {
 				return err
 			}
 			_, err := r.marks.verify(ctx, tx, []*delivery{d})
@@ -61,7 +61,7 @@ func (r *runner) deliverExternal(ctx context.Context, d *delivery) {
 // beginExternal checks the order, also for what was claimed from the log together with the one before it,
 // which may have failed since, and leases a direct delivery.
 func (r *runner) beginExternal(ctx context.Context, d *delivery) (store.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.l.host.Lease) // a connection may be lost without a word
+	ctx, cancel := context.WithTimeout(ctx, r.l.cfg.Lease) // a connection may be lost without a word
 	defer cancel()
 	log := r.l.regs.Log
 	if d.direct() {
@@ -73,7 +73,7 @@ func (r *runner) beginExternal(ctx context.Context, d *delivery) (store.Answer, 
 			return recorded, nil
 		}
 	}
-	answers, err := log.Ask(ctx, r.l.regs.DB, gateOf(r.c, r.l.host.Instance), []store.Asked{d.asks()})
+	answers, err := log.Ask(ctx, r.l.regs.DB, gateOf(r.c, r.l.cfg.Instance), []store.Asked{d.asks()})
 	if err != nil {
 		return "", err
 	}

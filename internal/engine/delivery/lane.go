@@ -33,8 +33,8 @@ type lane struct {
 }
 
 func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
-	if l.budget != nil && len(c.ExternalTypes()) == 0 { // a handler without a transaction needs no turn while it runs
-		limit = min(limit, cap(l.budget))
+	if len(c.ExternalTypes()) == 0 { // a handler without a transaction needs no turn while it runs
+		limit = min(limit, l.cfg.Budget.Most())
 	}
 	ln := &lane{
 		l: l, c: c, queue: queue{c: c, busy: make(map[store.Aggregate]struct{})}, speed: newSpeed(c.Config, limit),
@@ -256,7 +256,7 @@ func (o *outcomes) giveBack(ctx context.Context, d *delivery) {
 		d.done(Abandoned)
 		return
 	}
-	if err := o.l.regs.Log.PutBack(ctx, o.l.host.Instance, 0, *d.lease); err != nil {
+	if err := o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, 0, *d.lease); err != nil {
 		o.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
 	}
 	o.reportWaiting(d)

@@ -11,39 +11,40 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// Host is what the lanes need from the publisher that drives them.
-type Host struct {
+// Config is what the lanes are told, and the rooms that they tell of what happens.
+type Config struct {
 	// Instance is the owner name of every lease.
 	Instance string
 	// Lease is how long a retried delivery is leased. Renewed at a third.
 	Lease time.Duration
 	// MaxInHand is how many bytes of payloads the lanes have loaded for deliveries from the consume log.
 	MaxInHand int
-	// Ended is told that retried deliveries of the events have ended.
-	Ended func(ctx context.Context, eventIDs []string)
-	// Away is told of an error, and whether it says that the database is away: then the publisher logs
-	// that, once, and the lanes do not say what it entails.
-	Away func(ctx context.Context, err error) bool
-	// Refresh brings up to date what Paused answers. It is called before deliveries are claimed.
-	Refresh func(ctx context.Context) error
-	// Paused tells whether the consumer of this key must not start anything now.
-	Paused func(key string) bool
+	// Budget says how many transactions may be open.
+	Budget *budget.Transactions
+	// Roster says which consumers are paused. The lanes bring it up to date before they claim deliveries.
+	Roster *registry.Roster
+	// Outage is told of errors that say that the database is away: it logs that, once, and the lanes do not say what it entails.
+	Outage *health.Outage
+	// RollUps bring the events of retried deliveries up to date when these have ended.
+	RollUps *settle.RollUps
 }
 
 // Lanes run the deliveries of one bus: one lane per consumer, side by side.
 type Lanes struct {
 	regs   *handler.Registrations
-	host   Host
+	cfg    Config
 	lanes  map[string]*lane // by the consumers' keys
-	budget chan struct{}    // one token per transaction that may be open; nil means the lanes' own limits do
 	work   context.Context  //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
 	stop   context.CancelCauseFunc
-	line   chan struct{} // one token: its lane waits for the budget
 	claims chan struct{} // one token per claim from the consume log
 	room   payloadRoom   // of deliveries from the consume log
 	freed  chan struct{}
@@ -61,16 +62,15 @@ var (
 )
 
 // Open starts the lanes of the consumers. From now on none can be registered. Close them with [Lanes.Drain].
-func Open(regs *handler.Registrations, host Host) *Lanes {
+func Open(regs *handler.Registrations, cfg Config) *Lanes {
 	regs.Close()
-	limits, budget := shares(regs)
 	l := &Lanes{
-		regs: regs, host: host, lanes: make(map[string]*lane), budget: budget, room: payloadRoom{most: host.MaxInHand},
-		line: make(chan struct{}, 1), claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1),
+		regs: regs, cfg: cfg, lanes: make(map[string]*lane), room: payloadRoom{most: cfg.MaxInHand},
+		claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1),
 	}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range regs.Consumers {
-		l.lanes[c.Key] = newLane(l, c, limits[c.Key])
+		l.lanes[c.Key] = newLane(l, c, cfg.Budget.Share(c.Key))
 		regs.Metrics.ZeroConsumer(l.work, c.Name, c.EventTypes())
 		if c.Config.Replayable {
 			r := replayer(c)
@@ -85,53 +85,9 @@ func Open(regs *handler.Registrations, host Host) *Lanes {
 	return l
 }
 
-const (
-	// engineConns is how many connections of a bounded pool stay free for the publisher and the user.
-	engineConns = 2
-	// mostClaims is how many lanes claim from the consume log at a time: thousands would keep the publisher from the
-	// connections that it renews leases with.
-	mostClaims = 8
-	// unboundedConns is how many transactions consumers have open at a time, if there are more consumers than that and the
-	// pool has no limit: one event for all of them would make as many connections as there are consumers.
-	unboundedConns = 64
-)
-
-// shares tells how many transactions each consumer may have open at a time: what it asked for,
-// or its part of a pool that is too small for all, but at least one, so that a slow consumer
-// never holds what another needs. Only if there are fewer connections than consumers do they
-// have to take turns, through a budget of tokens.
-func shares(regs *handler.Registrations) (limits map[string]int, budget chan struct{}) {
-	limits, wanted := make(map[string]int, len(regs.Consumers)), 0
-	for _, c := range regs.Consumers {
-		limits[c.Key] = c.Config.Concurrency
-		wanted += c.Config.Concurrency
-		if c.Config.Replayable {
-			wanted++
-		}
-	}
-	if regs.HasOneWriter() {
-		return limits, make(chan struct{}, 1) // one writer: a second transaction would only wait inside the database
-	}
-	open := regs.DB.Stats().MaxOpenConnections
-	if open == 0 && len(regs.Consumers) > unboundedConns {
-		open = unboundedConns + engineConns
-	}
-	free := max(open-engineConns, 1)
-	if open == 0 || wanted <= free {
-		return limits, nil
-	}
-	for key, n := range limits {
-		limits[key] = max(n*free/wanted, 1)
-	}
-	if len(regs.Consumers) <= free {
-		regs.Logger.Info("consumers ask for more connections than the pool has; each gets its share", "wanted", wanted, "free", free,
-			"maxOpenConns", open)
-		return limits, nil
-	}
-	regs.Logger.Warn("there are more consumers than connections, so a slow consumer delays others: raise MaxOpenConns",
-		"consumers", len(regs.Consumers), "free", free, "maxOpenConns", open)
-	return limits, make(chan struct{}, free)
-}
+// mostClaims is how many lanes claim from the consume log at a time: thousands would keep the publisher from the
+// connections that it renews leases with.
+const mostClaims = 8
 
 // replayer is the consumer that runs the replays of c: under a key of its own in the consume log,
 // with c's handlers, and slowly.
@@ -143,42 +99,6 @@ func replayer(c *handler.Consumer) *handler.Consumer {
 
 // replayBatch is the most replays in one transaction: they are in no hurry.
 const replayBatch = 10
-
-// Turn waits until a transaction may be open, and returns what to call when it is over. Where there
-// are connections enough, that is at once. On SQLite the engine's own writers take turns here:
-// inside the database they would poll for the lock.
-func (l *Lanes) Turn() (over func()) {
-	if l.budget == nil {
-		return func() {}
-	}
-	l.budget <- struct{}{}
-	return func() { <-l.budget }
-}
-
-// laneTurn is [Lanes.Turn] for a lane. Lanes stand in a line of their own, of which one at a time waits with the engine's
-// writers: behind thousands of lanes these would wait until their time is up.
-func (l *Lanes) laneTurn() (over func()) {
-	if l.budget == nil {
-		return func() {}
-	}
-	l.line <- struct{}{}
-	defer func() { <-l.line }()
-	return l.Turn()
-}
-
-// Write runs a short write of the engine's, on SQLite when it is its turn. A caller who has one already would wait for
-// itself.
-func (l *Lanes) Write(ctx context.Context, write func() error) error {
-	if l.regs.HasOneWriter() {
-		select {
-		case l.budget <- struct{}{}:
-			defer func() { <-l.budget }()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return write()
-}
 
 // Room tells how many more events may be offered now, and how many when the lanes are empty: as
 // many as every flowing lane takes.
@@ -303,7 +223,7 @@ func (l *Lanes) Retry(ctx context.Context, due []string) error {
 	if len(lanes) == 0 {
 		return nil
 	}
-	if err := l.host.Refresh(ctx); err != nil {
+	if err := l.cfg.Roster.Refresh(ctx); err != nil {
 		return err
 	}
 	for _, ln := range lanes {
@@ -330,7 +250,7 @@ func (l *Lanes) Renew(ctx context.Context) error {
 			rows = append(rows, *d.lease)
 		}
 	}
-	lost, err := l.regs.Log.Renew(ctx, l.host.Instance, l.host.Lease, rows)
+	lost, err := l.regs.Log.Renew(ctx, l.cfg.Instance, l.cfg.Lease, rows)
 	gone := make([]*Lease, len(lost))
 	for i, id := range lost {
 		gone[i] = held[id].own
@@ -343,7 +263,7 @@ func (l *Lanes) Renew(ctx context.Context) error {
 // that are consumers of these lanes.
 func (l *Lanes) Expire(ctx context.Context, keys []string, owner string) error {
 	mine := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return l.lanes[key] == nil })
-	return l.Write(ctx, func() error { return l.regs.Log.Expire(ctx, mine, owner) })
+	return l.cfg.Budget.Write(ctx, func() error { return l.regs.Log.Expire(ctx, mine, owner) })
 }
 
 // Quiesce makes the lanes drop what has not started: it is reported as [Abandoned],

@@ -30,7 +30,7 @@ func (l *Lanes) Left() []string {
 // TakeLeft lets the lanes that [Lanes.Left] last asked for claim what instances that do not know its schema version have
 // left to others. It returns at once.
 func (l *Lanes) TakeLeft(ctx context.Context) error {
-	if err := l.host.Refresh(ctx); err != nil {
+	if err := l.cfg.Roster.Refresh(ctx); err != nil {
 		return err
 	}
 	for _, key := range l.asked {
@@ -102,7 +102,7 @@ func (q *retryQueue) leave(ctx context.Context, ds []*delivery) {
 		leases[i] = *d.lease
 	}
 	err := q.ln.out.insist(ctx, func(ctx context.Context) error {
-		return q.l.Write(ctx, func() error { return q.l.regs.Log.Leave(ctx, q.l.host.Instance, leases...) })
+		return q.l.cfg.Budget.Write(ctx, func() error { return q.l.regs.Log.Leave(ctx, q.l.cfg.Instance, leases...) })
 	})
 	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 		q.ln.out.warn(ctx, ds[0], "deliveries could not be left to instances that know their schema version; their leases will expire", err)

@@ -29,7 +29,7 @@ func (m *marks) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) err
 		for i, d := range ds {
 			leases[i] = *d.lease
 		}
-		return m.l.regs.Log.Finish(ctx, tx, m.l.host.Instance, leases)
+		return m.l.regs.Log.Finish(ctx, tx, m.l.cfg.Instance, leases)
 	}
 	rows := make([]store.Delivery, len(ds))
 	for i, d := range ds {
@@ -68,7 +68,7 @@ func (m *marks) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*deliv
 	for i, d := range ds {
 		asked[i] = d.asks()
 	}
-	gate := gateOf(m.c, m.l.host.Instance)
+	gate := gateOf(m.c, m.l.cfg.Instance)
 	gate.Marked = true
 	answers, err := m.l.regs.Log.Ask(ctx, tx, gate, asked)
 	if err != nil {
@@ -131,7 +131,7 @@ func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 		}
 	}
 	began := time.Now()
-	held, err := m.l.regs.Log.Holds(ctx, tx, m.c.Key, ds[0].Event.ID, m.l.host.Instance, ds[0].pair())
+	held, err := m.l.regs.Log.Holds(ctx, tx, m.c.Key, ds[0].Event.ID, m.l.cfg.Instance, ds[0].pair())
 	switch {
 	case err != nil: // PostgreSQL refuses everything after a failed statement
 		return nil, fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)

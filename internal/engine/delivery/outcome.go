@@ -85,7 +85,7 @@ func (o *outcomes) abandon(ctx context.Context, d *delivery) {
 // back looks as if it had killed its process.
 func (o *outcomes) putBack(ctx context.Context, d *delivery, delay time.Duration) {
 	err := o.insist(ctx, func(ctx context.Context) error {
-		return o.l.Write(ctx, func() error { return o.l.regs.Log.PutBack(ctx, o.l.host.Instance, delay, *d.lease) })
+		return o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, delay, *d.lease) })
 	})
 	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 		o.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
@@ -108,7 +108,7 @@ func (o *outcomes) putBackAll(ctx context.Context, ds []*delivery, delay time.Du
 	for i, d := range ds {
 		leases[i] = *d.lease
 	}
-	err := o.l.Write(limited, func() error { return o.l.regs.Log.PutBack(limited, o.l.host.Instance, delay, leases...) })
+	err := o.l.cfg.Budget.Write(limited, func() error { return o.l.regs.Log.PutBack(limited, o.l.cfg.Instance, delay, leases...) })
 	for _, d := range ds {
 		if err != nil {
 			o.putBack(ctx, d, delay)
@@ -124,8 +124,8 @@ func (o *outcomes) insist(ctx context.Context, say func(context.Context) error) 
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 		err := say(limited)
 		cancel()
-		away := err != nil && o.l.host.Away != nil && o.l.host.Away(ctx, err)
-		if !away || o.l.work.Err() != nil {
+		isAway := err != nil && o.l.cfg.Outage.Notice(ctx, err)
+		if !isAway || o.l.work.Err() != nil {
 			return err
 		}
 		pause(o.l.work, min(try, longPause))
@@ -143,7 +143,7 @@ func (o *outcomes) deferDirect(ctx context.Context, delay time.Duration, ds ...*
 	for i, d := range ds {
 		rows[i] = d.row(o.c)
 	}
-	err := o.l.Write(ctx, func() error { return o.l.regs.Log.Defer(ctx, o.l.regs.DB, rows, delay) })
+	err := o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.Defer(ctx, o.l.regs.DB, rows, delay) })
 	if err != nil {
 		o.warn(ctx, ds[0], "deliveries could not be queued; their events will be claimed again", err)
 		o.report(ctx, Abandoned, ds...)
@@ -202,17 +202,17 @@ func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, c
 
 // store writes the verdict and the attempt. It reports false if the delivery belongs to somebody else.
 func (o *outcomes) store(ctx context.Context, d *delivery, v store.Verdict) (mine bool, err error) {
-	attempt := store.Attempt{Instance: o.l.host.Instance}
+	attempt := store.Attempt{Instance: o.l.cfg.Instance}
 	if !d.Started.IsZero() { // no handler was called otherwise
 		attempt.Duration = time.Since(d.Started)
 	}
 	for try := 1; ; try++ {
-		err = o.l.Write(ctx, func() (err error) {
+		err = o.l.cfg.Budget.Write(ctx, func() (err error) {
 			if d.direct() {
 				mine, err = o.l.regs.Log.Fail(ctx, d.row(o.c), v, attempt)
 				return err
 			}
-			err = o.l.regs.Log.FailLeased(ctx, o.l.host.Instance, *d.lease, v, attempt)
+			err = o.l.regs.Log.FailLeased(ctx, o.l.cfg.Instance, *d.lease, v, attempt)
 			mine = err == nil
 			return err
 		})
@@ -272,7 +272,7 @@ func (o *outcomes) report(ctx context.Context, outcome Outcome, ds ...*delivery)
 		}
 	}
 	if len(ids) > 0 {
-		o.l.host.Ended(context.WithoutCancel(ctx), ids)
+		o.l.cfg.RollUps.Ended(context.WithoutCancel(ctx), ids)
 	}
 }
 
@@ -304,10 +304,7 @@ func (o *outcomes) warn(ctx context.Context, d *delivery, msg string, err error)
 
 // level is how loud a consequence of err is: the publisher tells of an outage, and that once.
 func (o *outcomes) level(ctx context.Context, err error) slog.Level {
-	if away := o.l.host.Away; away != nil && away(ctx, err) {
-		return slog.LevelDebug
-	}
-	return slog.LevelWarn
+	return o.l.cfg.Outage.Level(ctx, err)
 }
 
 func (o *outcomes) line(ctx context.Context, level slog.Level, d *delivery, msg string, more ...any) {

@@ -66,7 +66,7 @@ func (r *runner) passable(ctx context.Context, ds, after []*delivery) []*deliver
 			heads = append(heads, d)
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, r.l.host.Lease) // a connection may be lost without a word
+	limited, cancel := context.WithTimeout(ctx, r.l.cfg.Lease) // a connection may be lost without a word
 	defer cancel()
 	answers, err := r.marks.ask(limited, r.l.regs.DB, heads)
 	if err != nil {

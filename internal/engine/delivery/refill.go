@@ -102,7 +102,7 @@ func (q *retryQueue) mustRefill() bool {
 
 // claimDue claims once what has been due for so long, and reports whether there may be more of it.
 func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, q.l.host.Lease) // a connection may be lost without a word
+	ctx, cancel := context.WithTimeout(ctx, q.l.cfg.Lease) // a connection may be lost without a word
 	defer cancel()
 	q.ln.mu.Lock()
 	room := q.roomInQueue()
@@ -172,9 +172,9 @@ func (q *retryQueue) noteFitting(got int, all bool) {
 // claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
 // forgotten, they would wait for the end of their leases.
 func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
-	err = q.l.Write(ctx, func() (err error) {
+	err = q.l.cfg.Budget.Write(ctx, func() (err error) {
 		claimed, err = q.l.regs.Log.Claim(ctx, store.ClaimQuery{
-			Gate: gateOf(q.c, q.l.host.Instance), Types: q.c.EventTypes(), Lease: q.l.host.Lease, Limits: room, DueFor: dueFor, Left: left,
+			Gate: gateOf(q.c, q.l.cfg.Instance), Types: q.c.EventTypes(), Lease: q.l.cfg.Lease, Limits: room, DueFor: dueFor, Left: left,
 		})
 		return err
 	})
@@ -188,7 +188,7 @@ func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.D
 	}
 	var lost []int64
 	err = q.ln.out.insist(ctx, func(ctx context.Context) (err error) {
-		lost, err = q.l.regs.Log.Lost(ctx, q.l.host.Instance, claimed.Deliveries)
+		lost, err = q.l.regs.Log.Lost(ctx, q.l.cfg.Instance, claimed.Deliveries)
 		return err
 	})
 	if err != nil {
@@ -207,8 +207,8 @@ func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 			continue
 		}
 		var woken int
-		err := l.Write(ctx, func() (err error) {
-			woken, err = l.regs.Log.WakeForgotten(ctx, gateOf(ln.c, l.host.Instance))
+		err := l.cfg.Budget.Write(ctx, func() (err error) {
+			woken, err = l.regs.Log.WakeForgotten(ctx, gateOf(ln.c, l.cfg.Instance))
 			return err
 		})
 		if err != nil {

@@ -27,7 +27,7 @@ func (r *runner) announce(ctx context.Context, ds []*delivery) []*delivery {
 		for i, d := range ds {
 			leases[i] = *d.lease
 		}
-		return r.l.regs.Log.Start(ctx, r.l.host.Instance, leases)
+		return r.l.regs.Log.Start(ctx, r.l.cfg.Instance, leases)
 	})
 	if err == nil {
 		return ds
@@ -61,7 +61,7 @@ func (r *runner) runSuspect(ctx context.Context, d *delivery) {
 	if d.direct() {
 		err = r.beginSuspect(ctx, d)
 	} else {
-		err = r.noteStart(ctx, func(ctx context.Context) error { return r.l.regs.Log.StartCounted(ctx, r.l.host.Instance, *d.lease) })
+		err = r.noteStart(ctx, func(ctx context.Context) error { return r.l.regs.Log.StartCounted(ctx, r.l.cfg.Instance, *d.lease) })
 	}
 	switch {
 	case errors.Is(err, store.ErrLeaseLost):
@@ -91,7 +91,7 @@ func (r *runner) leaveSuspect(ctx context.Context, d *delivery) {
 // direct if it has a row already.
 func (r *runner) beginSuspect(ctx context.Context, d *delivery) error {
 	aside := make(map[*delivery]store.Answer)
-	limited, cancel := context.WithTimeout(ctx, r.l.host.Lease) // a connection may be lost without a word
+	limited, cancel := context.WithTimeout(ctx, r.l.cfg.Lease) // a connection may be lost without a word
 	defer cancel()
 	if err := r.marks.findRecorded(limited, r.l.regs.DB, []*delivery{d}, aside); err != nil || len(aside) > 0 {
 		return err
@@ -120,9 +120,9 @@ func (r *runner) begin(ctx context.Context, ds []*delivery) ([]*delivery, error)
 	var leases map[string]store.Leased
 	err := r.noteStart(ctx, func(ctx context.Context) (err error) {
 		if ds[0].suspect() {
-			leases, err = r.l.regs.Log.BeginCounted(ctx, rows[0], r.l.host.Instance, r.l.host.Lease)
+			leases, err = r.l.regs.Log.BeginCounted(ctx, rows[0], r.l.cfg.Instance, r.l.cfg.Lease)
 		} else {
-			leases, err = r.l.regs.Log.Begin(ctx, rows, r.l.host.Instance, r.l.host.Lease)
+			leases, err = r.l.regs.Log.Begin(ctx, rows, r.l.cfg.Instance, r.l.cfg.Lease)
 		}
 		return err
 	})
@@ -144,10 +144,10 @@ func (r *runner) begin(ctx context.Context, ds []*delivery) ([]*delivery, error)
 
 // noteStart writes what has to be stored before handlers run, and again after a deadlock.
 func (r *runner) noteStart(ctx context.Context, write func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.l.host.Lease) // a connection may be lost without a word
+	ctx, cancel := context.WithTimeout(ctx, r.l.cfg.Lease) // a connection may be lost without a word
 	defer cancel()
 	for try := 1; ; try++ {
-		err := r.l.Write(ctx, func() error { return write(ctx) })
+		err := r.l.cfg.Budget.Write(ctx, func() error { return write(ctx) })
 		if dialect.Classify(err) != dialect.TxRetry || try == infraTries || ctx.Err() != nil {
 			return err
 		}

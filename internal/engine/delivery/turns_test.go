@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -22,7 +24,7 @@ func queuedLane(ds ...*delivery) *lane {
 
 // idleLane is a lane that nothing is paused for.
 func idleLane(c *handler.Consumer, limit int) *lane {
-	return newLane(&Lanes{regs: &handler.Registrations{}, host: Host{Paused: func(string) bool { return false }}}, c, limit)
+	return newLane(&Lanes{regs: &handler.Registrations{}, cfg: Config{Budget: &budget.Transactions{}, Roster: &registry.Roster{}}}, c, limit)
 }
 
 func waiting(kind claim.Kind, id int64, aggregate string) *delivery {

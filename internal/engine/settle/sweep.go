@@ -2,10 +2,12 @@ package settle
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -23,6 +25,27 @@ type Sweep struct {
 
 // NewSweep returns a sweep of the whole database.
 func (s *Settler) NewSweep() *Sweep { return &Sweep{s: s} }
+
+// Run does all steps, each when it is its turn: beside lanes that write without a break it would wait for seconds on SQLite, and
+// all claims with it.
+func (w *Sweep) Run(ctx context.Context, meter *Meter, turns *budget.Transactions) error {
+	for {
+		more, err := w.Next(ctx)
+		if err == nil && more {
+			err = turns.Write(ctx, func() error {
+				changes, err := w.Step(ctx)
+				meter.Count(ctx, changes...)
+				return err
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("sweep: %w", err)
+		}
+		if !more {
+			return nil
+		}
+	}
+}
 
 // Next looks, without any lock, for what the next step is about, and reports whether there is one.
 func (w *Sweep) Next(ctx context.Context) (bool, error) {

@@ -1,4 +1,4 @@
-package outbox
+package health
 
 import (
 	"log/slog"
@@ -14,13 +14,13 @@ import (
 func TestAnOutageThatComesBackIsOverLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := outage{logger: slog.New(slog.DiscardHandler)}
+		g := NewOutage(slog.New(slog.DiscardHandler))
 		lasts := func() (calm time.Duration) {
 			g.begin(t.Context(), errSilent)
-			for ; !g.fading(); calm += time.Second {
+			for ; !g.IsFading(); calm += time.Second {
 				<-time.After(time.Second)
 			}
-			g.over(t.Context())
+			g.End(t.Context())
 			return calm - time.Second // it takes more than so long
 		}
 		for _, want := range []time.Duration{shortCalm, 2 * shortCalm, 4 * shortCalm, 8 * shortCalm, longCalm, longCalm} {

@@ -1,4 +1,4 @@
-package delivery
+package budget
 
 import (
 	"database/sql"
@@ -28,9 +28,9 @@ func TestManyConsumersShareConnections(t *testing.T) {
 			name := fmt.Sprint("C", i)
 			regs.Consumers = append(regs.Consumers, handler.NewConsumer(regs, name, name, handler.Config{}))
 		}
-		limits, budget := shares(regs)
-		require.Equal(t, c.budget, cap(budget), "%+v", c)
-		require.Equal(t, c.limit, limits["C0"], "%+v", c)
+		b := New(regs)
+		require.Equal(t, c.budget, cap(b.tokens), "%+v", c)
+		require.Equal(t, c.limit, b.Share("C0"), "%+v", c)
 		require.NoError(t, pool.Close())
 	}
 }

@@ -1,10 +1,16 @@
-package outbox
+package health
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -21,13 +27,27 @@ const (
 	gaugeClock    = "instance.clock_offset"
 )
 
-// gauge makes the gauges readable for as long as the session runs. A meter that refuses them
+// Gauges read how a publisher and its deployment are.
+type Gauges struct {
+	DB        *bun.DB
+	Dialect   dialect.Dialect
+	Queues    store.Queues
+	Events    store.Settling
+	Consumers []*handler.Consumer
+	Metrics   *telemetry.Metrics
+	Logger    *slog.Logger
+}
+
+// Register makes the gauges readable until stop is called. A meter that refuses them
 // costs a log line, not the publisher.
-func (s *session) gauge(ctx context.Context) (stop func()) {
-	for _, c := range s.consumers {
-		s.p.ob.metrics.ZeroEvents(ctx, c.EventTypes())
+func (g Gauges) Register(ctx context.Context, read func() Signs) (stop func()) {
+	for _, c := range g.Consumers {
+		g.Metrics.ZeroEvents(ctx, c.EventTypes())
 	}
-	unregister, err := s.p.ob.metrics.Gauges(s.measure,
+	measure := func(ctx context.Context, set func(name string, v float64, kv ...string)) error {
+		return g.measure(ctx, read(), set)
+	}
+	unregister, err := g.Metrics.Gauges(measure,
 		telemetry.Gauge{Name: gaugeInFlight, Help: "Events that this instance has claimed and not yet settled.", Unit: "{event}"},
 		telemetry.Gauge{Name: gaugePending, Help: "Events that are NEW, SCHEDULED, DISPATCHING or FAILED.", Unit: "{event}"},
 		telemetry.Gauge{Name: gaugeOldest, Help: "Age of the oldest event that is due and not SENT.", Unit: "s"},
@@ -38,12 +58,12 @@ func (s *session) gauge(ctx context.Context) (stop func()) {
 		telemetry.Gauge{Name: gaugeClock, Help: "How far the database's clock is ahead of this instance's.", Unit: "s"},
 	)
 	if err != nil {
-		s.p.ob.logger.WarnContext(ctx, "the gauges of the outbox are not available", telemetry.Err, err)
+		g.Logger.WarnContext(ctx, "the gauges of the outbox are not available", telemetry.Err, err)
 		return func() {}
 	}
 	return func() {
 		if err := unregister(); err != nil {
-			s.p.ob.logger.WarnContext(ctx, "the gauges of the outbox could not be unregistered", telemetry.Err, err)
+			g.Logger.WarnContext(ctx, "the gauges of the outbox could not be unregistered", telemetry.Err, err)
 		}
 	}
 }
@@ -51,34 +71,34 @@ func (s *session) gauge(ctx context.Context) (stop func()) {
 // measureTimeout keeps a slow database from holding up whoever collects the metrics.
 const measureTimeout = 5 * time.Second
 
-func (s *session) measure(ctx context.Context, set func(name string, v float64, kv ...string)) error {
+func (g Gauges) measure(ctx context.Context, signs Signs, set func(name string, v float64, kv ...string)) error {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	set(gaugeInFlight, float64(len(s.flights.all())))
-	b, err := s.p.ob.Backlog(ctx)
+	set(gaugeInFlight, float64(signs.InFlight))
+	b, err := store.MeasureBacklog(ctx, g.DB, g.Dialect)
 	if err != nil {
-		return err
+		return fmt.Errorf("outbox: measure the backlog: %w", err)
 	}
 	set(gaugePending, float64(b.Pending))
 	set(gaugeOldest, b.Oldest.Seconds())
 	set(gaugeDead, float64(b.Dead))
-	backlogs, err := s.p.ob.queues.Backlogs(ctx, s.p.ob.db)
+	backlogs, err := g.Queues.Backlogs(ctx, g.DB)
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	for _, c := range s.consumers {
-		lag := backlogs[c.Key()]
-		set(gaugeLag, float64(lag.Waiting), telemetry.Consumer, c.Name())
-		set(gaugeLagAge, lag.Oldest.Seconds(), telemetry.Consumer, c.Name())
-		set(gaugeLost, float64(lag.Dead), telemetry.Consumer, c.Name())
+	for _, c := range g.Consumers {
+		lag := backlogs[c.Key]
+		set(gaugeLag, float64(lag.Waiting), telemetry.Consumer, c.Name)
+		set(gaugeLagAge, lag.Oldest.Seconds(), telemetry.Consumer, c.Name)
+		set(gaugeLost, float64(lag.Dead), telemetry.Consumer, c.Name)
 	}
-	return s.p.ob.measureClock(ctx, set)
+	return g.measureClock(ctx, set)
 }
 
 // measureClock compares the clocks: half of the round trip is how far the answer may be off.
-func (o *Outbox) measureClock(ctx context.Context, set func(name string, v float64, kv ...string)) error {
+func (g Gauges) measureClock(ctx context.Context, set func(name string, v float64, kv ...string)) error {
 	before := time.Now()
-	micros, err := o.settling.Now(ctx, o.db)
+	micros, err := g.Events.Now(ctx, g.DB)
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}

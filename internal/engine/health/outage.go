@@ -1,9 +1,8 @@
-package outbox
+package health
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -15,9 +14,9 @@ import (
 
 const maxOutageWait = 5 * time.Second
 
-// outage remembers whether the database is known to be away, so that it is said once, by whichever
-// part of the publisher notices first, and once that it is back.
-type outage struct {
+// Outage remembers whether the database is known to be away, so that it is said once, by whichever
+// part of the publisher notices first, and once that it is back. It is safe for concurrent use.
+type Outage struct {
 	logger *slog.Logger
 
 	mu    sync.Mutex
@@ -34,6 +33,9 @@ const (
 	longCalm  = time.Minute
 )
 
+// NewOutage returns one that tells a logger.
+func NewOutage(logger *slog.Logger) *Outage { return &Outage{logger: logger} }
+
 // says reports whether err says that the database is away, refuses writes or has gone silent.
 func says(err error) bool {
 	class := dialect.Classify(err)
@@ -41,7 +43,7 @@ func says(err error) bool {
 }
 
 // begin says that the database is away, if nobody has.
-func (g *outage) begin(ctx context.Context, err error) {
+func (g *Outage) begin(ctx context.Context, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last = time.Now()
@@ -54,8 +56,8 @@ func (g *outage) begin(ctx context.Context, err error) {
 	}
 }
 
-// blame says that the database is away if err says so, and reports whether it does.
-func (g *outage) blame(ctx context.Context, err error) bool {
+// Notice says that the database is away if err says so, and reports whether it does.
+func (g *Outage) Notice(ctx context.Context, err error) bool {
 	if !says(err) {
 		return false
 	}
@@ -63,16 +65,16 @@ func (g *outage) blame(ctx context.Context, err error) bool {
 	return true
 }
 
-// level is how loud a consequence of err is: what an outage entails is not worth a line each.
-func (g *outage) level(ctx context.Context, err error) slog.Level {
-	if g.blame(ctx, err) {
+// Level is how loud a consequence of err is: what an outage entails is not worth a line each.
+func (g *Outage) Level(ctx context.Context, err error) slog.Level {
+	if g.Notice(ctx, err) {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn
 }
 
-// wait says that err happened and waits, longer with every try. It reports false if ctx ended.
-func (g *outage) wait(ctx context.Context, err error, try int) bool {
+// Wait says that err happened and waits, longer with every try. It reports false if ctx ended.
+func (g *Outage) Wait(ctx context.Context, err error, try int) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -86,36 +88,19 @@ func (g *outage) wait(ctx context.Context, err error, try int) bool {
 	}
 }
 
-// fading reports whether an outage is known that nobody has met for a while.
-func (g *outage) fading() bool {
+// IsFading reports whether an outage is known that nobody has met for a while.
+func (g *Outage) IsFading() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.since.IsZero() && time.Since(g.last) > g.calm
 }
 
-// over says that the database is back, if it was away.
-func (g *outage) over(ctx context.Context) {
+// End says that the database is back, if it was away.
+func (g *Outage) End(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.since.IsZero() {
 		g.logger.InfoContext(ctx, "the database answers again", telemetry.Took, g.last.Sub(g.since))
 		g.since, g.ended = time.Time{}, time.Now()
 	}
-}
-
-// errSilent ends what waits for the database for longer than others wait for this instance.
-var errSilent = fmt.Errorf("the database has not answered for the length of a lease: %w", context.DeadlineExceeded)
-
-// withSilenceTimeout runs fn, and ends its context when the database has not answered for the length of a
-// lease. A connection that was lost without a word would otherwise hold it for ever.
-func (s *session) withSilenceTimeout(ctx context.Context, fn func(ctx context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	s.silence = time.AfterFunc(s.p.cfg.Lease, func() { cancel(errSilent) })
-	defer s.silence.Stop()
-	err := fn(ctx)
-	if errors.Is(context.Cause(ctx), errSilent) {
-		return errSilent
-	}
-	return err
 }
