@@ -5,6 +5,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -45,8 +46,7 @@ func RequireNotSaved[E bus.Event](h *Harness) {
 func AllSaved[E bus.Event](h *Harness) []Saved[E] {
 	h.t.Helper()
 	var zero E
-	rows, err := eventrow.Read(h.t.Context(), h.db, eventrow.Select(h.d, "bc_outbox_event e WHERE e.id > ? AND e.event_type = ? "+
-		"ORDER BY e.id"), h.first, zero.EventType())
+	rows, err := store.EventsSaved(h.t.Context(), h.db, h.d, h.first, zero.EventType())
 	h.must(err, "read the outbox")
 	keys := h.keys(zero.EventType())
 	out := make([]Saved[E], 0, len(rows))

@@ -62,46 +62,42 @@ const eventsAtOnce = 1000
 
 // undelivered looks at the SENT events of the window, the newest first, as far as it has found enough.
 func undelivered(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) (keys []string, err error) {
-	window := -dialect.Micro(q.From)
+	ask, window := store.NewIrregular(d), dialect.Micro(q.From)
 	for before := int64(math.MaxInt64); len(keys) < q.Limit; {
-		var from, recent int64
-		err := db.QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 0), COUNT(CASE WHEN created_at > "+d.After+" THEN 1 END) FROM "+
-			"(SELECT id, created_at FROM bc_outbox_event WHERE id < ? ORDER BY id DESC LIMIT ?) AS e",
-			window, before, eventsAtOnce).Scan(&from, &recent)
+		events, err := ask.Stretch(ctx, db, before, window, eventsAtOnce)
 		if err != nil {
 			return nil, err
 		}
-		if recent == 0 {
+		if events.Recent == 0 {
 			break
 		}
-		found, err := texts(ctx, db, "SELECT c.name, e.event_id FROM bc_outbox_event e JOIN bc_consumer_type t "+
-			"ON t.event_type = e.event_type JOIN bc_consumer c ON c.name = t.consumer_name AND c.registered_at < e.created_at "+
-			"LEFT JOIN bc_event_consume_log l ON l.event_id = e.event_id AND l.consumer_name = c.name "+
-			"WHERE e.id >= ? AND e.id < ? AND e.status = 'SENT' AND e.created_at > "+d.After+" AND l.id IS NULL ORDER BY e.id DESC LIMIT ?", 2,
-			from, before, window, q.Limit-len(keys))
+		found, err := ask.Undelivered(ctx, db, events, window, q.Limit-len(keys))
 		if err != nil {
 			return nil, err
 		}
-		keys, before = append(keys, joined(found)...), from
+		keys, before = append(keys, joined(found)...), events.From
 	}
 	return keys, nil
 }
 
+// aDay is how long a consumer may be absent, and a delivery DEAD.
+const aDay = 24 * time.Hour
+
 func unregistered(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([]string, error) {
-	rows, err := texts(ctx, db, "SELECT name FROM bc_consumer WHERE seen_at > "+d.After, 1, -dialect.Micro(24*time.Hour))
+	seen, err := store.NewIrregular(d).ConsumersSeen(ctx, db, dialect.Micro(aDay))
 	if err != nil {
 		return nil, err
-	}
-	seen := make(map[string]bool, len(rows))
-	for _, r := range rows {
-		seen[r[0]] = true
 	}
 	queues, err := store.Queued(ctx, db, d)
-	queues = slices.DeleteFunc(store.In(queues, "PENDING", "FAILED", "PROCESSING"), func(q store.Queue) bool { return seen[q.Consumer] })
 	if err != nil {
 		return nil, err
 	}
-	found, err := ofQueues(ctx, db, d, queues, "consumer_name, event_id", 2, "", nil, q.Limit)
+	isSeen := make(map[string]bool, len(seen))
+	for _, name := range seen {
+		isSeen[name] = true
+	}
+	queues = slices.DeleteFunc(store.In(queues, "PENDING", "FAILED", "PROCESSING"), func(q store.Queue) bool { return isSeen[q.Consumer] })
+	found, err := store.NewIrregular(d).Deliveries(ctx, db, queues, q.Limit)
 	return joined(found), err
 }
 
@@ -110,14 +106,12 @@ func deadForLong(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([
 	if err != nil {
 		return nil, err
 	}
-	found, err := ofQueues(ctx, db, d, store.In(queues, "DEAD"), "consumer_name, event_id", 2, " AND updated_at < "+d.After,
-		[]any{-dialect.Micro(24 * time.Hour)}, q.Limit)
+	found, err := store.NewIrregular(d).DeliveriesUnchanged(ctx, db, store.In(queues, "DEAD"), dialect.Micro(aDay), q.Limit)
 	return joined(found), err
 }
 
 func unknownStatus(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) ([]string, error) {
-	events, err := texts(ctx, db, "SELECT status, event_id FROM bc_outbox_event WHERE status <> 'SENT' "+
-		"AND status NOT IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'SENT', 'FAILED', 'DEAD') LIMIT ?", 2, q.Limit)
+	events, err := store.NewIrregular(d).EventsOfUnknownStatus(ctx, db, q.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -128,27 +122,8 @@ func unknownStatus(ctx context.Context, db bun.IDB, d dialect.Dialect, q Query) 
 	queues = slices.DeleteFunc(queues, func(q store.Queue) bool {
 		return slices.Contains([]string{"PENDING", "PROCESSING", "FAILED", "DEAD", "SKIPPED"}, q.Status)
 	})
-	log, err := ofQueues(ctx, db, d, queues, "status, consumer_name, event_id", 3, "", nil, q.Limit)
+	log, err := store.NewIrregular(d).DeliveriesByStatus(ctx, db, queues, q.Limit)
 	return append(joined(events), joined(log)...), err
-}
-
-// ofQueues lists deliveries of some queues of which a further condition holds, at most so many.
-func ofQueues(ctx context.Context, db bun.IDB, d dialect.Dialect, queues []store.Queue, columns string, n int, and string, arg []any,
-	most int,
-) (found [][]string, err error) {
-	part := "SELECT " + columns + " FROM (SELECT " + columns + " FROM " + store.OfQueue(d) + and + " LIMIT ?) AS t"
-	for query, args := range store.Union(part, queues, store.MostParts, func(q store.Queue) []any {
-		return append(append([]any{q.Consumer, q.Status}, arg...), most)
-	}) {
-		rows, err := texts(ctx, db, query, n, args...)
-		if err != nil {
-			return nil, err
-		}
-		if found = append(found, rows...); len(found) >= most {
-			return found[:most], nil
-		}
-	}
-	return found, nil
 }
 
 func joined(rows [][]string) []string {
@@ -157,24 +132,4 @@ func joined(rows [][]string) []string {
 		out[i] = strings.Join(r, " ")
 	}
 	return out
-}
-
-func texts(ctx context.Context, db bun.IDB, query string, columns int, args ...any) ([][]string, error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out [][]string
-	for rows.Next() {
-		row, dest := make([]string, columns), make([]any, columns)
-		for i := range row {
-			dest[i] = &row[i]
-		}
-		if err := rows.Scan(dest...); err != nil {
-			return nil, err
-		}
-		out = append(out, row)
-	}
-	return out, rows.Err()
 }

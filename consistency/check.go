@@ -9,8 +9,8 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/schema"
 
-	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/paging"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -185,7 +185,7 @@ func (c Check[T]) mend(ctx context.Context, s *Consistency, fact T, r *Result) e
 		if repaired, err = c.Repair(ctx, tx, fact); err != nil || !repaired {
 			return err
 		}
-		return audit.Write(ctx, tx, s.d, audit.Entry{
+		return store.WriteAudit(ctx, tx, s.d, store.AuditEntry{
 			Actor: "consistency", Action: "repair", Target: c.Key(fact), Reason: "the event that this fact implies was missing", Details: c.Name,
 		})
 	})

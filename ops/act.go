@@ -8,8 +8,8 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -58,14 +58,14 @@ func (a *acts) audited(
 ) error {
 	err := asInvalid(op.Validate())
 	if err == nil {
-		entry := audit.Entry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details}
+		entry := store.AuditEntry{Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details}
 		err = a.db.RunInTx(ctx, a.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
 			if fn != nil {
 				if err := fn(ctx, tx); err != nil {
 					return err
 				}
 			}
-			return audit.Write(ctx, tx, a.d, entry)
+			return store.WriteAudit(ctx, tx, a.d, entry)
 		})
 	}
 	if err != nil {

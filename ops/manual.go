@@ -14,7 +14,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/audit"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -197,9 +197,9 @@ func (m *manuals) publish(ctx context.Context, op Operation, typed Manual) (Publ
 		if err := m.save(ctx, tx, typed, e); err != nil {
 			return err
 		}
-		return audit.Write(ctx, tx, m.acts.d, audit.Entry{
+		return store.WriteAudit(ctx, tx, m.acts.d, store.AuditEntry{
 			Actor: op.Actor, Action: "publish", Target: p.EventID, Reason: op.Reason,
-			Details: typed.EventType + " of " + audit.Aggregate(p.AggregateType, p.AggregateID),
+			Details: typed.EventType + " of " + store.AggregateTarget(p.AggregateType, p.AggregateID),
 		})
 	})
 	if err != nil {

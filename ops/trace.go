@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/audit"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -219,14 +219,14 @@ func (t *tracer) interventions(ctx context.Context, targets []string) error {
 		return t.ownInterventions(ctx)
 	}
 	for _, e := range t.story.Events {
-		targets = append(targets, e.EventID, audit.Aggregate(e.AggregateType, e.AggregateID))
+		targets = append(targets, e.EventID, store.AggregateTarget(e.AggregateType, e.AggregateID))
 	}
 	types, err := t.aggregateTypes(ctx)
 	if err != nil {
 		return err
 	}
 	for _, kind := range types {
-		targets = append(targets, audit.Aggregate(kind, t.story.Key))
+		targets = append(targets, store.AggregateTarget(kind, t.story.Key))
 	}
 	const most = 500
 	t.audit, err = auditRows(view.AuditOf(ctx, t.access.sql, unique(targets), most, listText))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/audit"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -175,7 +174,7 @@ func (o *Outbox) keysOf(ctx context.Context, idb bun.IDB, consumers []string) ([
 }
 
 func (o *Outbox) audit(ctx context.Context, tx bun.Tx, op Operation, action, target, details string) error {
-	if err := audit.Write(ctx, tx, o.d, audit.Entry{
+	if err := store.WriteAudit(ctx, tx, o.d, store.AuditEntry{
 		Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details,
 	}); err != nil {
 		return fmt.Errorf("outbox: %w", err)

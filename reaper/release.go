@@ -7,7 +7,7 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/audit"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -129,8 +129,8 @@ func (r *Reaper) release(ctx context.Context, tx bun.Tx, t Task, l Lock) (outcom
 
 // note leaves in the audit log that a lock was released, for whoever asks what became of it.
 func (r *Reaper) note(ctx context.Context, tx bun.Tx, t Task, l Lock) error {
-	return audit.Write(ctx, tx, r.d, audit.Entry{
-		Actor: "reaper", Action: "release", Target: audit.Aggregate(l.AggregateType, l.AggregateID),
+	return store.WriteAudit(ctx, tx, r.d, store.AuditEntry{
+		Actor: "reaper", Action: "release", Target: store.AggregateTarget(l.AggregateType, l.AggregateID),
 		Reason: "the lock was " + l.Age.Round(time.Second).String() + " old", Details: t.Name + " " + l.ID,
 	})
 }

@@ -1,10 +1,9 @@
-// Package eventrow reads rows of bc_outbox_event that may have been written by
-// anybody, by hand too: one rotten row never spoils the reading of the others.
+// Package eventrow reads rows of bc_outbox_event that may have been written by anybody, by hand too: one rotten row never spoils
+// the reading of the others. It holds no statement.
 package eventrow
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -32,7 +31,7 @@ type Row struct {
 	DueAt                      int64  // next_retry_at in microseconds, 0 for none
 	Extra                      int64  // what the query asked for besides
 	Malformed                  string // why the row cannot be delivered; empty if it can
-	Size                       int    // bytes of payload and metadata, of rows read by [ReadWithin]
+	Size                       int    // bytes of payload and metadata, of rows read by [ReadSized]
 }
 
 // Aggregate is the entity within which order holds.
@@ -58,27 +57,17 @@ func columnsWith(d dialect.Dialect, payload, metadata string) string {
 		payload + ", " + metadata + ", " + d.Micros("e.created_at") + ", e.status, e.retry_count, e.lock_version, " + d.Micros("e.next_retry_at")
 }
 
-// Select is a SELECT of rows from (a table, as e, and what else comes before and with WHERE).
-func Select(d dialect.Dialect, from string) string {
-	return "SELECT " + Columns(d) + " FROM " + from
+// Read reads what is left of rows of [Columns], and perhaps one number more, which becomes Extra.
+func Read(rows *sql.Rows) ([]Row, error) {
+	return read(rows, parser{words: make(map[string]string)})
 }
 
-// Querier runs queries.
-type Querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+// ReadSized reads what is left of rows of [SizedColumns].
+func ReadSized(rows *sql.Rows) ([]Row, error) {
+	return read(rows, parser{words: make(map[string]string), sized: true})
 }
 
-// Read runs a query for [Columns], and perhaps one number more, which becomes Extra.
-func Read(ctx context.Context, db Querier, query string, args ...any) ([]Row, error) {
-	return read(ctx, db, parser{words: make(map[string]string)}, query, args...)
-}
-
-func read(ctx context.Context, db Querier, p parser, query string, args ...any) ([]Row, error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+func read(rows *sql.Rows, p parser) ([]Row, error) {
 	names, err := rows.Columns()
 	if err != nil {
 		return nil, err
@@ -120,7 +109,7 @@ func (p *parser) row() Row {
 	if p.sized {
 		r.Size = int(r.Extra)
 	}
-	if !isLate(&r) {
+	if !IsLate(&r) {
 		p.errs = append(p.errs, readTexts(&r, p.raw[10]))
 	}
 	if err := errors.Join(p.errs...); err != nil {

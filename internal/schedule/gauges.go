@@ -18,11 +18,11 @@ func (r *Runner) gauge(ctx context.Context) (stop func()) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		for code := range r.jobs {
-			age, err := r.lastSuccess(ctx, code)
+			age, ok, err := r.sql.LastSuccess(ctx, r.db, code)
 			if err != nil {
-				return err
+				return fmt.Errorf("schedule: %s: read the last success: %w", code, err)
 			}
-			if age < 0 {
+			if !ok {
 				age = time.Since(began)
 			}
 			set(gaugeLastSuccess, age.Seconds(), "jobCode", code)
@@ -40,18 +40,4 @@ func (r *Runner) gauge(ctx context.Context) (stop func()) {
 			r.cfg.Logger.WarnContext(ctx, "the gauges of the jobs could not be unregistered", telemetry.Err, err)
 		}
 	}
-}
-
-// lastSuccess is how long ago a job last succeeded; negative if it never has.
-func (r *Runner) lastSuccess(ctx context.Context, code string) (time.Duration, error) {
-	age := int64(-1)
-	err := r.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT "+r.d.Micros(r.d.Now)+" - "+r.d.Micros("finished_at")+
-		" FROM bc_job_run WHERE job_code = ? AND status = 'SUCCESS' ORDER BY id DESC LIMIT 1), -1)", code).Scan(&age)
-	if err != nil {
-		return 0, fmt.Errorf("schedule: %s: read the last success: %w", code, err)
-	}
-	if age < 0 {
-		return -1, nil
-	}
-	return time.Duration(age) * time.Microsecond, nil
 }

@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -73,30 +73,26 @@ func guarded(ctx context.Context, j Job) (counts Counts, err error) {
 // acquire takes the lease if it is free or expired. In turn, it also demands that nobody
 // has taken this turn since it was read.
 func (r *Runner) acquire(ctx context.Context, j Job, due time.Time, outOfTurn bool) (version int64, err error) {
-	var last int64
-	err = r.db.QueryRowContext(ctx, "SELECT lock_version, COALESCE("+r.d.Micros("last_due_at")+
-		", 0) FROM bc_job_lease WHERE job_code = ?", j.Code).Scan(&version, &last)
+	turn, err := r.sql.Turn(ctx, r.db, j.Code)
 	if err != nil {
 		return 0, fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
-	if !outOfTurn && j.Spec.Next(time.UnixMicro(last)).After(due) {
+	if !outOfTurn && j.Spec.Next(time.UnixMicro(turn.LastDue)).After(due) {
 		return 0, ErrBusy // somebody was faster
 	}
-	set := ""
-	if !outOfTurn {
-		set = ", last_due_at = " + r.d.Now
-	}
-	res, err := r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_by = ?, locked_until = "+r.d.After+", lock_version = "+
-		"lock_version + 1, last_started_at = "+r.d.Now+", last_status = 'RUNNING'"+set+
-		" WHERE job_code = ? AND lock_version = ? AND (locked_by IS NULL OR locked_until IS NULL OR locked_until < "+r.d.Now+")",
-		r.cfg.Instance, dialect.Micro(r.cfg.Lease), j.Code, version)
-	if err != nil {
+	done, err := r.sql.Lease(ctx, r.db, r.lease(j.Code, turn.Version), r.cfg.Lease, !outOfTurn)
+	switch {
+	case err != nil:
 		return 0, fmt.Errorf("schedule: %s: take the lease: %w", j.Code, err)
+	case !done:
+		return 0, fmt.Errorf("schedule: %s: %w", j.Code, ErrBusy)
 	}
-	if n, err := res.RowsAffected(); err != nil || n == 0 {
-		return 0, errors.Join(err, fmt.Errorf("schedule: %s: %w", j.Code, ErrBusy))
-	}
-	return version + 1, nil
+	return turn.Version + 1, nil
+}
+
+// lease is the lease of a job that this instance has taken, or takes.
+func (r *Runner) lease(code string, version int64) store.JobLease {
+	return store.JobLease{Code: code, Owner: r.cfg.Instance, Version: version}
 }
 
 // renew prolongs the lease at a third of its length; a lost one cancels the job.
@@ -109,13 +105,8 @@ func (r *Runner) renew(ctx context.Context, code string, version int64, cancel c
 			return
 		case <-tick.C:
 		}
-		res, err := r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_until = "+r.d.After+" WHERE job_code = ? AND lock_version = ? "+
-			"AND locked_by = ?",
-			dialect.Micro(r.cfg.Lease), code, version, r.cfg.Instance)
-		if err != nil {
-			continue // the next beat tries again
-		}
-		if n, err := res.RowsAffected(); err == nil && n == 0 {
+		isMine, err := r.sql.Renew(ctx, r.db, r.lease(code, version), r.cfg.Lease)
+		if err == nil && !isMine { // after an error the next beat tries again
 			cancel(errLost)
 			return
 		}
@@ -130,15 +121,12 @@ func (r *Runner) release(ctx context.Context, j Job, version int64, rep Report) 
 	if err != nil {
 		return fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
-	_, err = r.db.ExecContext(ctx, "UPDATE bc_job_lease SET locked_by = NULL, locked_until = NULL, lock_version = lock_version + 1, "+
-		"last_finished_at = "+r.d.Now+", last_status = ? WHERE job_code = ? AND lock_version = ? AND locked_by = ?",
-		status(rep), j.Code, version, r.cfg.Instance)
-	if err != nil {
+	if err := r.sql.Release(ctx, r.db, r.lease(j.Code, version), status(rep)); err != nil {
 		return fmt.Errorf("schedule: %s: release the lease: %w", j.Code, err)
 	}
-	_, err = r.db.ExecContext(ctx, "INSERT INTO bc_job_run (job_code, instance, status, started_at, finished_at, duration_us, counts, "+
-		"error_message) VALUES (?, ?, ?, "+r.d.After+", "+r.d.Now+", ?, ?, ?)",
-		j.Code, r.cfg.Instance, status(rep), -rep.Duration.Microseconds(), rep.Duration.Microseconds(), string(counts), orNull(rep.Error))
+	err = r.sql.AddRun(ctx, r.db, store.JobRun{
+		Code: j.Code, Instance: r.cfg.Instance, Status: status(rep), Took: rep.Duration, Counts: string(counts), Error: rep.Error,
+	})
 	if err != nil {
 		return fmt.Errorf("schedule: %s: write the history: %w", j.Code, err)
 	}
@@ -154,19 +142,9 @@ func status(rep Report) string {
 
 // trim keeps the newest runs of a job.
 func (r *Runner) trim(ctx context.Context, code string) error {
-	var oldest int64
-	err := r.db.QueryRowContext(ctx, "SELECT COALESCE((SELECT id FROM bc_job_run WHERE job_code = ? ORDER BY id DESC "+
-		"LIMIT 1 OFFSET ?), 0)", code, keepRuns).Scan(&oldest)
+	oldest, err := r.sql.RunBefore(ctx, r.db, code, keepRuns)
 	if err != nil || oldest == 0 {
 		return err
 	}
-	_, err = r.db.ExecContext(ctx, "DELETE FROM bc_job_run WHERE job_code = ? AND id <= ?", code, oldest)
-	return err
-}
-
-func orNull(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
+	return r.sql.RemoveRuns(ctx, r.db, code, oldest)
 }

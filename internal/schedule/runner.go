@@ -15,6 +15,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/instance"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -54,7 +55,7 @@ type Config struct {
 // Runner runs jobs.
 type Runner struct {
 	db     *bun.DB
-	d      dialect.Dialect
+	sql    store.Jobs
 	cfg    Config
 	tracer trace.Tracer
 	runs   metric.Int64Counter
@@ -76,7 +77,7 @@ func New(db *bun.DB, cfg Config, jobs ...Job) (*Runner, error) {
 	if cfg.Lease == 0 {
 		cfg.Lease = time.Minute
 	}
-	r := &Runner{db: db, d: d, cfg: cfg, tracer: telemetry.Tracer(cfg.TracerProvider), jobs: make(map[string]Job)}
+	r := &Runner{db: db, sql: store.NewJobs(d), cfg: cfg, tracer: telemetry.Tracer(cfg.TracerProvider), jobs: make(map[string]Job)}
 	if r.runs, err = telemetry.Counter(cfg.MeterProvider, "scheduler.runs", "Runs of scheduled jobs, by how they ended."); err != nil {
 		return nil, err
 	}
@@ -158,14 +159,12 @@ func (r *Runner) turn(ctx context.Context, j Job) (due *time.Time, wait time.Dur
 	if err := r.ensure(ctx, j.Code); err != nil {
 		return nil, 0, err
 	}
-	var now, last int64
-	err = r.db.QueryRowContext(ctx, "SELECT "+r.d.Micros(r.d.Now)+", COALESCE("+r.d.Micros("last_due_at")+
-		", 0) FROM bc_job_lease WHERE job_code = ?", j.Code).Scan(&now, &last)
+	is, err := r.sql.Turn(ctx, r.db, j.Code)
 	if err != nil {
 		return nil, 0, fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
-	next := j.Spec.Next(time.UnixMicro(last))
-	current := time.UnixMicro(now).UTC()
+	next := j.Spec.Next(time.UnixMicro(is.LastDue))
+	current := time.UnixMicro(is.Now).UTC()
 	if next.After(current) {
 		return nil, next.Sub(current), nil
 	}
@@ -174,14 +173,10 @@ func (r *Runner) turn(ctx context.Context, j Job) (due *time.Time, wait time.Dur
 
 // ensure makes the job's row; a new job is first due at its next turn, not at once.
 func (r *Runner) ensure(ctx context.Context, code string) error {
-	var n int
-	if err := r.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_job_lease WHERE job_code = ?", code).Scan(&n); err != nil {
-		return fmt.Errorf("schedule: %s: %w", code, err)
+	exists, err := r.sql.Exists(ctx, r.db, code)
+	if err == nil && !exists {
+		err = r.sql.Add(ctx, r.db, code)
 	}
-	if n == 1 {
-		return nil
-	}
-	_, err := r.db.ExecContext(ctx, "INSERT INTO bc_job_lease (job_code, last_due_at) VALUES (?, "+r.d.Now+")"+r.d.Ignore("job_code"), code)
 	if err != nil {
 		return fmt.Errorf("schedule: %s: %w", code, err)
 	}

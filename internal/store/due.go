@@ -129,7 +129,7 @@ func (c Claims) AlongIndexes(ctx context.Context, tx bun.Tx) error {
 func (c Claims) LockDue(ctx context.Context, tx bun.Tx, kind DueKind, from Cursor, limit, maxBytes int,
 ) (rows []eventrow.Row, more bool, err error) {
 	where, args := c.dueFrom(kind, from)
-	rows, more, err = eventrow.ReadWithin(ctx, tx, c.d, eventrow.Within(maxBytes),
+	rows, more, err = readWithin(ctx, tx, c.d, within(maxBytes),
 		c.d.Due(eventTable)+" WHERE "+where+alongDue+c.d.SkipLocked, append(args, limit)...)
 	if err != nil {
 		return nil, false, fmt.Errorf("lock due events: %w", err)
@@ -140,7 +140,7 @@ func (c Claims) LockDue(ctx context.Context, tx bun.Tx, kind DueKind, from Curso
 // LockDueByID locks, of the events of these ids, those that are due and of this kind, by the primary key. It passes over
 // those that others have locked. The condition is hidden in a CASE: PostgreSQL would go along the index of due events.
 func (c Claims) LockDueByID(ctx context.Context, tx bun.Tx, kind DueKind, ids []int64, maxBytes int) ([]eventrow.Row, error) {
-	rows, _, err := eventrow.ReadWithin(ctx, tx, c.d, eventrow.Within(maxBytes),
+	rows, _, err := readWithin(ctx, tx, c.d, within(maxBytes),
 		c.d.Keyed(eventTable)+" WHERE "+dialect.IDs(dialect.Pairs(ids))+" AND CASE WHEN "+c.dueOf(kind)+" THEN 1 END = 1"+c.d.SkipLocked)
 	if err != nil {
 		return nil, fmt.Errorf("lock due events by id: %w", err)

@@ -46,9 +46,9 @@ func (c Claims) LeaseFresh(ctx context.Context, idb bun.IDB, l Lease, eventIDs [
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	return eventrow.Read(ctx, c.stmts.On(idb), "SELECT "+eventrow.Columns(c.d)+", "+c.order.FirstInWay()+" FROM "+c.d.Keyed(eventTable)+
+	return readEvents(c.stmts.On(idb).QueryContext(ctx, "SELECT "+eventrow.Columns(c.d)+", "+c.order.FirstInWay()+" FROM "+c.d.Keyed(eventTable)+
 		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, l.Owner,
-		ids, l.Owner)
+		ids, l.Owner))
 }
 
 // leaseFresh leases the events and returns their ids. It does not wait for an open transaction of a producer, which may
@@ -127,7 +127,7 @@ func (c Claims) ActivateDelayed(ctx context.Context, tx bun.Tx, limit int) ([]in
 // LockNew locks, of the events of these ids, those that are NEW, by the primary key. It passes over those that others have
 // locked, and stops before the payloads have more than maxBytes.
 func (c Claims) LockNew(ctx context.Context, tx bun.Tx, ids []int64, maxBytes int) ([]eventrow.Row, error) {
-	rows, _, err := eventrow.ReadWithin(ctx, tx, c.d, eventrow.Within(maxBytes),
+	rows, _, err := readWithin(ctx, tx, c.d, within(maxBytes),
 		c.d.Keyed(eventTable)+" WHERE "+dialect.IDs(dialect.Pairs(ids))+" AND e.status = 'NEW'"+c.d.SkipLocked)
 	return rows, err
 }

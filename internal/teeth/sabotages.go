@@ -324,7 +324,7 @@ func ofOperations() []sabotage {
 		},
 		{
 			"an intervention leaves no trace", "ops/act.go",
-			"return audit.Write(ctx, tx, a.d, entry)", "_ = entry\n\t\t\treturn nil",
+			"return store.WriteAudit(ctx, tx, a.d, entry)", "_ = entry\n\t\t\treturn nil",
 			"./ops", "Payload|Pause|Bulk", nil,
 		},
 		{

@@ -83,7 +83,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			engine, "KeepTextsApart", nil,
 		},
 		{
-			"claims are not bounded by bytes", "internal/eventrow/within.go",
+			"claims are not bounded by bytes", "internal/store/events.go",
 			"ok := isFirst || total <= most", "ok := isFirst || total >= 0",
 			attacked, "ClaimsAreBounded", nil,
 		},

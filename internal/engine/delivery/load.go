@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/uptrace/bun"
-
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // load reads events by id, the first of them, as far as they fit. Events whose row is gone are missing from the
@@ -18,8 +17,7 @@ func (l *Lanes) load(ctx context.Context, eventIDs []string, fits func(bytes int
 	if err != nil {
 		return nil, false, err
 	}
-	rows, more, err := eventrow.ReadWithin(ctx, l.regs.DB, d, fits, "bc_outbox_event AS e WHERE e.event_id IN (?) ORDER BY e.id",
-		bun.List(eventIDs))
+	rows, more, err := store.EventsByID(ctx, l.regs.DB, d, eventIDs, fits)
 	if err != nil {
 		return nil, false, fmt.Errorf("load events: %w", err)
 	}

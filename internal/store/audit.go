@@ -1,5 +1,4 @@
-// Package audit writes bc_audit_log: who did what to what, and why.
-package audit
+package store
 
 import (
 	"context"
@@ -11,8 +10,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-// Entry is one thing that a person or a job did.
-type Entry struct {
+// AuditEntry is a row of bc_audit_log: what a person or a job did to what, and why.
+type AuditEntry struct {
 	Actor   string // at most 128 characters
 	Action  string // a few words, such as "release"
 	Target  string // an event id, a consumer, "ORDER/7", …
@@ -20,8 +19,8 @@ type Entry struct {
 	Details string
 }
 
-// Write adds an entry, in the transaction of what was done.
-func Write(ctx context.Context, tx bun.IDB, d dialect.Dialect, e Entry) error {
+// WriteAudit adds an entry, in the transaction of what was done.
+func WriteAudit(ctx context.Context, tx bun.IDB, d dialect.Dialect, e AuditEntry) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO bc_audit_log (actor, action, target, reason, details, created_at) "+
 		"VALUES (?, ?, ?, ?, ?, "+d.Now+")",
 		text.Clean(e.Actor, 128), e.Action, text.Clean(e.Target, 255), text.Clean(e.Reason, text.MaxError), text.Clean(e.Details, text.MaxError))
@@ -31,5 +30,5 @@ func Write(ctx context.Context, tx bun.IDB, d dialect.Dialect, e Entry) error {
 	return nil
 }
 
-// Aggregate is the target that stands for an entity.
-func Aggregate(kind, id string) string { return kind + "/" + id }
+// AggregateTarget is the target of an entry about an aggregate.
+func AggregateTarget(kind, id string) string { return kind + "/" + id }
