@@ -126,6 +126,7 @@ type rooms struct {
 
 // statements are those on the library's tables, in the words of the database.
 type statements struct {
+	saving    store.Saving
 	keys      store.Keys
 	claims    store.Claims
 	queues    store.Queues
@@ -136,7 +137,7 @@ type statements struct {
 
 func newStatements(d dialect.Dialect, stmts *prepared.Statements) statements {
 	return statements{
-		keys: store.NewKeys(d, stmts), claims: store.NewClaims(d, stmts), queues: store.NewQueues(d, stmts),
+		saving: store.NewSaving(d, stmts), keys: store.NewKeys(d), claims: store.NewClaims(d, stmts), queues: store.NewQueues(d, stmts),
 		registry: store.NewRegistry(d, stmts), instances: store.NewInstances(d), settling: store.NewSettling(d, stmts),
 	}
 }

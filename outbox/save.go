@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 
 	"github.com/google/uuid"
-	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -45,12 +42,17 @@ var ErrInvalidEvent = errors.New("invalid event")
 //
 // Events of one aggregate are delivered in the order of their commits if the
 // transaction has locked the aggregate (by changing its row, say) before it saves.
-func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err error) {
+//
+// The transaction may be any [Tx]: one of the outbox's pool, or of another pool on its database. Save neither commits it nor
+// rolls it back. It refuses, and says what to do, a transaction that is nil or was never begun, one that has ended, and one that
+// bun has begun on another kind of database.
+func (o *Outbox) Save(ctx context.Context, tx Tx, events ...bus.Event) (err error) {
 	if len(events) == 0 {
 		return nil
 	}
-	if tx.Tx == nil {
-		return errors.New("outbox: Save needs an open transaction, got the zero bun.Tx")
+	in, err := o.transaction(tx)
+	if err != nil {
+		return err
 	}
 	ctx, span := o.tracer.Start(ctx, "save "+typeOf(events[0]), trace.WithSpanKind(trace.SpanKindProducer))
 	defer func() { telemetry.End(span, err) }()
@@ -62,59 +64,20 @@ func (o *Outbox) Save(ctx context.Context, tx bun.Tx, events ...bus.Event) (err 
 	}
 	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].ID), telemetry.String(telemetry.EventType, rows[0].Type),
 		telemetry.String(telemetry.AggregateType, rows[0].AggregateType), telemetry.String(telemetry.AggregateID, rows[0].AggregateID))
-	if err := o.checkQuoting(ctx, tx); err != nil {
-		return err
+	if in.formats != nil {
+		if err := o.checkQuoting(ctx, in.formats); err != nil {
+			return refusal(o.db.Dialect(), rows[0].Type, err)
+		}
 	}
-	stored, err := o.store(ctx, tx, rows)
+	stored, err := o.saving.Save(ctx, in.Tx, rows)
 	if err != nil {
-		return fmt.Errorf("outbox: save %s: %w", typeOf(events[0]), err)
+		return refusal(o.db.Dialect(), rows[0].Type, err)
 	}
 	if len(stored) > 0 {
-		o.hook.saved(ctx, stored)
+		o.hook.saved(ctx, in, stored)
 	}
 	o.countSaved(ctx, rows, len(stored))
 	return nil
-}
-
-// store inserts the events, but not those keyed ones that have been saved, and returns what it inserted.
-func (o *Outbox) store(ctx context.Context, tx bun.Tx, rows []store.NewEvent) ([]store.NewEvent, error) {
-	var ids []string
-	for _, r := range rows {
-		if r.IsKeyed {
-			ids = append(ids, r.ID)
-		}
-	}
-	if len(ids) > 0 {
-		absent, err := o.keys.Claim(ctx, tx, ids)
-		if err != nil {
-			return nil, err
-		}
-		rows = slices.DeleteFunc(slices.Clone(rows), func(r store.NewEvent) bool {
-			repeated := r.IsKeyed && !absent[r.ID]
-			if r.IsKeyed {
-				absent[r.ID] = false // a second one of the same call is a repetition too
-			}
-			return repeated
-		})
-	}
-	if len(rows) == 0 {
-		return nil, nil
-	}
-	err := store.InsertEvents(ctx, tx, o.d, o.stmts, rows)
-	if len(ids) == 0 || dialect.Classify(err) != dialect.Duplicate {
-		return rows, err
-	}
-	// MySQL: an instance of a release that did not know bc_event_key has saved one of them meanwhile.
-	var stored []store.NewEvent
-	for _, r := range rows {
-		switch err := store.InsertEvents(ctx, tx, o.d, o.stmts, []store.NewEvent{r}); {
-		case err == nil:
-			stored = append(stored, r)
-		case !r.IsKeyed || dialect.Classify(err) != dialect.Duplicate:
-			return nil, err
-		}
-	}
-	return stored, nil
 }
 
 // prepare validates an event and encodes it.

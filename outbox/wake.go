@@ -64,7 +64,7 @@ func (h *commitHook) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
 }
 
 // saved notes that the transaction of ctx has saved an event.
-func (h *commitHook) saved(ctx context.Context, rows []store.NewEvent) {
+func (h *commitHook) saved(ctx context.Context, _ transaction, rows []store.NewEvent) {
 	if m, ok := ctx.Value(markKey{h}).(*mark); ok {
 		m.saved.Store(true)
 		m.mu.Lock()

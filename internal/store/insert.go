@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,66 +40,192 @@ const (
 	otherColumns = ", tenant_id, store_id, schema_version, status, max_retry_count"
 )
 
-// InsertEvents inserts events by one statement. Where an INSERT can leave what exists alone, a keyed event that exists already is
-// left out; MySQL answers with an error, because there the clause would lock the row that exists.
-func InsertEvents(ctx context.Context, tx bun.Tx, d dialect.Dialect, stmts *prepared.Statements, events []NewEvent) error {
-	query, args := insertEvents(d, events)
-	exec := tx.ExecContext
-	if len(events) == 1 { // the text of more is a different one for each number
-		exec = stmts.On(tx).ExecContext
-	}
-	_, err := exec(ctx, query, args...)
-	return err
+// Saving inserts events, each keyed one once.
+type Saving struct {
+	d     dialect.Dialect
+	stmts *prepared.Statements
 }
 
-// insertEvents builds one INSERT of all events. What is as the columns' defaults say is left to them:
-// half the statement, which is what saving costs.
-func insertEvents(d dialect.Dialect, events []NewEvent) (string, []any) {
-	plain, traced, keyed := true, false, false
+// NewSaving returns what saves events in a database.
+func NewSaving(d dialect.Dialect, stmts *prepared.Statements) Saving { return Saving{d, stmts} }
+
+// Save inserts the events in their order, but not those keyed ones that have been saved, and returns what it inserted. It costs
+// one statement, and with keys one more for their ids. On MySQL there is a look before, and one statement for each key; elsewhere,
+// if one of the keys is there, one for each event.
+func (s Saving) Save(ctx context.Context, tx Tx, events []NewEvent) ([]NewEvent, error) {
+	events, ids := withoutTwins(events)
+	switch {
+	case len(ids) == 0:
+		return events, s.insert(ctx, tx, events, "")
+	case s.d.Name == "mysql":
+		return s.saveAbsent(ctx, tx, events, ids)
+	}
+	fresh, err := s.enter(ctx, tx, ids)
+	switch {
+	case err != nil:
+		return nil, err
+	case fresh:
+		return events, s.insert(ctx, tx, events, s.d.Ignore("event_id"))
+	}
+	return s.insertUnsaved(ctx, tx, events)
+}
+
+// withoutTwins leaves out an event whose key an earlier one of the call has, and returns the ids of the keyed ones.
+func withoutTwins(events []NewEvent) (distinct []NewEvent, ids []string) {
+	seen := make(map[string]bool)
+	for _, e := range events {
+		if e.IsKeyed {
+			if seen[e.ID] {
+				continue
+			}
+			seen[e.ID] = true
+			ids = append(ids, e.ID)
+		}
+		distinct = append(distinct, e)
+	}
+	return distinct, ids
+}
+
+// saveAbsent is [Saving.Save] on MySQL. There an INSERT that leaves alone what exists would lock it.
+func (s Saving) saveAbsent(ctx context.Context, tx Tx, events []NewEvent, ids []string) ([]NewEvent, error) {
+	absent, err := s.lookAndEnter(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	events = slices.DeleteFunc(events, func(e NewEvent) bool { return e.IsKeyed && !absent[e.ID] })
+	if len(events) == 0 {
+		return nil, nil
+	}
+	if err := s.insert(ctx, tx, events, ""); dialect.Classify(err) != dialect.Duplicate {
+		return events, err
+	}
+	// An instance of a release that did not know bc_event_key has saved one of them meanwhile.
+	var stored []NewEvent
+	for _, e := range events {
+		switch err := s.insert(ctx, tx, []NewEvent{e}, ""); {
+		case err == nil:
+			stored = append(stored, e)
+		case !e.IsKeyed || dialect.Classify(err) != dialect.Duplicate:
+			return nil, err
+		}
+	}
+	return stored, nil
+}
+
+// insertUnsaved inserts the events one by one, keyed ones only if they are not known to have been saved.
+func (s Saving) insertUnsaved(ctx context.Context, tx Tx, events []NewEvent) (stored []NewEvent, err error) {
+	for _, e := range events {
+		if !e.IsKeyed {
+			if err := s.insert(ctx, tx, []NewEvent{e}, ""); err != nil {
+				return nil, err
+			}
+			stored = append(stored, e)
+			continue
+		}
+		c := insertColumnsOf([]NewEvent{e})
+		row, args := c.row(s.d, &e)
+		res, err := tx.exec(ctx, false, "INSERT INTO "+eventTable+" ("+c.names+") SELECT "+row+" WHERE "+unsaved+s.d.Ignore("event_id"),
+			append(args, e.ID, e.ID, e.ID)...)
+		if err != nil {
+			return nil, err
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return nil, fmt.Errorf("number of inserted events: %w", err)
+		}
+		if n > 0 {
+			stored = append(stored, e)
+		}
+	}
+	return stored, nil
+}
+
+// insert inserts events by one statement, if the transaction takes as many values.
+func (s Saving) insert(ctx context.Context, tx Tx, events []NewEvent, ignore string) error {
+	for chunk := range slices.Chunk(events, tx.mostEvents(len(events))) {
+		query, args := insertEvents(s.d, chunk)
+		isSame := len(chunk) == 1 // the text of more is a different one for each number
+		if _, err := tx.exec(ctx, isSame, query+ignore, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insertColumns are those that an INSERT of events names. What is as the columns' defaults say is left to them: half the statement,
+// which is what saving costs.
+type insertColumns struct {
+	names                 string
+	others, traced, keyed bool
+}
+
+func insertColumnsOf(events []NewEvent) (c insertColumns) {
 	for i := range events {
-		plain = plain && events[i].isPlain()
-		traced = traced || events[i].TraceID != ""
-		keyed = keyed || events[i].IsKeyed
+		c.others = c.others || !events[i].isPlain()
+		c.traced = c.traced || events[i].TraceID != ""
+		c.keyed = c.keyed || events[i].IsKeyed
 	}
-	columns, more := plainColumns, ""
-	if !plain {
-		columns, more = columns+otherColumns, ", ?, ?, ?, ?, ?"
+	c.names = plainColumns
+	if c.others {
+		c.names += otherColumns
 	}
-	if traced {
-		columns, more = columns+", trace_id", more+", ?"
+	if c.traced {
+		c.names += ", trace_id"
 	}
-	if keyed {
-		columns, more = columns+", event_key", more+", ?"
+	if c.keyed {
+		c.names += ", event_key"
 	}
+	return c
+}
+
+// row is one event as the list of its values.
+func (c insertColumns) row(d dialect.Dialect, e *NewEvent) (values string, args []any) {
+	status, due := "NEW", d.Now
+	args = append(make([]any, 0, 18), e.AggregateType, e.AggregateID, e.Type, e.ID, e.Payload, e.Metadata)
+	if !e.DeliverAt.IsZero() {
+		status, due = "SCHEDULED", d.At
+		args = append(args, e.DeliverAt.UnixMicro())
+	}
+	values = "?, ?, ?, ?, ?, ?, " + due
+	if c.others {
+		values += ", ?, ?, ?, ?, ?"
+		args = append(args, orNull(e.TenantID), orNull(e.StoreID), e.SchemaVersion, status, e.MaxAttempts)
+	}
+	if c.traced {
+		values += ", ?"
+		args = append(args, orNull(e.TraceID))
+	}
+	if c.keyed {
+		values += ", ?"
+		args = append(args, orNull(e.Key))
+	}
+	return values, args
+}
+
+// insertEvents builds one INSERT of all events.
+func insertEvents(d dialect.Dialect, events []NewEvent) (string, []any) {
+	c := insertColumnsOf(events)
 	var b strings.Builder
-	b.WriteString("INSERT INTO " + eventTable + " (" + columns + ") VALUES ")
+	b.WriteString("INSERT INTO " + eventTable + " (" + c.names + ") VALUES ")
 	args := make([]any, 0, len(events)*14)
 	for i := range events {
-		e := &events[i]
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		status, due := "NEW", d.Now
-		args = append(args, e.AggregateType, e.AggregateID, e.Type, e.ID, e.Payload, e.Metadata)
-		if !e.DeliverAt.IsZero() {
-			status, due = "SCHEDULED", d.At
-			args = append(args, e.DeliverAt.UnixMicro())
-		}
-		b.WriteString("(?, ?, ?, ?, ?, ?, " + due + more + ")")
-		if !plain {
-			args = append(args, orNull(e.TenantID), orNull(e.StoreID), e.SchemaVersion, status, e.MaxAttempts)
-		}
-		if traced {
-			args = append(args, orNull(e.TraceID))
-		}
-		if keyed {
-			args = append(args, orNull(e.Key))
-		}
-	}
-	if keyed && d.Name != "mysql" { // there a duplicate is an error: the clause would lock the row that exists
-		b.WriteString(d.Ignore("event_id"))
+		values, of := c.row(d, &events[i])
+		b.WriteString("(" + values + ")")
+		args = append(args, of...)
 	}
 	return b.String(), args
+}
+
+// Committed tells which of the events, by their event_ids, other transactions can see.
+func (s Saving) Committed(ctx context.Context, db *bun.DB, ids []string) (map[string]bool, error) {
+	from := s.d.Each(eventTable, "event_id", "")
+	if s.d.Name == "mysql" {
+		from = eventTable + " AS l FORCE INDEX (uk_event_id) WHERE l.event_id IN (?)"
+	}
+	return readKeys(db.QueryContext(ctx, "SELECT l.event_id, 1 FROM "+from, bun.List(ids)))
 }
 
 // orNull is NULL for the zero value.

@@ -9,7 +9,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/prepared"
 )
 
 const keyTable = "bc_event_key"
@@ -17,110 +16,82 @@ const keyTable = "bc_event_key"
 // Keys are the ids of keyed events, in a table of their own. Producers insert them, retention marks those whose events
 // have gone and deletes them later; nobody else writes there. So a producer can only ever wait for another one that is
 // saving the same event.
-type Keys struct {
-	d     dialect.Dialect
-	stmts *prepared.Statements
-}
+type Keys struct{ d dialect.Dialect }
 
 // NewKeys returns the keys of a database.
-func NewKeys(d dialect.Dialect, stmts *prepared.Statements) Keys { return Keys{d, stmts} }
+func NewKeys(d dialect.Dialect) Keys { return Keys{d} }
 
-// Claim enters the ids of events that tx is about to save, and tells which of them to save: those that nobody has saved,
-// except, where an INSERT can leave what exists alone, by a release without this table. It takes them in order, whatever the order in
-// ids, so that transactions that save several do not deadlock.
-func (k Keys) Claim(ctx context.Context, tx bun.Tx, ids []string) (absent map[string]bool, err error) {
-	ids = slices.Sorted(slices.Values(ids))
-	ids = slices.Compact(ids)
-	absent = make(map[string]bool, len(ids))
-	for chunk := range slices.Chunk(ids, dialect.MostIDs) {
-		if k.d.Name == "mysql" {
-			err = k.lookAndInsert(ctx, tx, chunk, absent)
-		} else {
-			err = k.insertAndLook(ctx, tx, chunk, absent)
+// enter enters the ids of events that tx is about to save, and reports whether none of them was there. It takes them in order,
+// whatever the order in ids, so that transactions that save several do not deadlock.
+func (s Saving) enter(ctx context.Context, tx Tx, ids []string) (areFresh bool, err error) {
+	entered := 0
+	for chunk := range slices.Chunk(sortedIDs(ids), dialect.MostIDs) {
+		values, args := "(?)"+strings.Repeat(", (?)", len(chunk)-1), make([]any, len(chunk))
+		for i, id := range chunk {
+			args[i] = id
 		}
+		isSame := len(chunk) == 1 // the text of more is a different one for each number
+		res, err := tx.exec(ctx, isSame, "INSERT INTO "+keyTable+" (event_id) VALUES "+values+s.d.Ignore("event_id"), args...)
 		if err != nil {
-			return nil, fmt.Errorf("enter keys: %w", err)
+			return false, fmt.Errorf("enter keys: %w", err)
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return false, fmt.Errorf("enter keys: number of those that are new: %w", err)
+		}
+		entered += int(n)
+	}
+	return entered == len(ids), nil
+}
+
+// unsaved is a condition on an event_id, which stands for each ? of it: that the event is not known to have been saved. A key
+// alone says so only when retention has marked it; one without any trace of its event is that of an event that was lost.
+const unsaved = "NOT EXISTS (SELECT 1 FROM " + keyTable + " k WHERE k.event_id = ? AND k.removed_at IS NOT NULL)" +
+	" AND NOT EXISTS (SELECT 1 FROM " + eventTable + " e WHERE e.event_id = ?)" +
+	" AND COALESCE((SELECT MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) FROM " + deliveryTable +
+	" l WHERE l.event_id = ?), 0) = 0"
+
+// lookAndEnter is for MySQL. It looks without any lock which of the events are known to have been saved, enters in order the ids
+// of the others, and tells which of them to save. An INSERT that meets its key locks it there, and one of several rows that fails
+// gives back those before the failure, for which others may wait already.
+func (s Saving) lookAndEnter(ctx context.Context, tx Tx, ids []string) (absent map[string]bool, err error) {
+	absent = make(map[string]bool, len(ids))
+	for chunk := range slices.Chunk(sortedIDs(ids), dialect.MostIDs) {
+		saved, err := s.look(ctx, tx, chunk)
+		if err != nil {
+			return nil, fmt.Errorf("look at keys: %w", err)
+		}
+		for _, id := range chunk {
+			known, entered := saved[id]
+			if !entered {
+				_, err := tx.exec(ctx, true, "INSERT INTO "+keyTable+" (event_id) VALUES (?)", id)
+				if dialect.Classify(err) == dialect.Duplicate {
+					continue // saved since this transaction's snapshot
+				}
+				if err != nil {
+					return nil, fmt.Errorf("enter keys: %w", err)
+				}
+			}
+			absent[id] = !known // a key without any trace of its event: that was lost
 		}
 	}
 	return absent, nil
 }
 
-// lookAndInsert looks without any lock and inserts one by one what is absent: in MySQL an INSERT that meets its key locks
-// it, and one of several rows that fails gives back those before the failure, for which others may wait already.
-func (k Keys) lookAndInsert(ctx context.Context, tx bun.Tx, ids []string, absent map[string]bool) error {
-	saved, err := k.look(ctx, tx, ids)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		known, entered := saved[id]
-		if !entered {
-			_, err := tx.ExecContext(ctx, "INSERT INTO "+keyTable+" (event_id) VALUES (?)", id)
-			if dialect.Classify(err) == dialect.Duplicate {
-				continue // saved since this transaction's snapshot
-			}
-			if err != nil {
-				return err
-			}
-		}
-		absent[id] = !known // a key without any trace of its event: that was lost
-	}
-	return nil
-}
-
-// insertAndLook inserts, and looks at what was refused.
-func (k Keys) insertAndLook(ctx context.Context, tx bun.Tx, ids []string, absent map[string]bool) error {
-	values := strings.Repeat("(?), ", len(ids)-1) + "(?)"
-	query, args := "INSERT INTO "+keyTable+" (event_id) VALUES "+values+k.d.Ignore("event_id")+" RETURNING event_id, 1", make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
-	}
-	ask := tx.QueryContext
-	if len(ids) == 1 { // the text of more is a different one for each number
-		ask = k.stmts.On(tx).QueryContext
-	}
-	entered, err := readKeys(ask(ctx, query, args...))
-	if err != nil {
-		return err
-	}
-	var refused []string
-	for _, id := range ids {
-		if absent[id] = entered[id]; !entered[id] {
-			refused = append(refused, id)
-		}
-	}
-	if len(refused) == 0 {
-		return nil
-	}
-	saved, err := k.look(ctx, tx, refused)
-	if err != nil {
-		return err
-	}
-	for _, id := range refused {
-		absent[id] = !saved[id] // a key without any trace of its event: that was lost
-	}
-	return nil
-}
-
-// look tells of each id that has a key, or an event, or finished deliveries, whether the event is known to have been saved:
-// a key alone says so only when retention has marked it.
-func (k Keys) look(ctx context.Context, tx bun.Tx, ids []string) (map[string]bool, error) {
-	list := bun.List(ids)
-	return readKeys(tx.QueryContext(ctx,
-		"SELECT l.event_id, CASE WHEN l.removed_at IS NULL THEN 0 ELSE 1 END FROM "+k.each(keyTable, "PRIMARY")+
-			" UNION ALL SELECT l.event_id, 1 FROM "+k.each("bc_outbox_event", "uk_event_id")+
-			" UNION ALL SELECT l.event_id, 1 FROM "+k.each("bc_event_consume_log", "uk_event_consumer")+
-			" GROUP BY l.event_id HAVING MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) = 1", list, list, list))
-}
-
-// each is a FROM of the rows l that have one of the ids `?`, looked up one by one. It is no prepared statement: while the
-// tables are young PostgreSQL would keep a plan that reads all of them.
-func (k Keys) each(table, index string) string {
-	if k.d.Name == "mysql" {
+// look tells of each id that has a key, or an event, or finished deliveries, whether the event is known to have been saved, as
+// [unsaved] has it.
+func (s Saving) look(ctx context.Context, tx Tx, ids []string) (map[string]bool, error) {
+	each := func(table, index string) string {
 		return table + " AS l FORCE INDEX (" + index + ") WHERE l.event_id IN (?)"
 	}
-	return k.d.Each(table, "event_id", "")
+	return readKeys(tx.query(ctx,
+		"SELECT l.event_id, CASE WHEN l.removed_at IS NULL THEN 0 ELSE 1 END FROM "+each(keyTable, "PRIMARY")+
+			" UNION ALL SELECT l.event_id, 1 FROM "+each(eventTable, "uk_event_id")+
+			" UNION ALL SELECT l.event_id, 1 FROM "+each(deliveryTable, "uk_event_consumer")+
+			" GROUP BY l.event_id HAVING MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) = 1", ids, ids, ids))
 }
+
+func sortedIDs(ids []string) []string { return slices.Sorted(slices.Values(ids)) }
 
 // Mark notes that the events of these ids, of which only keyed ones count, are going. It runs before they go, in a
 // statement that commits by itself: no producer ever waits for a transaction that removes events. If one of them stays

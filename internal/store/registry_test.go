@@ -91,56 +91,63 @@ func TestEventsAreInsertedAsTheySay(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
 		stmts := prepared.New(f.db)
-		tryInsert := func(events ...store.NewEvent) error {
-			return f.inTx(func(ctx context.Context, tx bun.Tx) error { return store.InsertEvents(ctx, tx, f.d, stmts, events) })
-		}
-		insert := func(events ...store.NewEvent) {
-			require.NoError(f.t, tryInsert(events...))
-		}
-		plain := func(id string) store.NewEvent {
-			return store.NewEvent{
-				AggregateType: "A", AggregateID: "1", Type: "a.b", ID: id, Payload: `{"n":1}`, Metadata: `{}`, SchemaVersion: 1,
-				MaxAttempts: store.DefaultMaxAttempts,
-			}
-		}
-		full := plain("full")
-		full.TenantID, full.StoreID, full.SchemaVersion, full.MaxAttempts = 7, 8, 3, 4
-		full.DeliverAt, full.TraceID, full.Key, full.IsKeyed = time.Now().Add(time.Hour), "trace", "order-1", true
-		insert(plain("plain"))
-		insert(full, plain("beside it"))
-		type event struct {
-			status              string
-			tenant, store       int64
-			version, most       int
-			traceID, key, isDue string
-		}
-		read := func(id string) (e event) {
-			require.NoError(f.t, f.db.QueryRowContext(f.t.Context(), "SELECT status, COALESCE(tenant_id, 0), COALESCE(store_id, 0), "+
-				"schema_version, max_retry_count, COALESCE(trace_id, ''), COALESCE(event_key, ''), CASE WHEN next_retry_at <= "+f.d.Now+
-				" THEN 'now' ELSE 'later' END FROM bc_outbox_event WHERE event_id = ?", id).
-				Scan(&e.status, &e.tenant, &e.store, &e.version, &e.most, &e.traceID, &e.key, &e.isDue))
-			return e
-		}
-		require.Equal(f.t, event{status: "NEW", version: 1, most: 10, isDue: "now"}, read("plain"))
-		require.Equal(f.t, event{status: "NEW", version: 1, most: 10, isDue: "now"}, read("beside it"))
-		require.Equal(f.t, event{"SCHEDULED", 7, 8, 3, 4, "trace", "order-1", "later"}, read("full"))
-		one, two, three, four := plain("max_retry_count"), plain("tenant_id"), plain("store_id"), plain("schema_version")
-		one.MaxAttempts, two.TenantID, three.StoreID, four.SchemaVersion = 4, 4, 4, 4
-		for _, e := range []store.NewEvent{one, two, three, four} {
-			insert(e)
-			var n int
-			query := "SELECT " + e.ID + " FROM bc_outbox_event WHERE event_id = ?"
-			require.NoError(f.t, f.db.QueryRowContext(f.t.Context(), query, e.ID).Scan(&n))
-			require.Equal(f.t, 4, n, "no other column differs from its default")
-		}
-		err := tryInsert(full)
-		if f.d.Name == "mysql" {
-			require.Equal(f.t, dialect.Duplicate, dialect.Classify(err))
-		} else {
-			require.NoError(f.t, err, "a keyed event that exists is left alone")
-		}
-		require.Equal(f.t, 7, f.rows("bc_outbox_event"))
+		testInserts(f, func(tx bun.Tx) store.Tx { return store.BunTx(tx, stmts) })
+		_, err := f.db.ExecContext(f.t.Context(), "DELETE FROM bc_outbox_event")
+		require.NoError(f.t, err)
+		_, err = f.db.ExecContext(f.t.Context(), "DELETE FROM bc_event_key")
+		require.NoError(f.t, err)
+		testInserts(f, func(tx bun.Tx) store.Tx { return store.NativeTx(tx.Tx, f.d) })
 	})
+}
+
+func testInserts(f logFixture, in func(tx bun.Tx) store.Tx) {
+	f.t.Helper()
+	saving := store.NewSaving(f.d, prepared.New(f.db))
+	insert := func(events ...store.NewEvent) {
+		f.t.Helper()
+		require.NoError(f.t, f.inTx(func(ctx context.Context, tx bun.Tx) error {
+			_, err := saving.Save(ctx, in(tx), events)
+			return err
+		}))
+	}
+	plain := func(id string) store.NewEvent {
+		return store.NewEvent{
+			AggregateType: "A", AggregateID: "1", Type: "a.b", ID: id, Payload: `{"n":1}`, Metadata: `{}`, SchemaVersion: 1,
+			MaxAttempts: store.DefaultMaxAttempts,
+		}
+	}
+	full := plain("full")
+	full.TenantID, full.StoreID, full.SchemaVersion, full.MaxAttempts = 7, 8, 3, 4
+	full.DeliverAt, full.TraceID, full.Key, full.IsKeyed = time.Now().Add(time.Hour), "trace", "order-1", true
+	insert(plain("plain"))
+	insert(full, plain("beside it"))
+	type event struct {
+		status              string
+		tenant, store       int64
+		version, most       int
+		traceID, key, isDue string
+	}
+	read := func(id string) (e event) {
+		require.NoError(f.t, f.db.QueryRowContext(f.t.Context(), "SELECT status, COALESCE(tenant_id, 0), COALESCE(store_id, 0), "+
+			"schema_version, max_retry_count, COALESCE(trace_id, ''), COALESCE(event_key, ''), CASE WHEN next_retry_at <= "+f.d.Now+
+			" THEN 'now' ELSE 'later' END FROM bc_outbox_event WHERE event_id = ?", id).
+			Scan(&e.status, &e.tenant, &e.store, &e.version, &e.most, &e.traceID, &e.key, &e.isDue))
+		return e
+	}
+	require.Equal(f.t, event{status: "NEW", version: 1, most: 10, isDue: "now"}, read("plain"))
+	require.Equal(f.t, event{status: "NEW", version: 1, most: 10, isDue: "now"}, read("beside it"))
+	require.Equal(f.t, event{"SCHEDULED", 7, 8, 3, 4, "trace", "order-1", "later"}, read("full"))
+	one, two, three, four := plain("max_retry_count"), plain("tenant_id"), plain("store_id"), plain("schema_version")
+	one.MaxAttempts, two.TenantID, three.StoreID, four.SchemaVersion = 4, 4, 4, 4
+	for _, e := range []store.NewEvent{one, two, three, four} {
+		insert(e)
+		var n int
+		query := "SELECT " + e.ID + " FROM bc_outbox_event WHERE event_id = ?"
+		require.NoError(f.t, f.db.QueryRowContext(f.t.Context(), query, e.ID).Scan(&n))
+		require.Equal(f.t, 4, n, "no other column differs from its default")
+	}
+	insert(full)
+	require.Equal(f.t, 7, f.rows("bc_outbox_event"), "a keyed event that exists is left alone")
 }
 
 // PostgreSQL tells how tables have grown since it looked, and looks.

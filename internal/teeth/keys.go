@@ -4,19 +4,39 @@ package main
 func ofKeys() []sabotage {
 	return []sabotage{
 		{
-			"a keyed event goes to the table of events at once, and locks the row that exists", "outbox/save.go",
-			"if len(ids) > 0 {", "if len(ids) > len(rows) {",
+			"a keyed event goes to the table of events at once", "internal/store/insert.go",
+			"case len(ids) == 0:", "case len(ids) <= len(events):",
 			engine, "RepeatedKeyedSaveHoldsUpNobody|KeyedSaveNeverWaitsForTheEngine", nil,
 		},
 		{
 			"keys are taken in the order in which they are saved", "internal/store/keys.go",
-			"ids = slices.Sorted(slices.Values(ids))", "ids = slices.Clone(ids)",
+			"return slices.Sorted(slices.Values(ids))", "return slices.Clone(ids)",
 			engine, "KeyedSavesDoNotDeadlock", nil,
 		},
 		{
 			"keyed events get a random id", "outbox/save.go",
 			"r.ID = EventID(c.tenantID, r.Type, key)", "r.ID = uuid.NewString()",
 			engine + " ./consistency", "KeyedEvent|Backfilled", nil,
+		},
+		{
+			"a plain transaction gets bun's placeholders", "internal/store/tx.go",
+			`if d.Name == "postgres" {`, `if d.Name == "oracle" {`,
+			engine, "SaveTakesEveryKind", nil,
+		},
+		{
+			"a repeated keyed event is inserted again once its event is gone", "internal/store/insert.go",
+			`" WHERE "+unsaved+s.d.Ignore`, `" WHERE ? = ? AND ? <> ''"+s.d.Ignore`,
+			engine, "KeysOutliveTheirEvents", nil,
+		},
+		{
+			"a transaction of another database is taken", "outbox/tx.go",
+			"name != o.db.Dialect().Name()", "name < 0",
+			engine, "TransactionOfAnotherDatabase", nil,
+		},
+		{
+			"a transaction that was never begun is used", "outbox/tx.go",
+			"case isUnopened(reflect.ValueOf(tx)):", "case tx == Tx(nil):",
+			engine, "SaveNeedsAnOpenTransaction", nil,
 		},
 		{
 			"retention removes what is not SENT", "internal/store/removal.go",
