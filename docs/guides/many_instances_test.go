@@ -84,7 +84,7 @@ func TestTwoInstancesShareTheWork(t *testing.T) {
 		probes(o).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
 		return w.Code
 	}
-	require.Equal(t, http.StatusOK, ready())
+	require.Eventually(t, func() bool { return ready() == http.StatusOK }, 5*time.Minute, 20*time.Millisecond)
 	cancel()
 	for range 2 {
 		require.NoError(t, <-done)
