@@ -30,6 +30,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/outbox"
+	"github.com/bluecone-go/bluecone/schedule"
 )
 
 // Operation is who intervenes, and why. Both go into the audit log.
@@ -42,14 +43,9 @@ var ErrNotFound = outbox.ErrNotFound
 // ErrNotReplayable means that no instance has the consumer as bus.ConsumerConfig.Replayable.
 var ErrNotReplayable = outbox.ErrNotReplayable
 
-// Job is a scheduled job of this process, which can be run out of turn. *reaper.Reaper,
-// *consistency.Consistency, *outbox.Retention and *outbox.Publisher are Jobs.
-type Job interface {
-	// Schedule is the durable code of the job and its cron expression, in UTC.
-	Schedule() (code, cron string)
-	// RunNow runs it once and answers what it did, by name, such as "released": 3.
-	RunNow(ctx context.Context) (counts map[string]int64, err error)
-}
+// Job is a scheduled job of this process, which can be run out of turn. *reaper.Reaper, *consistency.Consistency,
+// *outbox.Retention and *outbox.Publisher are Jobs, and so are those of schedule.Schedule.Jobs.
+type Job = schedule.Job
 
 // Checks answers which events a business key lacks. *consistency.Consistency does.
 type Checks interface {

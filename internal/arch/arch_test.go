@@ -26,7 +26,7 @@ const module = "github.com/bluecone-go/bluecone"
 const root = "../.."
 
 // library are the packages that users import.
-var library = []string{"bus", "outbox", "consumelog", "reaper", "consistency", "bustest", "migrations", "ops", "alert", "console"}
+var library = []string{"bus", "outbox", "consumelog", "reaper", "consistency", "bustest", "migrations", "ops", "alert", "console", "schedule"}
 
 type goPackage struct {
 	ImportPath string
@@ -60,6 +60,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		"reaper":      {"bus", "outbox", "consumelog", "bustest", "consistency", "migrations", "ops", "console"},
 		"consistency": {"bus", "outbox", "consumelog", "bustest", "reaper", "migrations", "ops", "console"},
 		"migrations":  {"bus", "outbox", "consumelog", "bustest", "reaper", "consistency", "ops", "console"},
+		"schedule":    {"bus", "outbox", "consumelog", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
 		"ops":         {"bustest", "reaper", "consistency", "console"},
 		"console":     {"bustest", "reaper", "consistency"},
 

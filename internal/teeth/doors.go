@@ -23,5 +23,20 @@ func ofTheDoors() []sabotage {
 			"tables.OK, tables.Says = false, misfit.Table+", "tables.OK, tables.Says = true, misfit.Table+",
 			"./ops", "AnotherReleaseAreNotReady", nil,
 		},
+		{
+			"a job of a user takes the turns of the library's", "schedule/schedule.go",
+			"case slices.Contains(engine.Reserved(), name):", `case slices.Contains(engine.Reserved(), name) && cron == "":`,
+			"./schedule", "LibrarysJobs|Mistakes", nil,
+		},
+		{
+			"a job with mistakes is left out, and the others run", "schedule/schedule.go",
+			"if err := errors.Join(s.mistakes...); err != nil || s.runner != nil {", "if err := error(nil); err != nil || s.runner != nil {",
+			"./schedule", "Mistakes", nil,
+		},
+		{
+			"a job that is added too late never runs, and nobody says so", "schedule/schedule.go",
+			"\t\t\tclose(s.late)\n", "",
+			"./schedule", "AddedTooLate", nil,
+		},
 	}
 }
