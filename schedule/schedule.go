@@ -212,8 +212,10 @@ type job struct {
 	j engine.Job
 }
 
+// Schedule is the name and the cron expression.
 func (j job) Schedule() (code, cron string) { return j.j.Code, j.j.Spec.String() }
 
+// RunNow runs it out of turn.
 func (j job) RunNow(ctx context.Context) (map[string]int64, error) { return j.s.RunNow(ctx, j.j.Code) }
 
 // tally is what a run has counted so far.
