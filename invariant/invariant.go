@@ -23,6 +23,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
 // Violation is one thing that is not as it must be.
@@ -98,17 +99,16 @@ func (c Config) validate() error {
 
 // checker is one check of one database.
 type checker struct {
-	db  *bun.DB
 	d   dialect.Dialect
+	sql view.Reader
 	cfg Config
 }
 
-// question is an invariant as a query for what breaks it: event id, consumer, and a word on it.
+// question is an invariant, and the question for what breaks it.
 type question struct {
 	invariant string
+	broken    view.Question
 	quiet     bool // holds only when nothing is under way
-	query     string
-	args      []any
 }
 
 // Check asks every question. An error means that one could not be asked; what the others have found
@@ -124,8 +124,8 @@ func Check(ctx context.Context, db *bun.DB, cfg Config) ([]Violation, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{db: db, d: d, cfg: cfg.withDefaults()}
-	questions := append(c.own(), c.attempts()...)
+	c := &checker{d: d, sql: view.Reader{D: d, Rows: view.On(db)}, cfg: cfg.withDefaults()}
+	questions := c.own()
 	if cfg.Pauses {
 		questions = append(questions, c.pauses()...)
 	}
@@ -149,20 +149,12 @@ func Check(ctx context.Context, db *bun.DB, cfg Config) ([]Violation, error) {
 }
 
 func (c *checker) ask(ctx context.Context, q question) ([]Violation, error) {
-	rows, err := c.db.QueryContext(ctx, "SELECT event_id, consumer, says FROM ("+q.query+") AS v LIMIT ?", append(q.args, c.cfg.Most)...)
-	if err != nil {
-		return nil, err
+	found, err := view.Ask(ctx, c.sql, q.broken, c.cfg.Most)
+	out := make([]Violation, len(found))
+	for i, b := range found {
+		out[i] = Violation{Invariant: q.invariant, EventID: b.EventID, Consumer: b.Consumer, Says: b.Says}
 	}
-	defer rows.Close()
-	var out []Violation
-	for rows.Next() {
-		v := Violation{Invariant: q.invariant}
-		if err := rows.Scan(&v.EventID, &v.Consumer, &v.Says); err != nil {
-			return out, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
+	return out, err
 }
 
 // Print writes one line per violation, and one that says how it went.
