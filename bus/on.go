@@ -17,11 +17,15 @@ import (
 // On registers a handler that works in the transaction it is handed: its effect
 // happens exactly once. E is inferred from fn. E must be a type by value that can be encoded as JSON, with a valid
 // event type that this consumer does not handle yet: whatever is wrong is returned by outbox.NewPublisher.
-// c is what [Bus.Consumer] returned: On, [OnBatch] and [OnExternal] panic with any other, nil or zero, because there is no
-// bus from which the mistake could be returned.
+// c is what [Bus.Consumer] returned: On, [OnBatch], [OnSQL], [OnSQLBatch] and [OnExternal] panic with any other, nil or zero, because
+// there is no bus from which the mistake could be returned.
+//
+// tx is bun's: it writes each value into the text of the statement where a ? stands, on every database. A statement with the
+// database's own placeholders ($1 on PostgreSQL) compiles all the same, reaches the database without its values, and is refused:
+// the delivery fails, and its error says so. Write ? with a bun.Tx; register code that brings its own SQL (of sqlc, say) with [OnSQL].
 func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[E]) error) {
-	register[E](c, "On", fn == nil, &handler.Handler{Run: func(ctx context.Context, tx bun.Tx, ms []*handler.Message) error {
-		return fn(ctx, tx, messageOf[E](c.c, ms[0]))
+	register[E](c, "On", fn == nil, &handler.Handler{Run: func(ctx context.Context, tx handler.Transaction, ms []*handler.Message) error {
+		return fn(ctx, tx.Bun, messageOf[E](c.c, ms[0]))
 	}})
 }
 
@@ -30,20 +34,18 @@ func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[
 // so that only the failing one is retried. What it saves belongs to the tenant and store that all of them have in common;
 // [Message.Context] says of which one it speaks, where they differ and for the sake of metadata and trace.
 func OnBatch[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, ms []Message[E]) error) {
-	register[E](c, "OnBatch", fn == nil, &handler.Handler{Batch: true, Run: func(ctx context.Context, tx bun.Tx, ms []*handler.Message) error {
-		all := make([]Message[E], len(ms))
-		for i, m := range ms {
-			all[i] = messageOf[E](c.c, m)
-		}
-		return fn(ctx, tx, all)
-	}})
+	register[E](c, "OnBatch", fn == nil,
+		&handler.Handler{Batch: true, Run: func(ctx context.Context, tx handler.Transaction, ms []*handler.Message) error {
+			return fn(ctx, tx.Bun, messagesOf[E](c.c, ms))
+		}})
 }
 
 // OnExternal registers a handler whose effect lies outside the database. It runs at
-// least once; hand [Message.Key] to whatever it calls.
+// least once; hand [Message.Key] to whatever it calls. It has more patience than the others: 25 attempts within about nine days,
+// unless its consumer says otherwise ([ConsumerConfig.MaxAttempts], [ConsumerConfig.Backoff]).
 func OnExternal[E Event](c *Consumer, fn func(ctx context.Context, m Message[E]) error) {
 	register[E](c, "OnExternal", fn == nil,
-		&handler.Handler{External: true, Run: func(ctx context.Context, _ bun.Tx, ms []*handler.Message) error {
+		&handler.Handler{External: true, Run: func(ctx context.Context, _ handler.Transaction, ms []*handler.Message) error {
 			return fn(ctx, messageOf[E](c.c, ms[0]))
 		}})
 }
@@ -67,15 +69,15 @@ func register[E Event](c *Consumer, verb string, isNil bool, h *handler.Handler)
 	case isNil:
 		err = errors.New("the handler is nil")
 	case c.Handles(h.EventType):
-		err = fmt.Errorf("the consumer has two handlers for %s: one event type has one handler in a consumer; give the other to a consumer "+
-			"of its own", h.EventType)
+		err = fmt.Errorf("the consumer has two handlers for %s, the other by bus.%s: one event type has one handler in a consumer; give the "+
+			"other to a consumer of its own", h.EventType, c.c.Handler(h.EventType).Verb)
 	}
 	if err != nil {
 		c.refused = true
 		b.refuse(fmt.Errorf("bus.%s of consumer %q: %w", verb, c.Name(), err))
 		return
 	}
-	h.Decode = decoder[E](h.EventType)
+	h.Verb, h.Decode = verb, decoder[E](h.EventType)
 	personal.Learn(h.EventType, h.Type)
 	c.c.Add(h)
 }
@@ -123,6 +125,14 @@ func messageOf[E Event](c *handler.Consumer, m *handler.Message) Message[E] {
 		Envelope: envelopeOf(m.Event), Payload: *m.Payload.(*E), Consumer: c.Name, consumer: c.Key, Attempt: m.Attempt, Replay: m.Replay,
 		record: &m.Record,
 	}
+}
+
+func messagesOf[E Event](c *handler.Consumer, ms []*handler.Message) []Message[E] {
+	all := make([]Message[E], len(ms))
+	for i, m := range ms {
+		all[i] = messageOf[E](c, m)
+	}
+	return all
 }
 
 // Decode is the payload of a stored event as a handler of E gets it: brought to the version of E by the upcasters of b, and

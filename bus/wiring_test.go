@@ -91,6 +91,16 @@ func TestWiringMistakesAreCollectedWithTheirNames(t *testing.T) {
 			bus.On(c, handle[paid])
 			bus.On(c, handle[paid])
 		},
+		`bus.OnSQL of consumer "A": the consumer has two handlers for order.paid, the other by bus.On:`: func(b *bus.Bus) {
+			c := b.Consumer("A", bus.ConsumerConfig{})
+			bus.On(c, handle[paid])
+			bus.OnSQL(c, func(context.Context, bus.Tx, bus.Message[paid]) error { return nil })
+		},
+		`bus.On of consumer "A": the consumer has two handlers for order.paid, the other by bus.OnSQLBatch:`: func(b *bus.Bus) {
+			c := b.Consumer("A", bus.ConsumerConfig{})
+			bus.OnSQLBatch(c, func(context.Context, bus.Tx, []bus.Message[paid]) error { return nil })
+			bus.On(c, handle[paid])
+		},
 		"the handler is nil": func(b *bus.Bus) {
 			bus.On[paid](b.Consumer("A", bus.ConsumerConfig{}), nil)
 		},

@@ -52,6 +52,38 @@ func (d Dialect) ReachOf(query string) Reach {
 	return reach
 }
 
+// Ends reports whether a statement is there to end its transaction, or to begin another one.
+func Ends(query string) bool {
+	first, rest := word(query)
+	second, rest := word(rest)
+	switch first {
+	case "abort", "begin", "commit", "end", "start", "xa":
+		return true
+	case "prepare":
+		return second == "transaction"
+	case "rollback":
+		if second == "work" || second == "transaction" {
+			second, _ = word(rest)
+		}
+		return second != "to"
+	}
+	return false
+}
+
+// MayEnd reports whether a statement may do what [Ends] says although its first word does not tell: a procedure, or one text of
+// several statements.
+func MayEnd(query string) bool {
+	first, _ := word(query)
+	_, after, _ := strings.Cut(query, ";")
+	return first == "call" || first == "execute" || strings.TrimSpace(after) != ""
+}
+
+// Verb is the first word of a statement in capitals, for errors.
+func Verb(query string) string {
+	first, _ := word(query)
+	return strings.ToUpper(first[:min(len(first), 16)])
+}
+
 // word is the first word of a text in lower case, and what follows it. It passes over comments.
 func word(text string) (first, rest string) {
 	for {

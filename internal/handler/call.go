@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/internal/origin"
@@ -47,7 +46,7 @@ func (c *Consumer) Prepare(ms []*Message) (*Call, error) {
 
 // Run calls the handlers in a goroutine of their own, which contains panics and runtime.Goexit, and does not wait for one
 // that is stuck. Its error is a [RefusalError].
-func (c *Call) Run(ctx context.Context, tx bun.Tx) (took time.Duration, err error) {
+func (c *Call) Run(ctx context.Context, tx Transaction) (took time.Duration, err error) {
 	c.began.Store(time.Now().UnixNano())
 	result := make(chan error, 1)
 	go func() {
@@ -142,7 +141,7 @@ func (c *Call) watch(ctx context.Context, result <-chan error) error {
 }
 
 // all calls the handler of each message, or of each run of messages of one type for a batch handler.
-func (c *Call) all(ctx context.Context, tx bun.Tx) error {
+func (c *Call) all(ctx context.Context, tx Transaction) error {
 	ms := c.own
 	for first := 0; len(ms) > 0; {
 		h, n := c.c.handlers[ms[0].Event.Type], 1
@@ -168,7 +167,7 @@ func (c *Call) all(ctx context.Context, tx bun.Tx) error {
 	return nil
 }
 
-func (c *Consumer) call(ctx context.Context, h *Handler, tx bun.Tx, ms []*Message) (err error) {
+func (c *Consumer) call(ctx context.Context, h *Handler, tx Transaction, ms []*Message) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Config.Timeout, h.tooLong)
 	defer cancel()
 	ctx, span := c.span(ctx, h, ms)
@@ -182,7 +181,18 @@ func (c *Consumer) call(ctx context.Context, h *Handler, tx bun.Tx, ms []*Messag
 	for _, m := range ms {
 		m.Started = began
 	}
-	if err = h.Run(ctx, tx, ms); err != nil && ctx.Err() != nil {
+	tx, over := tx.of(h)
+	defer over() // before its context ends: that would end the connection under rows that are left open
+	run := func(ctx context.Context) error { return h.Run(ctx, tx, ms) }
+	if around := c.of.Around; around != nil {
+		err = around(ctx, c, ms, run)
+	} else {
+		err = run(ctx)
+	}
+	if err != nil && tx.fence != nil {
+		err = tx.fence.explain(err)
+	}
+	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 	}
 	return err

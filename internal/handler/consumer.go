@@ -104,6 +104,12 @@ func (c *Consumer) IsExternal(eventType string) bool {
 	return h != nil && h.External
 }
 
+// RunsAlone reports whether an event of the type has to be alone in its transaction: a handler of it has sent SQL that may end one.
+func (c *Consumer) RunsAlone(eventType string) bool {
+	h := c.handlers[eventType]
+	return h != nil && h.alone.Load()
+}
+
 // Knows reports whether the consumer has a handler for the event type that knows the schema version: its own one or,
 // by way of upcasters, one before it.
 func (c *Consumer) Knows(eventType string, version int) bool {

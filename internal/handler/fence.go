@@ -6,11 +6,13 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/prepared"
 )
 
 // Fence watches the statements of one transaction and ends it for good at the first
@@ -34,6 +36,8 @@ type Fence struct {
 	tx      *sql.Tx
 	err     error
 	changed bool // a statement may have changed the session
+	// misplaced says that a statement of bun's has failed that had the database's own placeholders.
+	misplaced bool
 }
 
 // errPoisoned wraps the error that ended a fenced transaction.
@@ -41,6 +45,9 @@ var errPoisoned = errors.New("the transaction was rolled back because it could n
 
 // ErrEnds says that the handler itself has ended its transaction: that is an attempt.
 var ErrEnds = errors.New("the handler ended its transaction")
+
+// ErrNotAlone says that several deliveries were in one transaction, which a handler's SQL might have ended: each has to run alone.
+var ErrNotAlone = errors.New("a statement that may end its transaction runs with one delivery alone")
 
 // Begin starts a transaction whose every statement passes the fence. [Fence.End] ends it.
 func Begin(ctx context.Context, db *bun.DB, opts *sql.TxOptions) (bun.Tx, *Fence, error) {
@@ -61,29 +68,67 @@ func Begin(ctx context.Context, db *bun.DB, opts *sql.TxOptions) (bun.Tx, *Fence
 	return tx, f, nil
 }
 
+// Transaction is that of a delivery in the two forms in which handlers get it. That of an external handler is zero.
+type Transaction struct {
+	Bun bun.Tx
+	SQL *SQLTx // for one call of a handler
+
+	fence    *Fence
+	stmts    *prepared.Statements
+	isShared bool // by several deliveries
+}
+
+// Transaction hands tx, which the fence watches, to handlers of both kinds, for so many deliveries.
+func (f *Fence) Transaction(tx bun.Tx, stmts *prepared.Statements, deliveries int) Transaction {
+	return Transaction{Bun: tx, fence: f, stmts: stmts, isShared: deliveries > 1}
+}
+
+// of is the transaction for one call of a handler, and what ends that call.
+func (t Transaction) of(h *Handler) (Transaction, func()) {
+	if t.fence == nil {
+		return t, func() {}
+	}
+	t.SQL = &SQLTx{fence: t.fence, stmts: t.stmts, isShared: t.isShared, handler: h}
+	return t, t.SQL.close
+}
+
 // BeforeQuery refuses a statement that commits by itself: it ends the transaction, so that the statement is not sent.
 func (f *Fence) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
-	switch f.dialect.ReachOf(ev.Query) {
+	f.before(ev.Query)
+	return ctx
+}
+
+func (f *Fence) before(query string) {
+	switch f.dialect.ReachOf(query) {
 	case dialect.CommitsByItself:
 		f.poison(fmt.Errorf("%w: %s commits by itself what was written before; run such a statement on a connection of its own, outside of "+
-			"handlers", ErrEnds, ev.Operation()))
+			"handlers", ErrEnds, dialect.Verb(query)))
 	case dialect.OfSession:
 		f.mu.Lock()
 		f.changed = true
 		f.mu.Unlock()
 	case dialect.OfTransaction:
 	}
-	return ctx
 }
 
 // AfterQuery poisons the transaction after an error of a class that poisons, and if the error has ended it.
 func (f *Fence) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
+	if ev.Err != nil && hasNativePlaceholder(ev) {
+		f.mu.Lock()
+		f.misplaced = true
+		f.mu.Unlock()
+	}
+	f.after(ctx, ev.Err)
+}
+
+// after looks at what a statement has answered.
+func (f *Fence) after(ctx context.Context, err error) {
 	switch {
-	case ev.Err == nil || f.tx == nil:
-	case dialect.Classify(ev.Err).Poisons():
-		f.poison(fmt.Errorf("%w: %w", errPoisoned, ev.Err))
+	case err == nil || f.tx == nil:
+	case dialect.Classify(err).Poisons():
+		f.poison(fmt.Errorf("%w: %w", errPoisoned, err))
 	case f.dialect.Name == "sqlite" && f.isOver(ctx):
-		f.poison(fmt.Errorf("%w, by a statement that failed: %w", ErrEnds, ev.Err))
+		f.poison(fmt.Errorf("%w, by a statement that failed: %w", ErrEnds, err))
 	}
 }
 
@@ -138,4 +183,27 @@ func (f *Fence) release() {
 		_ = f.conn.Raw(func(any) error { return driver.ErrBadConn }) // which closes it
 	}
 	_ = f.conn.Close() // again, if it was closed
+}
+
+var (
+	nativePlaceholder = regexp.MustCompile(`\$[1-9]`)
+	// misplacedErrors are what drivers and databases say to $1 in a statement without arguments.
+	misplacedErrors = regexp.MustCompile(`there is no parameter \$|expected \d+ arguments, got 0|Unknown column '\$|missing (named )?argument`)
+)
+
+// hasNativePlaceholder reports whether a statement of bun's has failed because it has $1 where bun takes ?.
+func hasNativePlaceholder(ev *bun.QueryEvent) bool {
+	return misplacedErrors.MatchString(ev.Err.Error()) && nativePlaceholder.MatchString(ev.Query)
+}
+
+// explain adds to the error of a handler what to write instead, where the placeholders of its bun.Tx are of the wrong kind.
+func (f *Fence) explain(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.misplaced {
+		return err
+	}
+	f.misplaced = false
+	return fmt.Errorf("%w (a bun.Tx takes ? for a value on every database, not $1: write ?, or register the handler with bus.OnSQL, whose bus.Tx "+
+		"takes $1)", err)
 }

@@ -9,9 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"time"
-
-	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
@@ -27,11 +26,14 @@ type Handler struct {
 	Type   reflect.Type
 	Decode func(payload json.RawMessage) (any, error)
 	// Run calls the function, for one message if it is not a batch handler.
-	Run func(ctx context.Context, tx bun.Tx, ms []*Message) error
+	Run func(ctx context.Context, tx Transaction, ms []*Message) error
+	// Verb is the function of package bus that registered it, such as OnBatch.
+	Verb string
 
 	spanName string
 	tooLong  error        // the cause of a context that ends with the timeout
 	shared   reflect.Type // the type, if consumers may have a payload in common
+	alone    atomic.Bool  // its SQL may end the transaction, in which no other delivery shall be then
 }
 
 // Message is one event on its way to one handler.

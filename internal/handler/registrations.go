@@ -31,6 +31,8 @@ type Registrations struct {
 	Metrics *telemetry.Metrics
 	OnDead  func(ctx context.Context, d DeadLetter) // nil if nobody wants to know
 	Faults  inject.Faults
+	// Around runs a handler inside of the middleware that there is; nil if there is none.
+	Around func(ctx context.Context, c *Consumer, ms []*Message, run func(context.Context) error) error
 
 	sync.Mutex
 	Consumers  []*Consumer

@@ -16,6 +16,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,8 @@ type Statements struct {
 	state atomic.Int32
 	texts sync.Map // of queries, to *entry
 	count atomic.Int32
+
+	caching atomic.Pointer[any] // an argument that has the driver prepare a statement by itself; nil if there is none
 
 	mu      sync.Mutex  // of who learns
 	todo    atomic.Bool // something is to be found out, or prepared
@@ -75,6 +78,23 @@ func New(db *bun.DB) *Statements {
 // values; a slice of int64 or string stands for the list of "IN (?)".
 func (s *Statements) On(idb bun.IDB) Conn { return Conn{s, idb} }
 
+// MayPrepare reports whether a handler's statement may be prepared: everywhere but on PostgreSQL, unless the driver is known to
+// speak to the server itself.
+func (s *Statements) MayPrepare() bool { return s.d != dialect.PG || s.state.Load() == safe }
+
+// Given are the values of a handler's statement with the database's own placeholders, as the driver takes them. On PostgreSQL,
+// where that is safe, pgx keeps the statement prepared for the next time.
+func (s *Statements) Given(args []any) []any {
+	mode := s.caching.Load()
+	if len(args) == 0 || mode == nil || *mode == nil || s.state.Load() != safe || reflect.TypeOf(args[0]) == reflect.TypeOf(*mode) {
+		return args
+	}
+	return append([]any{*mode}, args...)
+}
+
+// Notice gives up preparing if the error says that the server has not kept a statement.
+func (s *Statements) Notice(err error) { _ = s.notice(err) }
+
 // Learn finds out, once, whether statements may be prepared, and prepares those that have been asked
 // for. It needs a connection: call it where no transaction is open. Otherwise it costs nothing.
 func (s *Statements) Learn(ctx context.Context) {
@@ -96,10 +116,11 @@ func (s *Statements) learn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	if s.state.Load() == unknown {
-		direct, err := isDirect(ctx, s.db.DB)
+		direct, mode, err := isDirect(ctx, s.db.DB)
 		if err != nil {
 			return err
 		}
+		s.caching.Store(&mode)
 		if !direct {
 			s.state.Store(unsafe)
 			return nil

@@ -50,3 +50,6 @@ func OpenLog(db *bun.DB) (Log, error) {
 // Learn lets the log prepare, where that is safe, the statements of each delivery. Call it where no transaction is open; it
 // costs something only the first times.
 func (l Log) Learn(ctx context.Context) { l.stmts.Learn(ctx) }
+
+// Statements tell how a handler's own statements may be sent.
+func (l Log) Statements() *prepared.Statements { return l.stmts }

@@ -24,7 +24,7 @@ const (
 
 func sabotages() []sabotage {
 	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofMany(), ofUnknownCommits(), ofRecovery(), ofVersions(),
-		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(), ofTheDoors())
+		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(), ofTheDoors(), ofOnSQL())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
@@ -170,7 +170,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a statement is prepared behind a pooler", "internal/prepared/direct.go",
-			"return told == is, err", "return true, err",
+			"return told == is, mode, err", "return true, mode, err",
 			engine, "BehindAPooler", nil,
 		},
 		{
@@ -297,8 +297,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		{
 			"the marker is written after the handler", "internal/engine/delivery/deliver.go",
 			"\tif aside, err = r.marks.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\treturn aside, asInfra(fence, err)\n\t}\n" +
-				"\tsilence.Stop()\n\thandled, err := r.handle(ctx, tx, ds)\n",
-			"\tsilence.Stop()\n\thandled, err := r.handle(ctx, tx, ds)\n\tif err == nil {\n" +
+				"\tsilence.Stop()\n\thandled, err := r.handle(ctx, r.handed(fence, tx, ds), ds)\n",
+			"\tsilence.Stop()\n\thandled, err := r.handle(ctx, r.handed(fence, tx, ds), ds)\n\tif err == nil {\n" +
 				"\t\tif aside, err = r.marks.mark(ctx, tx, ds); err != nil || len(aside) > 0 {\n\t\t\treturn aside, asInfra(fence, err)\n\t\t}\n\t}\n",
 			engine, "TwinsNeverRunAtOnce", nil,
 		},

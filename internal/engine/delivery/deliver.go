@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -47,11 +48,23 @@ func (r *runner) run(ctx context.Context, batch []*delivery) {
 	case len(ready) == 0:
 	case r.ln.c.IsExternal(ready[0].Event.Type):
 		r.deliverExternal(ctx, ready[0])
-	case r.ln.together(ready) < len(ready):
+	case r.together(ready) < len(ready):
 		r.inParts(ctx, ready, len(ready))
 	default:
 		r.deliver(ctx, ready)
 	}
+}
+
+// together is how many of the deliveries run in the next transaction: all or a part of them, none beside one that runs alone.
+func (r *runner) together(ds []*delivery) int {
+	alone := slices.IndexFunc(ds, func(d *delivery) bool { return r.c.RunsAlone(d.Event.Type) })
+	switch alone {
+	case -1:
+		return r.ln.together(ds)
+	case 0:
+		return 1
+	}
+	return min(r.ln.together(ds), alone)
 }
 
 // mayRun ends deliveries that need no transaction to be decided.
@@ -90,6 +103,9 @@ func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 			r.ln.adjust(func(s *speed) { s.pressure.Recover() })
 			r.ln.accepted(ctx, ds)
 			r.out.succeed(ctx, ds)
+			return
+		case len(ds) > 1 && errors.Is(err, handler.ErrNotAlone):
+			r.inParts(ctx, ds, len(ds)) // from now on they run alone
 			return
 		case len(ds) > 1 && (isInfra(err) || errors.Is(err, store.ErrLeaseLost)):
 			r.deliver(ctx, ds[:len(ds)/2])
@@ -142,12 +158,12 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 		return aside, asInfra(fence, err)
 	}
 	silence.Stop()
-	handled, err := r.handle(ctx, tx, ds)
+	handled, err := r.handle(ctx, r.handed(fence, tx, ds), ds)
 	if err == nil {
 		silence.Reset(r.l.cfg.Lease)
 		aside, err = r.marks.verify(ctx, tx, ds)
 	}
-	if p := fence.Poisoned(); errors.Is(p, handler.ErrEnds) {
+	if p := fence.Poisoned(); errors.Is(p, handler.ErrEnds) || errors.Is(p, handler.ErrNotAlone) {
 		return nil, errors.Join(p, err)
 	} else if p != nil {
 		return nil, &infraError{err: errors.Join(p, err), handled: true}
@@ -168,6 +184,11 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 	return aside, nil
 }
 
+// handed is the transaction as handlers get it.
+func (r *runner) handed(fence *handler.Fence, tx bun.Tx, ds []*delivery) handler.Transaction {
+	return fence.Transaction(tx, r.l.regs.Log.Statements(), len(ds))
+}
+
 // silenced is what really went wrong if the database's silence has ended ctx.
 func silenced(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
@@ -185,7 +206,7 @@ func eventIDs(ds []*delivery) []string {
 }
 
 // handle calls the handlers of ds, and learns how long they take.
-func (r *runner) handle(ctx context.Context, tx bun.Tx, ds []*delivery) (took time.Duration, err error) {
+func (r *runner) handle(ctx context.Context, tx handler.Transaction, ds []*delivery) (took time.Duration, err error) {
 	ms := make([]*handler.Message, len(ds))
 	for i, d := range ds {
 		ms[i] = &d.Message

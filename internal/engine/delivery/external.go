@@ -27,7 +27,7 @@ func (r *runner) deliverExternal(ctx context.Context, d *delivery) {
 	runCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer r.ln.guard([]*delivery{d}, cancel)()
-	if _, err := r.handle(runCtx, bun.Tx{}, []*delivery{d}); err != nil {
+	if _, err := r.handle(runCtx, handler.Transaction{}, []*delivery{d}); err != nil {
 		if runCtx.Err() != nil && !errors.Is(err, handler.ErrStuck) { // the handler was told to stop: that is no failure of its own
 			r.out.setAside(ctx, d, store.Lost)
 			return

@@ -192,6 +192,9 @@ func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, c
 		return
 	case mine:
 		o.publishFailure(ctx, d, v, cause)
+	case errors.Is(cause, handler.ErrEnds):
+		o.line(ctx, slog.LevelError, d, "the handler has committed its transaction before its end: what was committed is its effect, and it is "+
+			"not run again", telemetry.Err, v.Error)
 	}
 	if v.Status == store.Failed { // it is in the way of those behind it still
 		o.report(ctx, Recorded, d)

@@ -31,7 +31,7 @@ func (r *runner) inParts(ctx context.Context, ds []*delivery, most int) {
 		if r.stops(ctx, ds) {
 			return
 		}
-		part := ds[:min(r.ln.together(ds), most)]
+		part := ds[:min(r.together(ds), most)]
 		r.deliver(ctx, part)
 		ds = r.passable(ctx, ds[len(part):], part)
 	}

@@ -1,0 +1,47 @@
+package main
+
+// ofOnSQL are the sabotages of the ways to use the bus with SQL of one's own.
+func ofOnSQL() []sabotage {
+	return []sabotage{
+		{
+			"errors of rows that a bus.Tx has answered are not looked at", "internal/handler/door.go",
+			"\tr.over = true\n\treturn r.done(err)\n", "\tr.over = true\n\treturn err\n",
+			engine, "OnSQLSwallowed|OnSQLFindsOut", nil,
+		},
+		{
+			"errors of prepared statements of a bus.Tx are not looked at", "internal/handler/door.go",
+			"if err = done(err); err != nil {\n\t\treturn nil, err\n\t}\n\treturn res, nil", "_ = done\n\treturn res, err",
+			engine, "OnSQLSwallowed", nil,
+		},
+		{
+			"COMMIT by a bus.Tx is sent", "internal/handler/sqltx.go",
+			"case dialect.Ends(query):", "case false:",
+			engine, "OnSQLHandlerCannotEnd", nil,
+		},
+		{
+			"Commit of a bus.Tx is an error that a handler may swallow", "internal/handler/sqltx.go",
+			"\tt.fence.poison(err)\n\treturn err\n", "\treturn err\n",
+			engine, "OnSQLHandlerCannotEnd", nil,
+		},
+		{
+			"a COMMIT inside of another statement is not found out", "internal/handler/sqltx.go",
+			"mayEnd := dialect.MayEnd(query)", "mayEnd := false",
+			engine, "OnSQLFindsOut", nil,
+		},
+		{
+			"others share the transaction with SQL that may end it", "internal/handler/sqltx.go",
+			"case mayEnd && t.isShared:", "case false:",
+			engine, "OnSQLFindsOut", nil,
+		},
+		{
+			"what a handler left open stays open", "internal/handler/call.go",
+			"\tdefer over() // before", "\t_ = over // before",
+			engine, "OnSQLEndsWith", nil,
+		},
+		{
+			"PrepareContext prepares behind a pooler", "internal/handler/door.go",
+			"if !c.t.stmts.MayPrepare() {", "if false {",
+			engine, "OnSQLIsPrepared", nil,
+		},
+	}
+}
