@@ -26,7 +26,9 @@ const module = "github.com/bluecone-go/bluecone"
 const root = "../.."
 
 // library are the packages that users import.
-var library = []string{"bus", "outbox", "consumelog", "reaper", "consistency", "bustest", "migrations", "ops", "alert", "console", "schedule"}
+var library = []string{
+	"bus", "outbox", "consumelog", "reaper", "consistency", "bustest", "migrations", "ops", "alert", "console", "schedule",
+}
 
 type goPackage struct {
 	ImportPath string
