@@ -99,7 +99,7 @@ func (a *Alerter) complete(n *Notice) {
 
 // claim takes a message before it is sent: if this process dies, it falls due again.
 func (a *Alerter) claim(ctx context.Context, m message) (bool, error) {
-	pause := max(min(retryFirst<<min(m.row.Attempts, 10), retryLongest), 2*a.cfg.SendTimeout)
+	pause := max(min(retryFirst<<min(max(m.row.Attempts, 0), 10), retryLongest), 2*a.cfg.SendTimeout)
 	mine, err := a.book.sql.ClaimMessage(ctx, a.db, m.row, a.cfg.Instance, pause/2+rand.N(pause/2))
 	if err != nil {
 		return false, fmt.Errorf("alert: take a message: %w", err)

@@ -15,6 +15,8 @@ const (
 	maxPerRule = 20
 	// mostAnswer is how much of a sink's answer is read, in bytes.
 	mostAnswer = 64 << 10
+	// mostReminders is where the count of reminders stops, of which only the first twenty make a pause longer.
+	mostReminders = 1000
 	// countCap is where counting stops: a count of one more means "more than that".
 	countCap = 10_000
 	// WebhookTolerance is how far the time at which a message was signed may be from the receiver's clock, before or after it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -46,7 +47,7 @@ func step(a store.Alert, s *signal, now int64, cfg Config) (store.Alert, Kind) {
 		return a, Escalated
 	}
 	if cfg.RemindEvery > 0 && now >= a.Next {
-		a.Reminders++
+		a.Reminders = min(max(a.Reminders, 0), mostReminders) + 1
 		a.Next = now + min(cfg.RemindEvery<<min(a.Reminders, 20), max(reminderCap, cfg.RemindEvery)).Microseconds()
 		return a, Reminder
 	}
@@ -64,13 +65,14 @@ type book struct {
 // observe records that conditions hold, and writes the messages that this calls for. Each is a
 // transaction of its own.
 func (b *book) observe(ctx context.Context, signals []signal) error {
+	var errs []error
 	for _, s := range signals {
 		err := b.db.RunInTx(ctx, b.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error { return b.record(ctx, tx, s) })
-		if err != nil {
-			return fmt.Errorf("alert: record %s of %s: %w", s.rule, s.about(), err)
+		if err != nil { // its row may be rotten: the others are recorded
+			errs = append(errs, fmt.Errorf("alert: record %s of %s: %w", s.rule, s.about(), err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (b *book) record(ctx context.Context, tx bun.Tx, s signal) error {
@@ -103,13 +105,14 @@ func (b *book) resolve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("alert: read what is over: %w", err)
 	}
+	var errs []error
 	for _, f := range gone {
 		err := b.db.RunInTx(ctx, b.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error { return b.over(ctx, tx, f) })
 		if err != nil {
-			return fmt.Errorf("alert: resolve: %w", err)
+			errs = append(errs, fmt.Errorf("alert: resolve: %w", err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (b *book) over(ctx context.Context, tx bun.Tx, fingerprint string) error {

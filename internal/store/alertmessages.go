@@ -43,7 +43,7 @@ func (a Alerts) AddMessage(ctx context.Context, tx bun.Tx, sink string, m AlertM
 // alert, along idx_state_sink.
 func (a Alerts) DueMessages(ctx context.Context, idb bun.IDB, sink string, most int) (found []AlertMessage, err error) {
 	rows, err := idb.QueryContext(ctx, "SELECT m.id, m.lock_version, m.attempts, m.notice, m.fingerprint, m.kind, m.level, "+
-		"m.occurrences, m.says, "+a.d.Micros("m.since_at")+", COALESCE(s.rule, ''), COALESCE(s.subject, ''), "+
+		"m.occurrences, m.says, "+a.micros("m.since_at")+", COALESCE(s.rule, ''), COALESCE(s.subject, ''), "+
 		"COALESCE(s.consumer_name, ''), COALESCE(s.event_type, '') "+
 		"FROM bc_alert_message m LEFT JOIN bc_alert s ON s.fingerprint = m.fingerprint "+
 		"WHERE m.state = 'WAITING' AND m.sink = ? AND m.next_retry_at <= "+a.d.Now+" AND NOT EXISTS (SELECT 1 FROM bc_alert_message p "+
@@ -68,22 +68,22 @@ func (a Alerts) DueMessages(ctx context.Context, idb bun.IDB, sink string, most 
 // not end, the message is due again after a pause.
 func (a Alerts) ClaimMessage(ctx context.Context, idb bun.IDB, m AlertMessage, owner string, pause time.Duration) (bool, error) {
 	return hasChanged(idb.ExecContext(ctx,
-		"UPDATE bc_alert_message SET attempts = attempts + 1, next_retry_at = "+a.d.After+", locked_by = ?, lock_version = lock_version "+
-			"+ 1 WHERE id = ? AND lock_version = ? AND state = 'WAITING'",
+		"UPDATE bc_alert_message SET "+countUp("attempts")+", next_retry_at = "+a.d.After+", locked_by = ?, "+countUp("lock_version")+
+			" WHERE id = ? AND lock_version = ? AND state = 'WAITING'",
 		dialect.Micro(pause), owner, m.ID, m.Version))
 }
 
 // MessageSent makes a message SENT that waits, by the primary key.
 func (a Alerts) MessageSent(ctx context.Context, idb bun.IDB, id int64) error {
 	_, err := idb.ExecContext(ctx, "UPDATE bc_alert_message SET state = 'SENT', sent_at = "+a.d.Now+", last_error = NULL, locked_by = NULL, "+
-		"lock_version = lock_version + 1 WHERE id = ? AND state = 'WAITING'", id)
+		countUp("lock_version")+" WHERE id = ? AND state = 'WAITING'", id)
 	return err
 }
 
 // MessageFailed writes down why an attempt at a message that waits has failed, by the primary key.
 func (Alerts) MessageFailed(ctx context.Context, idb bun.IDB, id int64, why string) error {
-	_, err := idb.ExecContext(ctx, "UPDATE bc_alert_message SET last_error = ?, locked_by = NULL, lock_version = lock_version + 1 "+
-		"WHERE id = ? AND state = 'WAITING'", why, id)
+	_, err := idb.ExecContext(ctx, "UPDATE bc_alert_message SET last_error = ?, locked_by = NULL, "+countUp("lock_version")+
+		" WHERE id = ? AND state = 'WAITING'", why, id)
 	return err
 }
 

@@ -41,11 +41,19 @@ func (a Alerts) Add(ctx context.Context, tx bun.Tx, n NewAlert) error {
 	return err
 }
 
+// micros is a time in microseconds since the epoch, 0 for none, and for a text of SQLite that is no time.
+func (a Alerts) micros(column string) string { return "COALESCE(" + a.d.Micros(column) + ", 0)" }
+
+// countUp counts a column up, from 0 again when it is high: a row that somebody else wrote must not make the statement fail.
+func countUp(column string) string {
+	return column + " = CASE WHEN " + column + " BETWEEN 0 AND 1000000000 THEN " + column + " + 1 ELSE 0 END"
+}
+
 // Lock locks an alert by the primary key, and reads it and the time.
 func (a Alerts) Lock(ctx context.Context, tx bun.Tx, fingerprint string) (is Alert, now int64, err error) {
 	err = tx.QueryRowContext(ctx, "SELECT "+a.d.Micros(a.d.Now)+", level, CASE WHEN state = 'FIRING' THEN 1 ELSE 0 END, "+
-		"episode, notices, reminders, "+a.d.Micros("since_at")+", "+a.d.Micros("first_seen_at")+", "+a.d.Micros("last_seen_at")+", "+
-		"COALESCE("+a.d.Micros("next_notice_at")+", 0) FROM bc_alert WHERE fingerprint = ?"+a.d.ForUpdate, fingerprint).
+		"episode, notices, reminders, "+a.micros("since_at")+", "+a.micros("first_seen_at")+", "+a.micros("last_seen_at")+", "+
+		a.micros("next_notice_at")+" FROM bc_alert WHERE fingerprint = ?"+a.d.ForUpdate, fingerprint).
 		Scan(&now, &is.Level, &is.IsFiring, &is.Episode, &is.Notices, &is.Reminders, &is.Since, &is.First, &is.Last, &is.Next)
 	return is, now, err
 }
@@ -65,7 +73,7 @@ func (a Alerts) Fire(ctx context.Context, tx bun.Tx, fingerprint string, is Aler
 	}
 	_, err := tx.ExecContext(ctx, "UPDATE bc_alert SET state = 'FIRING', level = ?, episode = ?, notices = ?, reminders = ?, occurrences = "+
 		"?, says = ?, remedy = ?, since_at = "+a.d.At+", first_seen_at = "+a.d.At+
-		", last_seen_at = "+a.d.Now+", next_notice_at = "+next+", resolved_at = NULL, lock_version = lock_version + 1 WHERE fingerprint = ?",
+		", last_seen_at = "+a.d.Now+", next_notice_at = "+next+", resolved_at = NULL, "+countUp("lock_version")+" WHERE fingerprint = ?",
 		append(args, fingerprint)...)
 	return err
 }
@@ -80,8 +88,8 @@ func (a Alerts) Unseen(ctx context.Context, idb bun.IDB, length time.Duration, m
 // Resolve makes an alert RESOLVED, of which so many messages have told, by the primary key.
 func (a Alerts) Resolve(ctx context.Context, tx bun.Tx, fingerprint string, notices int64) error {
 	_, err := tx.ExecContext(ctx,
-		"UPDATE bc_alert SET state = 'RESOLVED', notices = ?, next_notice_at = NULL, resolved_at = "+a.d.Now+", lock_version = lock_version + "+
-			"1 WHERE fingerprint = ?", notices, fingerprint)
+		"UPDATE bc_alert SET state = 'RESOLVED', notices = ?, next_notice_at = NULL, resolved_at = "+a.d.Now+", "+countUp("lock_version")+
+			" WHERE fingerprint = ?", notices, fingerprint)
 	return err
 }
 

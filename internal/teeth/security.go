@@ -99,6 +99,16 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			rooms, "PayloadRoom", nil,
 		},
 		{
+			"an alert that was reminded less than once ends every look", "alert/state.go",
+			"a.Reminders = min(max(a.Reminders, 0), mostReminders) + 1", "a.Reminders = min(a.Reminders, mostReminders) + 1",
+			"./alert", "RottenRows", nil,
+		},
+		{
+			"a rotten counter keeps back what comes after it", "internal/store/alerts.go",
+			`" = CASE WHEN " + column + " BETWEEN 0 AND 1000000000 THEN "`, `" = CASE WHEN " + column + " IS NOT NULL THEN "`,
+			"./alert", "RottenRows", nil,
+		},
+		{
 			"a webhook is taken however old it is", "alert/verify.go",
 			"if signed < now.Unix()-tolerance || signed > now.Unix()+tolerance {", "if signed > now.Unix()+tolerance {",
 			"./alert", "VerifyWebhook", nil,
