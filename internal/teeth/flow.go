@@ -6,7 +6,7 @@ func ofFlow() []sabotage { //nolint:funlen // a list
 		{
 			"one slow event holds up the other aggregates of its consumer", "internal/engine/delivery/speed.go",
 			"queued, full, s.box())", "queued, full, time.Hour)",
-			engine, "SlowEventHoldsUp", nil,
+			engine + " ./internal/simulation", "SlowEventHoldsUp|SlowEventLeaves", nil,
 		},
 		{
 			"a slow event counts among the workers that a strained database bears", "internal/engine/flow/workers.go",
