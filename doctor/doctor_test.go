@@ -152,6 +152,9 @@ func TestFaultsAreFound(t *testing.T) {
 				delivery + "('Wallet', '1', 'order.paid', 'PENDING', " + never[name] + ")",
 				"UPDATE bc_event_consume_log SET outbox_id = (SELECT MAX(id) FROM bc_outbox_event), updated_at = " + yesterday[name],
 			}},
+			{"rotten rows", doctor.Warn, `type "order.paid" of the consumer "Nobody"`, "", []string{
+				"INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
+			}},
 			{
 				"far future", doctor.Warn, "leased for more than a day", "", []string{
 					event,
