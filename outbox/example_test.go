@@ -338,8 +338,24 @@ func ExampleOutbox_Counts() {
 	// 1 new, 1 sent, 1 pending, 0 dead
 }
 
-// Retention removes what has been delivered and is old enough. What is DEAD stays until somebody decides. In a program give it to bus.Run,
-// beside the publisher.
+// A publisher removes what was delivered seven days ago. How long it keeps events is configured there.
+func ExamplePublisherConfig() {
+	db, end := openDB()
+	defer end()
+
+	ob, err := outbox.New(db, outbox.Config{})
+	must(err)
+	b := bus.New(db, bus.Config{})
+	_, err = outbox.NewPublisher(ob, b, outbox.PublisherConfig{Retention: outbox.RetentionConfig{Keep: time.Second}})
+	fmt.Println(err != nil, "a second is too short")
+	_, err = outbox.NewPublisher(ob, b, outbox.PublisherConfig{Retention: outbox.RetentionConfig{Keep: 30 * 24 * time.Hour, Archive: true}})
+	must(err)
+	// Output:
+	// true a second is too short
+}
+
+// Retention removes what has been delivered and is old enough. What is DEAD stays until somebody decides. A publisher does
+// this by itself; a program that makes one runs it, with bus.Run.
 func ExampleRetention() {
 	ctx := context.Background()
 	db, end := openDB()

@@ -69,8 +69,12 @@ func logger() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
+// publisher makes one without retention, unless the test says otherwise: the rows of a test may be of any age.
 func (f *fixture) publisher(cfg outbox.PublisherConfig) *outbox.Publisher {
 	f.t.Helper()
+	if cfg.Retention == (outbox.RetentionConfig{}) {
+		cfg.Retention.Keep = -1
+	}
 	p, err := outbox.NewPublisher(f.ob, f.bus, cfg)
 	require.NoError(f.t, err)
 	return p

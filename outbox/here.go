@@ -12,6 +12,7 @@ type publishers struct {
 	wakers  map[*Publisher]func() // of those whose Run has begun
 	running map[*Publisher]bool   // of those, the ones that take events
 	wasRun  bool                  // Run of one of them was called
+	cleans  bool                  // the program has made a retention by itself
 }
 
 func newPublishers() publishers {
@@ -41,6 +42,19 @@ func (h *publishers) unsubscribe(p *Publisher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.wakers, p)
+}
+
+// ownRetention notes that the program has made a retention by itself.
+func (h *publishers) ownRetention() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cleans = true
+}
+
+func (h *publishers) hasRetention() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cleans
 }
 
 // took notes whether a publisher takes events.

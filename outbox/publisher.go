@@ -40,6 +40,11 @@ type PublisherConfig struct {
 	// reported, and how long a delivery may wait for an instance that knows the
 	// schema version of its event before that is reported. Default: 1 min.
 	UnroutableGrace time.Duration
+	// Retention removes what was delivered long enough ago, for as long as the publisher runs: once in the whole deployment,
+	// so set it alike on all instances. A negative Keep turns it off. A Retention of this outbox that [NewRetention] has made
+	// is used instead of the zero value; together with another value it is an error of Run.
+	// Default: on, with the defaults of [RetentionConfig]: 7 days.
+	Retention RetentionConfig
 }
 
 func (c PublisherConfig) withDefaults() PublisherConfig {
@@ -78,6 +83,9 @@ func (c PublisherConfig) validate() error {
 			errs = append(errs, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err))
 		}
 	}
+	if err := c.Retention.validate(); err != nil {
+		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.Retention: %w", err))
+	}
 	for _, f := range []struct {
 		name     string
 		v, least time.Duration
@@ -106,6 +114,8 @@ type Publisher struct {
 	sessions atomic.Int32 // open ones: Run and RunOnce may be at work at a time
 	tables   atomic.Bool  // they were seen to be those of this release
 	handover *due.Handover
+
+	retention *Retention // nil if it is off
 }
 
 // NewPublisher returns a publisher from ob to the consumers of b, which have to work on the same pool. All mistakes, those
@@ -124,6 +134,11 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 		return nil, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err)
 	}
 	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron, handover: due.NewHandover()}
+	if cfg.Retention.Keep >= 0 {
+		if p.retention, err = newRetention(ob, cfg.Retention); err != nil {
+			return nil, fmt.Errorf("outbox.NewPublisher: %w", err)
+		}
+	}
 	p.name = ob.here.name(ob.cfg.Instance)
 	p.owner = instance.Run(p.name)
 	return p, nil
@@ -143,10 +158,15 @@ func sameDatabase(ob *Outbox, b *bus.Bus) error {
 // Run publishes until ctx ends, then drains and returns nil. While the database cannot be
 // reached it says so once and keeps trying. It returns an error if the tables are not those of
 // this release when it starts (run migrations.Up before), if something was registered with the bus
-// after the first publisher had started, or if the drain time was not enough for the handlers that ran.
+// after the first publisher had started, or if the drain time was not enough for the handlers that ran. It removes what was
+// delivered long enough ago, too: see PublisherConfig.Retention.
 func (p *Publisher) Run(ctx context.Context) error {
 	if err := p.bus.Err(); err != nil {
 		return fmt.Errorf("outbox: %w", err)
+	}
+	retention, err := p.retentionToRun()
+	if err != nil {
+		return err
 	}
 	s := p.open()
 	wake := make(chan struct{}, 1)
@@ -164,15 +184,31 @@ func (p *Publisher) Run(ctx context.Context) error {
 	s.background.Go(func() { s.keepAlive(ctx) })
 	s.background.Go(func() { s.heartbeat().Run(ctx, s.stop, s.signs) })
 	defer s.gauges().Register(context.WithoutCancel(ctx), s.signs)()
+	if retention != nil {
+		s.background.Go(func() { _ = retention.Run(ctx) }) // it says by itself what fails, and always returns nil
+	}
 	p.ob.here.took(p, true)
 	s.loop(ctx, wake)
 	p.ob.here.took(p, false)
-	err := s.close()
+	err = s.close()
 	p.ob.logger.InfoContext(context.WithoutCancel(ctx), "publisher stopped", "instance", p.owner, "drained", err == nil)
 	if late := p.bus.Err(); late != nil {
 		return errors.Join(fmt.Errorf("outbox: %w", late), err)
 	}
 	return err
+}
+
+// retentionToRun is the retention that runs beside the publisher, or nil: if the program has made one by itself, that one is
+// the policy of the program, and the default must not remove what it keeps.
+func (p *Publisher) retentionToRun() (*Retention, error) {
+	switch {
+	case !p.ob.here.hasRetention():
+		return p.retention, nil
+	case p.cfg.Retention == RetentionConfig{} || p.retention == nil:
+		return nil, nil //nolint:nilnil // none is no error
+	}
+	return nil, errors.New("outbox.PublisherConfig.Retention is set, and outbox.NewRetention has made another retention of this outbox: " +
+		"leave one of them out, because both would remove the same events by different rules")
 }
 
 // Report says what one [Publisher.RunOnce] did.

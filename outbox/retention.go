@@ -98,7 +98,8 @@ type Retention struct {
 	jobs *schedule.Runner
 }
 
-// NewRetention returns the retention of ob. All mistakes in cfg are reported at once.
+// NewRetention returns a retention of ob for a program that wants to run it by itself. [Publisher.Run] removes what is old
+// without it; once there is one, the publishers of ob leave it to that. All mistakes in cfg are reported at once.
 func NewRetention(ob *Outbox, cfg RetentionConfig) (*Retention, error) {
 	if ob == nil {
 		return nil, errors.New("outbox.NewRetention: the outbox is nil")
@@ -106,6 +107,15 @@ func NewRetention(ob *Outbox, cfg RetentionConfig) (*Retention, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	r, err := newRetention(ob, cfg)
+	if err == nil {
+		ob.here.ownRetention()
+	}
+	return r, err
+}
+
+// newRetention is [NewRetention] of a configuration that is valid.
+func newRetention(ob *Outbox, cfg RetentionConfig) (*Retention, error) {
 	r := &Retention{ob: ob, cfg: cfg.withDefaults(), rows: store.NewRemoval(ob.d)}
 	spec, err := schedule.Parse(r.cfg.Cron)
 	if err != nil {

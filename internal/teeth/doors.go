@@ -38,5 +38,15 @@ func ofTheDoors() []sabotage {
 			"\t\t\tclose(s.late)\n", "",
 			"./schedule", "AddedTooLate", nil,
 		},
+		{
+			"a publisher of which nothing is configured removes nothing", "outbox/publisher.go",
+			"if cfg.Retention.Keep >= 0 {", "if cfg.Retention.Keep > 0 {",
+			engine, "PublisherRemovesWhatIsOld", nil,
+		},
+		{
+			"a publisher removes what the program's own retention keeps", "outbox/here.go",
+			"\th.cleans = true\n", "",
+			engine, "WithoutRetentionRemovesNothing", nil,
+		},
 	}
 }
