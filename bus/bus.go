@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sort"
 	"strings"
 
 	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -54,7 +56,8 @@ type Bus struct {
 	// all's lock guards the following.
 	consumers []*Consumer
 	taken     map[string]*Consumer // by their names and keys in lower case
-	mistakes  []error              // of the wiring
+	around    []func(next HandlerFunc) HandlerFunc
+	mistakes  []error // of the wiring
 }
 
 type access = handler.Access
@@ -216,4 +219,38 @@ func (b *Bus) Consumers() []*Consumer {
 func (b *Bus) Ignores(eventType string) bool {
 	_, ok := b.all.Unconsumed[eventType]
 	return ok
+}
+
+// Runner is anything that works until its context ends, and then drains.
+type Runner interface {
+	Run(ctx context.Context) error
+}
+
+// Run runs the runners side by side until ctx ends or one of them fails, which stops
+// the others. It returns the first failure, and nil after an orderly end. A runner that is nil is refused before any starts.
+func Run(ctx context.Context, runners ...Runner) error {
+	var errs []error
+	for i, r := range runners {
+		if isNil(r) {
+			errs = append(errs, fmt.Errorf("bus.Run: runner %d of %d is nil: check the error of its constructor, such as pub, err := "+
+				"outbox.NewPublisher(ob, b, cfg), "+
+				"and run what it returned, bus.Run(ctx, pub)", i+1, len(runners)))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, r := range runners {
+		g.Go(func() error { return r.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+func isNil(r Runner) bool {
+	if r == nil {
+		return true
+	}
+	v := reflect.ValueOf(r)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }

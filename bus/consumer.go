@@ -43,7 +43,7 @@ type ConsumerConfig struct {
 	// nobody else waits for them. Default: 0, no limit.
 	Rate float64
 	// MaxAttempts is after how many failed attempts a delivery is DEAD.
-	// Default: max_retry_count of the event's row (10).
+	// Default: max_retry_count of the event's row (10), at least 25 for handlers registered with [OnExternal].
 	MaxAttempts int
 	// Timeout ends the context of a handler call. Default: 30 s.
 	Timeout time.Duration
@@ -59,13 +59,20 @@ type ConsumerConfig struct {
 	// after that it is DEAD. It ends what is not counted too: RetryAfter for ever, and a service that stays away.
 	// Negative means no limit. Default: 24 h, 15 days for handlers registered with [OnExternal], no limit with SlowCadence.
 	MaxAge time.Duration
+	// Backoff says how long a delivery waits after its failed attempt number attempt, from 1; 0 means that it is due at once.
+	// It is called from several goroutines, and as a check with every attempt up to MaxAttempts when the consumer is registered: one
+	// that panics or answers a negative time is a mistake. If it does so later, the default counts and an error is logged. It is not
+	// asked where the answer says when ([RetryAfter], [Unavailable], SlowCadence).
+	// Default: [Backoff], for handlers registered with [OnExternal] 2^n seconds, a quarter more or less at random, at most 24 h.
+	Backoff func(attempt int) time.Duration
 }
 
 // handled is the configuration as the engine takes it.
 func (c ConsumerConfig) handled() handler.Config {
 	return handler.Config{
 		Unordered: c.Unordered, PassDead: c.OnDead == Continue, Concurrency: c.Concurrency, Batch: c.Batch, Queue: c.Queue, Rate: c.Rate,
-		MaxAttempts: c.MaxAttempts, Timeout: c.Timeout, Replayable: c.Replayable, SlowCadence: c.SlowCadence, MaxAge: c.MaxAge,
+		MaxAttempts: c.MaxAttempts, Timeout: c.Timeout, Replayable: c.Replayable, SlowCadence: c.SlowCadence,
+		MaxAge: c.MaxAge, Backoff: c.Backoff,
 	}
 }
 
@@ -91,8 +98,27 @@ func (c ConsumerConfig) validate() error {
 	if c.OnDead != Block && c.OnDead != Continue {
 		errs = append(errs, fmt.Errorf("ConsumerConfig.OnDead is %d: it must be bus.Block or bus.Continue", c.OnDead))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.checkBackoff())...)
 }
+
+// checkBackoff asks for every attempt that there may be, and finds the first that has no answer.
+func (c ConsumerConfig) checkBackoff() error {
+	if c.Backoff == nil {
+		return nil
+	}
+	for n := 1; n <= min(max(c.MaxAttempts, backoffAsked), maxBackoffAsked); n++ {
+		if _, err := handler.CallBackoff(c.Backoff, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// How many attempts a Backoff is asked about when its consumer is registered.
+const (
+	backoffAsked    = 25
+	maxBackoffAsked = 1000
+)
 
 // Consumer is one receiver of events. Give it handlers with [On], [OnBatch] and [OnExternal].
 type Consumer struct {

@@ -101,6 +101,13 @@ func TestWiringMistakesAreCollectedWithTheirNames(t *testing.T) {
 			bus.OnSQLBatch(c, func(context.Context, bus.Tx, []bus.Message[paid]) error { return nil })
 			bus.On(c, handle[paid])
 		},
+		"ConsumerConfig.Backoff(3) is -1s: it must not be negative; 0 means at once": func(b *bus.Bus) {
+			b.Consumer("A", bus.ConsumerConfig{Backoff: func(n int) time.Duration { return time.Duration(2-n) * time.Second }})
+		},
+		"ConsumerConfig.Backoff(40) panicked: runtime error": func(b *bus.Bus) {
+			b.Consumer("A", bus.ConsumerConfig{MaxAttempts: 40, Backoff: func(n int) time.Duration { return make([]time.Duration, 40)[n] }})
+		},
+		"bus.Use: the middleware is nil": func(b *bus.Bus) { b.Use(nil) },
 		"the handler is nil": func(b *bus.Bus) {
 			bus.On[paid](b.Consumer("A", bus.ConsumerConfig{}), nil)
 		},

@@ -44,7 +44,8 @@ func TestOnSQLFindsOutAHiddenCommit(t *testing.T) {
 				t.Parallel()
 				f, query := hiddenCommit(t, dialect)
 				var runs, found atomic.Int64
-				bus.OnSQL(f.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 3}), func(ctx context.Context, tx bus.Tx, m bus.Message[orderPaid]) error {
+				a := f.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 3})
+				bus.OnSQL(a, func(ctx context.Context, tx bus.Tx, m bus.Message[orderPaid]) error {
 					runs.Add(1)
 					if err := f.sqlEffect(ctx, tx, m, 1); err != nil {
 						return err
@@ -160,7 +161,8 @@ func TestOnSQLEndsWithItsHandler(t *testing.T) {
 		})
 		f.save(orderPaid{OrderID: "1"})
 		f.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses(), f.texts("SELECT COALESCE(error_message, '') FROM bc_event_consume_log"))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses(),
+			f.texts("SELECT COALESCE(error_message, '') FROM bc_event_consume_log"))
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
 		require.Error(t, rows.Scan(new(int)))
 		_, err := stmt.ExecContext(t.Context())
@@ -199,7 +201,8 @@ func TestOnSQLIsPreparedUnlessAPoolerStandsBetween(t *testing.T) {
 					return err
 				}
 				var n int64
-				if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE '% effect %'").Scan(&n); err != nil {
+				const prepared = "SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE '% effect %'"
+				if err := tx.QueryRowContext(ctx, prepared).Scan(&n); err != nil {
 					return err
 				}
 				most.Store(max(most.Load(), n))
@@ -226,7 +229,8 @@ func TestPlaceholdersOfTheWrongKindAreNamed(t *testing.T) {
 			_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, event_id, aggregate, seq) VALUES ($1, $2, 'x', 1)", m.Consumer, m.ID)
 			return err
 		})
-		bus.OnSQL(f.bus.Consumer("SQL", bus.ConsumerConfig{MaxAttempts: 1}), func(ctx context.Context, tx bus.Tx, m bus.Message[orderPaid]) error {
+		own := f.bus.Consumer("SQL", bus.ConsumerConfig{MaxAttempts: 1})
+		bus.OnSQL(own, func(ctx context.Context, tx bus.Tx, m bus.Message[orderPaid]) error {
 			_, err := tx.ExecContext(ctx, insertEffect, m.Consumer, m.ID, m.AggregateID, 1)
 			return err
 		})

@@ -84,7 +84,8 @@ func TestOnSQLTakesEffectOnce(t *testing.T) {
 		f.save(orderPaid{OrderID: "1"}, orderShipped{orderPaid{OrderID: "1"}}, orderPaid{OrderID: "2"})
 		f.once()
 		f.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 3}, f.statuses(), f.texts("SELECT COALESCE(error_message, consumer_name) FROM bc_event_consume_log"))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 3}, f.statuses(),
+			f.texts("SELECT COALESCE(error_message, consumer_name) FROM bc_event_consume_log"))
 		require.Equal(t, 2, f.count("SELECT COUNT(*) FROM effect WHERE consumer = 'One' AND seq = 1"))
 		require.Equal(t, 2, f.count("SELECT COUNT(*) FROM effect WHERE consumer = 'One' AND seq = 2"))
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect WHERE seq = 3"))
@@ -101,7 +102,8 @@ func (orderShipped) EventType() string { return "order.shipped" }
 
 // seen reads the effects of an event by rows, and looks at one by QueryRow.
 func (f *fixture) seen(ctx context.Context, tx bus.Tx, event string) (seqs []int, err error) {
-	rows, err := tx.QueryContext(ctx, f.native("SELECT seq, aggregate FROM effect WHERE consumer = 'One' AND event_id = ? ORDER BY seq"), event)
+	const query = "SELECT seq, aggregate FROM effect WHERE consumer = 'One' AND event_id = ? ORDER BY seq"
+	rows, err := tx.QueryContext(ctx, f.native(query), event)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,14 @@
 package handler
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 // Config is that of a consumer, with defaults filled in: see bus.ConsumerConfig.
@@ -23,9 +25,8 @@ type Config struct {
 	Replayable  bool
 	SlowCadence time.Duration
 	MaxAge      time.Duration
+	Backoff     func(attempt int) time.Duration // nil for the default
 }
-
-const backoffCap = 10 * time.Minute
 
 // WithDefaults fills in what is zero.
 func (c Config) WithDefaults() Config {
@@ -129,8 +130,11 @@ func (c *Consumer) IsVersioned() bool {
 
 // MaxAttempts is after how many failed attempts a delivery of the event is DEAD.
 func (c *Consumer) MaxAttempts(event *eventrow.Row) int {
-	if c.Config.MaxAttempts > 0 {
+	switch {
+	case c.Config.MaxAttempts > 0:
 		return c.Config.MaxAttempts
+	case c.IsExternal(event.Type):
+		return max(event.MaxAttempts, externalAttempts)
 	}
 	return max(event.MaxAttempts, 1)
 }
@@ -148,11 +152,56 @@ func (c *Consumer) MaxAge(eventType string) time.Duration {
 	return maxAge
 }
 
-// Backoff is how long a delivery waits after its failed attempt number n: see bus.Backoff.
-func Backoff(n int) time.Duration {
-	whole := backoffCap
-	if n < 10 {
-		whole = min(time.Second<<max(n, 0), backoffCap)
+// Backoff is how long a delivery of an event of the type waits after its failed attempt number n. A function of the user's that panics or
+// answers a negative time is not asked: the default counts, and the log says so.
+func (c *Consumer) Backoff(ctx context.Context, eventType string, n int) time.Duration {
+	if c.Config.Backoff == nil {
+		return c.defaultBackoff(eventType, n)
 	}
+	d, err := CallBackoff(c.Config.Backoff, n)
+	if err != nil {
+		c.of.Logger.ErrorContext(ctx, "the consumer's Backoff is of no use; the default counts", telemetry.Consumer, c.Name, telemetry.Err, err)
+		return c.defaultBackoff(eventType, n)
+	}
+	return d
+}
+
+func (c *Consumer) defaultBackoff(eventType string, n int) time.Duration {
+	if c.IsExternal(eventType) {
+		return backoffExternal(n)
+	}
+	return Backoff(n)
+}
+
+// CallBackoff asks a function of the user's. It reports a panic and a negative time as errors.
+func CallBackoff(fn func(attempt int) time.Duration, n int) (d time.Duration, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			d, err = 0, fmt.Errorf("ConsumerConfig.Backoff(%d) panicked: %v: it must answer a duration for every attempt", n, v)
+		}
+	}()
+	if d = fn(n); d < 0 {
+		return 0, fmt.Errorf("ConsumerConfig.Backoff(%d) is %v: it must not be negative; 0 means at once", n, d)
+	}
+	return d, nil
+}
+
+// Backoff is the default of handlers with a transaction: see bus.Backoff.
+func Backoff(n int) time.Duration {
+	whole := doubled(n, backoffCap)
 	return whole/2 + rand.N(whole/2+1)
+}
+
+// backoffExternal is the default of external handlers: 2^n seconds, a quarter more or less, at most a day.
+func backoffExternal(n int) time.Duration {
+	whole := doubled(n, backoffCapExternal)
+	return min(whole*3/4+rand.N(whole/2+1), backoffCapExternal)
+}
+
+// doubled is 2^n seconds, at most limit.
+func doubled(n int, limit time.Duration) time.Duration {
+	if n > 20 {
+		return limit
+	}
+	return min(time.Second<<max(n, 0), limit)
 }

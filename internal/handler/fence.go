@@ -204,6 +204,6 @@ func (f *Fence) explain(err error) error {
 		return err
 	}
 	f.misplaced = false
-	return fmt.Errorf("%w (a bun.Tx takes ? for a value on every database, not $1: write ?, or register the handler with bus.OnSQL, whose bus.Tx "+
-		"takes $1)", err)
+	return fmt.Errorf("%w (a bun.Tx takes ? for a value on every database, not $1: write ?, or register the handler with bus.OnSQL, whose "+
+		"bus.Tx takes $1)", err)
 }

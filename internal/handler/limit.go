@@ -10,4 +10,8 @@ const (
 	defaultTimeout = 30 * time.Second
 	maxAge         = 24 * time.Hour
 	maxAgeExternal = 15 * 24 * time.Hour
+
+	externalAttempts   = 25
+	backoffCap         = 10 * time.Minute
+	backoffCapExternal = 24 * time.Hour
 )

@@ -65,8 +65,8 @@ func (t *SQLTx) Commit() error { return t.refuse("Commit") }
 func (t *SQLTx) Rollback() error { return t.refuse("Rollback") }
 
 func (t *SQLTx) refuse(method string) error {
-	err := fmt.Errorf("%w: it called %s of its bus.Tx; the bus commits when the handler returns nil and rolls back when it returns an error, so "+
-		"leave both out", ErrEnds, method)
+	err := fmt.Errorf("%w: it called %s of its bus.Tx; the bus commits when the handler returns nil and rolls back when it returns an error, "+
+		"so leave both out", ErrEnds, method)
 	if t.isClosed() {
 		return fmt.Errorf("%w (%w)", err, sql.ErrTxDone)
 	}

@@ -43,5 +43,15 @@ func ofOnSQL() []sabotage {
 			"if !c.t.stmts.MayPrepare() {", "if false {",
 			engine, "OnSQLIsPrepared", nil,
 		},
+		{
+			"the last middleware used is outermost", "bus/use.go",
+			"next := b.around[i](chain)", "next := b.around[len(b.around)-1-i](chain)",
+			"./bus", "MiddlewareIsAround", nil,
+		},
+		{
+			"what a Backoff answers is believed", "internal/handler/consumer.go",
+			"if d = fn(n); d < 0 {", "if d = fn(n); false {",
+			"./bus", "Wiring|Backoff", nil,
+		},
 	}
 }

@@ -79,7 +79,7 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 			engine, "LateRegistration", nil,
 		},
 		{
-			"a runner that is nil is run", "bus/run.go",
+			"a runner that is nil is run", "bus/bus.go",
 			"return v.Kind() == reflect.Pointer && v.IsNil()", "return false && v.IsNil()",
 			pure, "RunRefusesNil", nil,
 		},

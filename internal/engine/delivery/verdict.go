@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -12,7 +13,7 @@ import (
 )
 
 // verdict decides what an attempt that answered err makes of its delivery.
-func verdict(c *handler.Consumer, d *delivery, err error) store.Verdict {
+func verdict(ctx context.Context, c *handler.Consumer, d *delivery, err error) store.Verdict {
 	v := store.Verdict{Status: store.Failed, Counts: true, Error: text.Error(err)}
 	var skip *handler.SkipError
 	var later *handler.RetryAfterError
@@ -28,7 +29,7 @@ func verdict(c *handler.Consumer, d *delivery, err error) store.Verdict {
 	case dialect.Classify(err) == dialect.Data:
 		v.Status = store.Dead
 	case d.Attempt < c.MaxAttempts(d.Event):
-		v.Delay = handler.Backoff(d.Attempt)
+		v.Delay = c.Backoff(ctx, d.Event.Type, d.Attempt)
 	case c.Config.SlowCadence > 0:
 		v.Delay = c.Config.SlowCadence
 	default:
