@@ -35,7 +35,8 @@ func (f alerts) inTx(fn func(ctx context.Context, tx bun.Tx) error) {
 func (f alerts) fire(fingerprint, rule, level string) {
 	f.t.Helper()
 	f.inTx(func(ctx context.Context, tx bun.Tx) error {
-		if err := f.Add(ctx, tx, store.NewAlert{Fingerprint: fingerprint, Rule: rule, Subject: "s", Consumer: "C", EventType: "a.b"}); err != nil {
+		err := f.Add(ctx, tx, store.NewAlert{Fingerprint: fingerprint, Rule: rule, Subject: "s", Consumer: "C", EventType: "a.b"})
+		if err != nil {
 			return err
 		}
 		return f.Fire(ctx, tx, fingerprint, store.Alert{Level: level, Episode: 1, Since: 1_000_000, First: 2_000_000},
@@ -113,7 +114,8 @@ func TestAlertsThatNobodySeesAreResolvedAndRemoved(t *testing.T) {
 
 		firing, err := f.CountFiring(ctx, f.db)
 		require.NoError(f.t, err)
-		require.ElementsMatch(f.t, []store.FiringAlerts{{Rule: "dead", Level: "WARN", Count: 2}, {Rule: "lag", Level: "CRITICAL", Count: 1}}, firing)
+		require.ElementsMatch(f.t,
+			[]store.FiringAlerts{{Rule: "dead", Level: "WARN", Count: 2}, {Rule: "lag", Level: "CRITICAL", Count: 1}}, firing)
 		f.inTx(func(ctx context.Context, tx bun.Tx) error { return f.Resolve(ctx, tx, "older", 4) })
 		f.inTx(func(ctx context.Context, tx bun.Tx) error {
 			is, _, err := f.Lock(ctx, tx, "older")
