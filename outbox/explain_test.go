@@ -177,6 +177,13 @@ func exercise(f, mine *fixture) {
 		f.save(orderPaid{OrderID: "5", Seq: 10})
 		hurried(delivered, "this too")
 	}
+	for range 3 { // in transactions that bun does not see: their commits are looked for
+		tx, err := f.db.DB.BeginTx(f.t.Context(), nil)
+		require.NoError(f.t, err)
+		require.NoError(f.t, f.ob.Save(f.t.Context(), tx, orderPaid{OrderID: "5", Seq: 10}))
+		require.NoError(f.t, tx.Commit())
+		hurried(delivered, "and what was saved by others")
+	}
 	known := keyedPaid{orderPaid{OrderID: "6", Seq: 10}}
 	for range 2 {
 		f.save(known)

@@ -57,6 +57,13 @@ func (h *publishers) hasRetention() bool {
 	return h.cleans
 }
 
+// any reports whether Run of a publisher has begun and not ended.
+func (h *publishers) any() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.wakers) > 0
+}
+
 // took notes whether a publisher takes events.
 func (h *publishers) took(p *Publisher, running bool) {
 	h.mu.Lock()

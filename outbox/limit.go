@@ -12,6 +12,8 @@ const (
 	maxMetadata = 16 << 10
 	// maxDepth is how deep arrays and objects of a payload may be nested.
 	maxDepth = 30
+	// mostUnseen is for how many calls of Save a process looks at a time whether their transactions have committed.
+	mostUnseen = 999
 	// maxTraceID is the longest trace id that is kept, in bytes.
 	maxTraceID = 64
 )

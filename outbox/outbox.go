@@ -113,8 +113,8 @@ type Outbox struct {
 	quotes  atomic.Bool // the database reads texts as they are written
 	tracer  trace.Tracer
 	metrics *telemetry.Metrics
-	hook    *commitHook
-	here    publishers
+	commits
+	here publishers
 }
 
 // rooms are those of the engine that operators use too.
@@ -177,7 +177,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 		settler: settle.NewSettler(db, d, stmts, cfg.DeleteSent), meter: settle.NewMeter(metrics, cfg.Logger),
 		rotten: registry.NewRottenRows(cfg.Logger),
 	}
-	ob.hook = &commitHook{ob: ob}
+	ob.notice(ob)
 	db.AddQueryHook(ob.hook) //nolint:staticcheck // WithQueryHook makes a copy; the user's own db must show its commits
 	return ob, nil
 }

@@ -36,6 +36,10 @@ var ErrInvalidEvent = errors.New("invalid event")
 // [ErrInvalidEvent] and says which and why.
 // Saving a keyed event that exists already, or has existed ([RetentionConfig.KeepKeys]), is a no-op.
 //
+// A publisher of this process gets the events within milliseconds after the commit. Give Save the context that db.RunInTx of
+// bun gives its function: then the commit is seen. The commits of other transactions are looked for, every 2 ms, for 2 s; after
+// that the events are left to the poll ([PublisherConfig.Poll]).
+//
 // It never waits for the engine. It waits for another transaction only if that one is saving the same keyed event; several
 // keyed events of one call are taken in one order, so that such calls do not deadlock. Transactions that save the same
 // keys by several calls, in opposite orders, do, as if they changed the same rows: the database ends one of them.
@@ -69,12 +73,13 @@ func (o *Outbox) Save(ctx context.Context, tx Tx, events ...bus.Event) (err erro
 			return refusal(o.db.Dialect(), rows[0].Type, err)
 		}
 	}
-	stored, err := o.saving.Save(ctx, in.Tx, rows)
+	m := o.hook.markOf(ctx, in)
+	stored, err := o.saving.Save(ctx, o.notify.by(in.Tx, m != nil), rows)
 	if err != nil {
 		return refusal(o.db.Dialect(), rows[0].Type, err)
 	}
 	if len(stored) > 0 {
-		o.hook.saved(ctx, in, stored)
+		o.hook.saved(m, stored)
 	}
 	o.countSaved(ctx, rows, len(stored))
 	return nil

@@ -59,8 +59,9 @@ func txKinds(t *testing.T, dialect, dsn string, db *bun.DB) map[string]func() ou
 		},
 	}
 	if testdb.Dialect(dialect) == "postgres" {
-		kinds["*sql.Tx, values in the text by pgx"] = plain(testdb.OpenDSN(t, withOption(t, dsn, "default_query_exec_mode", "simple_protocol")).DB)
-		kinds["*sql.Tx, unnamed statements by pgx"] = plain(testdb.OpenDSN(t, withOption(t, dsn, "default_query_exec_mode", "exec")).DB)
+		for _, mode := range []string{"simple_protocol", "exec", "describe_exec"} {
+			kinds["*sql.Tx, pgx in mode "+mode] = plain(testdb.OpenDSN(t, withOption(t, dsn, "default_query_exec_mode", mode)).DB)
+		}
 	}
 	return kinds
 }

@@ -15,6 +15,17 @@ func isDirect(ctx context.Context, db *sql.DB) (direct bool, mode any, err error
 		return false, nil, err
 	}
 	defer conn.Close()
+	return ask(ctx, conn)
+}
+
+// IsDirect reports whether a connection of pgx to PostgreSQL is one to the server itself, and not to somebody between. Of other
+// drivers nobody can tell.
+func IsDirect(ctx context.Context, conn *sql.Conn) (bool, error) {
+	direct, _, err := ask(ctx, conn)
+	return direct, err
+}
+
+func ask(ctx context.Context, conn *sql.Conn) (direct bool, mode any, err error) {
 	var told, is uint64
 	if err := conn.Raw(func(driverConn any) error {
 		told, mode = process(driverConn), caching(driverConn)

@@ -124,8 +124,9 @@ func (s Saving) insertUnsaved(ctx context.Context, tx Tx, events []NewEvent) (st
 		}
 		c := insertColumnsOf([]NewEvent{e})
 		row, args := c.row(s.d, &e)
-		res, err := tx.exec(ctx, false, "INSERT INTO "+eventTable+" ("+c.names+") SELECT "+row+" WHERE "+unsaved+s.d.Ignore("event_id"),
-			append(args, e.ID, e.ID, e.ID)...)
+		query, args := tx.notify("INSERT INTO "+eventTable+" ("+c.names+") SELECT "+row+" WHERE "+unsaved+s.d.Ignore("event_id"),
+			append(args, e.ID, e.ID, e.ID))
+		res, err := tx.exec(ctx, false, query, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -144,8 +145,9 @@ func (s Saving) insertUnsaved(ctx context.Context, tx Tx, events []NewEvent) (st
 func (s Saving) insert(ctx context.Context, tx Tx, events []NewEvent, ignore string) error {
 	for chunk := range slices.Chunk(events, tx.mostEvents(len(events))) {
 		query, args := insertEvents(s.d, chunk)
+		query, args = tx.notify(query+ignore, args)
 		isSame := len(chunk) == 1 // the text of more is a different one for each number
-		if _, err := tx.exec(ctx, isSame, query+ignore, args...); err != nil {
+		if _, err := tx.exec(ctx, isSame, query, args...); err != nil {
 			return err
 		}
 	}

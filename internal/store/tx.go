@@ -24,10 +24,29 @@ type SQL interface {
 
 // Tx is the transaction of whoever saves. Its statements have ? for values, and for a list of texts.
 type Tx struct {
-	bun   bun.IDB // nil if the transaction is not bun's
-	stmts *prepared.Statements
-	plain SQL
-	d     dialect.Dialect
+	bun    bun.IDB // nil if the transaction is not bun's
+	stmts  *prepared.Statements
+	plain  SQL
+	d      dialect.Dialect
+	notice *string
+}
+
+// NotifyChannel is the channel of PostgreSQL on which instances are told that events were saved.
+const NotifyChannel = "bluecone_event"
+
+// Notifying is the transaction with a notification, which PostgreSQL sends with the COMMIT if events were inserted: one with this
+// payload, however many they are. It takes no statement of its own.
+func (t Tx) Notifying(payload string) Tx {
+	t.notice = &payload
+	return t
+}
+
+// notify is the end of an INSERT that notifies.
+func (t Tx) notify(query string, args []any) (string, []any) {
+	if t.notice == nil {
+		return query, args
+	}
+	return query + " RETURNING pg_notify('" + NotifyChannel + "', ?)", append(args, *t.notice)
 }
 
 // BunTx is a transaction that writes values into the text, as bun does.

@@ -29,6 +29,31 @@ func ofKeys() []sabotage {
 			engine, "KeysOutliveTheirEvents", nil,
 		},
 		{
+			"a commit that bun does not see wakes nobody", "outbox/wake.go",
+			"len(shown) > 0 {", "len(shown) > len(ids)*1000 {",
+			engine, "WakesAfterACommitThat|LooksForACommit", nil,
+		},
+		{
+			"the looks for a commit never end", "outbox/wake.go",
+			"return !now.Before(c.until) })", "return now.IsZero() })",
+			engine, "LooksForACommit", nil,
+		},
+		{
+			"with Notify nobody is notified", "internal/store/tx.go",
+			"if t.notice == nil {", "if t.notice == nil || query != \"\" {",
+			engine, "Notify", nil,
+		},
+		{
+			"a connection that listened is given back to the pool", "internal/listen/listen.go",
+			"errors.Join(receive(ctx, driverConn, notified), driver.ErrBadConn)", "receive(ctx, driverConn, notified)",
+			engine, "NotifyWakes", nil,
+		},
+		{
+			"a lost connection to listen on is not replaced", "internal/listen/listen.go",
+			"case errors.Is(err, ErrCannot):", "case err != nil:",
+			engine, "NotifyWakes", nil,
+		},
+		{
 			"a transaction of another database is taken", "outbox/tx.go",
 			"name != o.db.Dialect().Name()", "name < 0",
 			engine, "TransactionOfAnotherDatabase", nil,

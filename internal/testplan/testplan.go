@@ -43,7 +43,8 @@ var (
 // AfterQuery implements [bun.QueryHook].
 func (r *Recorder) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 	q := ev.Query
-	if strings.HasPrefix(q, "INSERT") || !slices.ContainsFunc(r.tables, func(t string) bool { return strings.Contains(q, t) }) {
+	asks := !strings.HasPrefix(q, "INSERT") || strings.Contains(q, " WHERE NOT EXISTS ") // a keyed event asks as it is inserted
+	if !asks || !slices.ContainsFunc(r.tables, func(t string) bool { return strings.Contains(q, t) }) {
 		return
 	}
 	shape := lists.ReplaceAllString(numbers.ReplaceAllString(texts.ReplaceAllString(q, "?"), "?"), "?")
