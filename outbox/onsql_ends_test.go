@@ -44,13 +44,13 @@ func TestOnSQLFindsOutAHiddenCommit(t *testing.T) {
 				t.Parallel()
 				f, query := hiddenCommit(t, dialect)
 				var runs, found atomic.Int64
-				a := f.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 3})
+				a := f.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 3, Concurrency: 1})
 				bus.OnSQL(a, func(ctx context.Context, tx bus.Tx, m bus.Message[orderPaid]) error {
 					runs.Add(1)
 					if err := f.sqlEffect(ctx, tx, m, 1); err != nil {
 						return err
 					}
-					if m.Payload.Seq == 3 {
+					if m.Payload.Seq == 1 { // others of its batch are before it and behind it
 						if err := swallows[way](ctx, tx, query); err != nil {
 							found.Add(1)
 						}
@@ -59,12 +59,15 @@ func TestOnSQLFindsOutAHiddenCommit(t *testing.T) {
 					}
 					return nil
 				})
+				var events []bus.Event
 				for i := range 6 {
-					f.save(orderPaid{OrderID: fmt.Sprint(i), Seq: i})
+					events = append(events, orderPaid{OrderID: fmt.Sprint(i), Seq: i})
 				}
+				f.save(events...)
 				f.once()
 				f.hurry()
 				f.once()
+				require.Greater(t, runs.Load(), int64(6), "they were together at first, and ran again")
 				require.Equal(t, 6, f.count("SELECT COUNT(*) FROM effect WHERE seq = 1"), "each once")
 				require.Zero(t, f.count("SELECT COUNT(*) FROM effect WHERE seq = 2"), "nothing after the end")
 				require.Positive(t, found.Load())
@@ -244,5 +247,44 @@ func TestPlaceholdersOfTheWrongKindAreNamed(t *testing.T) {
 			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
 		}
 		require.Equal(t, strings.Count(errs, "bus.OnSQL"), 1)
+	})
+}
+
+// followUp is saved by the handler of another event.
+type followUp struct{ orderPaid }
+
+func (followUp) EventType() string { return "order.followed" }
+
+var _ outbox.Tx = bus.Tx(nil)
+
+// A bus.Tx is an outbox.Tx: what a handler saves with it belongs to its event's tenant, and exists only if the handler succeeded.
+func TestOnSQLSavesFollowUpEvents(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		bus.OnSQL(f.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 1}), func(ctx context.Context, tx bus.Tx, m bus.Message[orderPaid]) error {
+			if err := f.ob.Save(ctx, tx, followUp{m.Payload}); err != nil {
+				return err
+			}
+			if m.Payload.Seq == 1 {
+				return errors.New("and fails after it")
+			}
+			return nil
+		})
+		bus.OnSQLBatch(f.bus.Consumer("B", bus.ConsumerConfig{}), func(ctx context.Context, tx bus.Tx, ms []bus.Message[followUp]) error {
+			for _, m := range ms {
+				if _, err := tx.ExecContext(ctx, f.native(insertEffect), m.Consumer, m.ID, m.AggregateID, m.TenantID); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		f.save(outbox.With(orderPaid{OrderID: "1"}, outbox.Tenant(12, 0)), orderPaid{OrderID: "2", Seq: 1})
+		f.once()
+		f.once()
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE event_type = 'order.followed'"))
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect WHERE consumer = 'B' AND aggregate = '1' AND seq = 12"))
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 2, consumelog.Dead: 1}, f.deliveries())
 	})
 }

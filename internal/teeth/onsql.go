@@ -30,7 +30,7 @@ func ofOnSQL() []sabotage {
 		},
 		{
 			"others share the transaction with SQL that may end it", "internal/handler/sqltx.go",
-			"case mayEnd && t.isShared:", "case false:",
+			"case mayEnd && t.isShared:", "case mayEnd && false:",
 			engine, "OnSQLFindsOut", nil,
 		},
 		{
