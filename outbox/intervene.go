@@ -9,6 +9,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	claiming "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -133,7 +134,7 @@ func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Inte
 		return ErrNotFound
 	}
 	if c.pass && len(events) > 0 && len(changed) > 0 { // before the roll-up, which may delete the event
-		if _, err := o.log.WakeNext(ctx, tx, changed, store.Delivery{OutboxID: events[0].ID}); err != nil {
+		if _, err := claiming.WakeNext(ctx, tx, o.log.Order, changed, store.Delivery{OutboxID: events[0].ID}); err != nil {
 			return err
 		}
 	}

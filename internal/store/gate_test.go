@@ -83,7 +83,7 @@ func TestTheGateWaitsForWhatRunsElsewhere(t *testing.T) {
 	})
 }
 
-// What ends makes the next of its aggregate due, and nothing else.
+// What sleeps behind an event is found by its aggregate, and woken with what waits behind it; what has failed is not.
 func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
@@ -95,17 +95,25 @@ func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
 		}
 		f.set("pausing", "status = 'FAILED'")
 		f.set("first", "status = 'SUCCESS', next_retry_at = NULL")
-		woken, err := f.log.WakeNext(ctx, f.db, []string{"D"}, first)
-		require.NoError(f.t, err)
-		require.Zero(f.t, woken, "another consumer")
-		woken, err = f.log.WakeNext(ctx, f.db, []string{"C", "D"}, first)
-		require.NoError(f.t, err)
-		require.Positive(f.t, woken)
+		heads := []int64{first.OutboxID}
+		sleepers := func(consumer string) []store.Sleeper {
+			found, err := f.log.Sleepers(ctx, f.db, consumer, heads)
+			require.NoError(f.t, err)
+			return found
+		}
+		require.Empty(f.t, sleepers("D"), "another consumer")
+		require.Equal(f.t, []store.Sleeper{{Aggregate: first.Aggregate(), After: first.OutboxID}}, sleepers("C"))
+		behind := func(most int) []int64 {
+			ids, err := f.log.Behind(ctx, f.db, "C", sleepers("C"), most)
+			require.NoError(f.t, err)
+			return ids
+		}
+		require.Len(f.t, behind(1), 1)
+		require.Len(f.t, behind(10), 2)
+		require.NoError(f.t, f.log.WakeUp(ctx, f.db, behind(10)))
 		require.Equal(f.t, []string{"now", "later", "later"}, []string{f.row("second").due, f.row("pausing").due, f.row("elsewhere").due})
 		f.set("second", "status = 'FAILED', next_retry_at = "+f.d.After, time.Hour.Microseconds())
-		woken, err = f.log.WakeNext(ctx, f.db, []string{"C"}, first)
-		require.NoError(f.t, err)
-		require.Zero(f.t, woken, "what has failed waits for its pause")
+		require.Empty(f.t, sleepers("C"), "what has failed waits for its pause")
 	})
 }
 

@@ -8,48 +8,16 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// Sleeping lists waiting deliveries of a consumer, by the ids of their rows, that come next in the aggregates of the given
-// events, one event of each, and are not due yet: at most so many of each aggregate.
-func (o Order) Sleeping(ctx context.Context, idb bun.IDB, consumer string, heads []int64, most int) ([]int64, error) {
-	behind, err := o.sleepers(ctx, idb, consumer, heads)
-	if err != nil || len(behind) == 0 {
-		return nil, err
-	}
-	// What sleeps is seldom much, and each aggregate needs a limit of its own.
-	var parts []string
-	var args []any
-	for _, b := range behind {
-		parts = append(parts, "SELECT id FROM (SELECT l.id FROM "+o.d.WaitingOf(deliveryTable, "l")+
-			" AND "+o.d.Receiver("l")+" = ? AND l.outbox_id > ? AND l.next_retry_at < "+o.d.Never+" ORDER BY l.outbox_id LIMIT ?) AS a")
-		args = append(args, b.Tenant, b.Type, b.ID, consumer, b.after, most)
-	}
-	rows, err := idb.QueryContext(ctx, strings.Join(parts, " UNION ALL "), args...)
-	if err != nil {
-		return nil, fmt.Errorf("look for deliveries that come next: %w", err)
-	}
-	defer rows.Close()
-	var ids []int64
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("look for deliveries that come next: %w", err)
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
-}
-
-// mostSleepers is how many aggregates one look wakes: the others look again by themselves.
-const mostSleepers = 50
-
-// sleeper is an aggregate whose next delivery after an event is not due yet.
-type sleeper struct {
+// Sleeper is an aggregate whose next delivery after an event is not due yet.
+type Sleeper struct {
 	Aggregate
-	after int64
+
+	After int64 // the outbox id of the event
 }
 
-// sleepers finds the aggregates whose next delivery sleeps.
-func (o Order) sleepers(ctx context.Context, idb bun.IDB, consumer string, heads []int64) ([]sleeper, error) {
+// Sleepers finds, of the aggregates of the given events, one event of each, those whose next delivery to the consumer is PENDING
+// and not due: events by the primary key, deliveries by idx_open_aggregate, or idx_waiting.
+func (o Order) Sleepers(ctx context.Context, idb bun.IDB, consumer string, heads []int64) ([]Sleeper, error) {
 	next := "SELECT CASE WHEN l.status = 'PENDING' AND l.next_retry_at > " + o.d.Now +
 		" AND l.next_retry_at < " + o.d.Never + " THEN 1 ELSE 0 END FROM " + o.d.Waiting(deliveryTable, "l", "e") +
 		" AND " + o.d.Receiver("l") + " = ? AND l.outbox_id > e.id ORDER BY " + o.d.AlongOpen("l") + " LIMIT 1"
@@ -60,16 +28,34 @@ func (o Order) sleepers(ctx context.Context, idb bun.IDB, consumer string, heads
 		return nil, fmt.Errorf("look behind finished deliveries: %w", err)
 	}
 	defer rows.Close()
-	var found []sleeper
+	var found []Sleeper
 	for rows.Next() {
-		var s sleeper
+		var s Sleeper
 		var sleeps bool
-		if err := rows.Scan(&s.after, &s.Tenant, &s.Type, &s.ID, &sleeps); err != nil {
+		if err := rows.Scan(&s.After, &s.Tenant, &s.Type, &s.ID, &sleeps); err != nil {
 			return nil, fmt.Errorf("look behind finished deliveries: %w", err)
 		}
-		if sleeps && len(found) < mostSleepers {
+		if sleeps {
 			found = append(found, s)
 		}
 	}
 	return found, rows.Err()
+}
+
+// Behind lists the waiting deliveries of a consumer, by the ids of their rows, that come next in aggregates: at most so many of
+// each, by idx_open_aggregate, or idx_waiting. What was left to others is not among them.
+func (o Order) Behind(ctx context.Context, idb bun.IDB, consumer string, in []Sleeper, most int) ([]int64, error) {
+	// What sleeps is seldom much, and each aggregate needs a limit of its own.
+	var parts []string
+	var args []any
+	for _, s := range in {
+		parts = append(parts, "SELECT id FROM (SELECT l.id FROM "+o.d.WaitingOf(deliveryTable, "l")+
+			" AND "+o.d.Receiver("l")+" = ? AND l.outbox_id > ? AND l.next_retry_at < "+o.d.Never+" ORDER BY l.outbox_id LIMIT ?) AS a")
+		args = append(args, s.Tenant, s.Type, s.ID, consumer, s.After, most)
+	}
+	ids, err := readIDs(idb.QueryContext(ctx, strings.Join(parts, " UNION ALL "), args...))
+	if err != nil {
+		return nil, fmt.Errorf("look for deliveries that come next: %w", err)
+	}
+	return ids, nil
 }

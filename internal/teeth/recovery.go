@@ -71,7 +71,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a start wakes whatever sleeps", "internal/store/waiting.go",
-			"if n, err = l.order.wakeOpen(ctx, l.db, g, chunk); err != nil {", "if err = l.order.wakeUp(ctx, l.db, idsOf(chunk)); err != nil {",
+			"if n, err = l.order.wakeOpen(ctx, l.db, g, chunk); err != nil {", "if err = l.order.WakeUp(ctx, l.db, idsOf(chunk)); err != nil {",
 			engine, "LeftAsleep",
 			[]edit{
 				{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -290,7 +291,7 @@ func (o *outcomes) reportEnd(ctx context.Context, outcome Outcome, ds ...*delive
 	if len(ended) > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 		defer cancel()
-		woken, err := o.l.regs.Log.WakeNext(ctx, o.l.regs.DB, []string{o.c.Key}, ended...)
+		woken, err := claim.WakeNext(ctx, o.l.regs.DB, o.l.regs.Log.Order, []string{o.c.Key}, ended...)
 		if err != nil {
 			o.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
 		}
