@@ -41,7 +41,7 @@ func (c acts) startBulk(r *http.Request, in *reader, op ops.Operation) (outcome,
 func mayDo(r *http.Request, a ops.Action) error {
 	needs := map[ops.Action][]Permission{
 		ops.ActionRetry: {Retry}, ops.ActionReopen: {Skip, Discard}, ops.ActionSkip: {Skip}, ops.ActionDiscard: {Discard},
-		ops.ActionReplay: {Replay},
+		ops.ActionReplay: {Replay}, ops.ActionBackfill: {Replay},
 	}[a]
 	for _, p := range needs {
 		if !principalOf(r).Can(p) {

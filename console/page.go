@@ -268,15 +268,16 @@ func (in *reader) bulk() ops.NewBulk {
 	q.Cursor, q.Limit = "", 0
 	b := ops.NewBulk{
 		ID: in.Get("op"), Action: ops.Action(in.oneOf("action", string(ops.ActionRetry), string(ops.ActionReopen), string(ops.ActionSkip),
-			string(ops.ActionDiscard), string(ops.ActionReplay))), Query: q,
+			string(ops.ActionDiscard), string(ops.ActionReplay), string(ops.ActionBackfill))), Query: q,
 		Consumer: strings.TrimSpace(in.Get("forConsumer")), Rate: float64(in.number("rate", 1, 10_000)),
 		Spread: time.Duration(in.number("spreadSeconds", 0, 86_400)) * time.Second,
 	}
-	if (b.Action == ops.ActionSkip || b.Action == ops.ActionReplay || b.Action == ops.ActionReopen) && b.Consumer == "" && q.Consumer == "" {
+	needsConsumer := b.Action != ops.ActionRetry && b.Action != ops.ActionDiscard && b.Action != ""
+	if needsConsumer && b.Consumer == "" && q.Consumer == "" {
 		in.errs = append(in.errs, errors.New("consumer is missing: say whose deliveries"))
 	}
 	if b.Action == "" {
-		in.errs = append(in.errs, errors.New("action is missing: retry, reopen, skip, discard or replay"))
+		in.errs = append(in.errs, errors.New("action is missing: retry, reopen, skip, discard, replay or backfill"))
 	}
 	return b
 }

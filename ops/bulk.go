@@ -17,6 +17,8 @@ const (
 	ActionDiscard Action = "discard"
 	// ActionReplay runs the deliveries of one consumer again although they have succeeded.
 	ActionReplay Action = "replay"
+	// ActionBackfill delivers past events to one consumer that has never had them, in the order in which they were saved.
+	ActionBackfill Action = "backfill"
 )
 
 // BulkState is where a bulk operation stands.
@@ -59,7 +61,7 @@ type NewBulk struct {
 	ID     string `json:"id,omitempty"` // chosen by the caller, so that a repeated request starts nothing twice. Default: a new one
 	Action Action `json:"action"`
 	Query  Query  `json:"query"`
-	// needed for skip, replay and reopen; for retry: only its deliveries. Default: Query.Consumer
+	// needed for skip, replay, backfill and reopen; for retry: only its deliveries. Default: Query.Consumer
 	Consumer string        `json:"consumer,omitempty"`
 	Rate     float64       `json:"rate,omitempty"`     // events per second. Default: 100
 	Spread   time.Duration `json:"spreadNs,omitempty"` // retries fall due over this time, evenly. Default: 0, at once

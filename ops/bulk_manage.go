@@ -63,12 +63,12 @@ func (b NewBulk) checkAction() (errs []error) {
 			errs = append(errs, fmt.Errorf("bulk operation: %s of events in any state: "+
 				"name a status other than SENT, a consumer, a fingerprint, an aggregate or a trace", b.Action))
 		}
-	case ActionReplay, ActionReopen:
+	case ActionReplay, ActionReopen, ActionBackfill:
 	default:
 		errs = append(errs, fmt.Errorf("bulk operation: there is no action %q: "+
-			"the actions are retry, reopen, skip, discard and replay", b.Action))
+			"the actions are retry, reopen, skip, discard, replay and backfill", b.Action))
 	}
-	if b.Consumer == "" && (b.Action == ActionSkip || b.Action == ActionReplay || b.Action == ActionReopen) {
+	if b.Consumer == "" && slices.Contains([]Action{ActionSkip, ActionReplay, ActionReopen, ActionBackfill}, b.Action) {
 		errs = append(errs, fmt.Errorf("bulk operation: %s needs a consumer", b.Action))
 	}
 	return errs

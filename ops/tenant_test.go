@@ -177,14 +177,15 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 			return append(both(o.Publish(ctx, by, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"9"}`, TenantID: 2})),
 				both(o.Publish(ctx, by, ops.Manual{EventType: "order.paid", Payload: `{"orderId":"9"}`}))...)
 		},
-		"Retry":   func(ctx context.Context) []any { return only(o.Retry(ctx, by, x.theirs)) },
-		"Reopen":  func(ctx context.Context) []any { return only(o.Reopen(ctx, by, x.theirs, "Moody")) },
-		"Skip":    func(ctx context.Context) []any { return only(o.Skip(ctx, by, x.theirs, "Moody")) },
-		"Discard": func(ctx context.Context) []any { return only(o.Discard(ctx, by, x.theirs)) },
-		"Replay":  func(ctx context.Context) []any { return only(o.Replay(ctx, by, x.theirs, "Steady")) },
-		"Pause":   func(ctx context.Context) []any { return only(o.Pause(ctx, by, "Steady", time.Hour)) },
-		"Resume":  func(ctx context.Context) []any { return only(o.Resume(ctx, by, "Steady")) },
-		"Retire":  func(ctx context.Context) []any { return only(o.Retire(ctx, by, "Steady")) },
+		"Retry":    func(ctx context.Context) []any { return only(o.Retry(ctx, by, x.theirs)) },
+		"Reopen":   func(ctx context.Context) []any { return only(o.Reopen(ctx, by, x.theirs, "Moody")) },
+		"Skip":     func(ctx context.Context) []any { return only(o.Skip(ctx, by, x.theirs, "Moody")) },
+		"Discard":  func(ctx context.Context) []any { return only(o.Discard(ctx, by, x.theirs)) },
+		"Replay":   func(ctx context.Context) []any { return only(o.Replay(ctx, by, x.theirs, "Steady")) },
+		"Backfill": func(ctx context.Context) []any { return only(o.Backfill(ctx, by, x.theirs, "Steady")) },
+		"Pause":    func(ctx context.Context) []any { return only(o.Pause(ctx, by, "Steady", time.Hour)) },
+		"Resume":   func(ctx context.Context) []any { return only(o.Resume(ctx, by, "Steady")) },
+		"Retire":   func(ctx context.Context) []any { return only(o.Retire(ctx, by, "Steady")) },
 		"RunJob": func(ctx context.Context) []any {
 			_, _, err := o.RunJob(ctx, by, "j")
 			return only(err)

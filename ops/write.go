@@ -53,6 +53,17 @@ func (o *Ops) Replay(ctx context.Context, op Operation, eventID, consumer string
 		func() error { return o.ob.Replay(ctx, op, eventID, consumer) })
 }
 
+// Backfill delivers a past event to a consumer that was registered later and has never had it: once, in the order of its
+// aggregate. From then on later events of the aggregate wait behind it; what the consumer has had before stays done. The
+// event must still have its row, so retention limits how far back this goes. For many events start a bulk operation with
+// [ActionBackfill].
+func (o *Ops) Backfill(ctx context.Context, op Operation, eventID, consumer string) error {
+	return o.acts.changeEvent(ctx, op, []field{{"event id", eventID}, {"consumer", consumer}}, eventID,
+		func() error {
+			return o.ob.Intervene(ctx, op, outbox.Intervention{Action: outbox.ActionBackfill, EventID: eventID, Consumers: []string{consumer}})
+		})
+}
+
 // Pause stops a consumer, and its replays, in the whole deployment, for d (0 means until it is
 // resumed). Its deliveries wait; nobody else's do.
 func (o *Ops) Pause(ctx context.Context, op Operation, consumer string, d time.Duration) error {

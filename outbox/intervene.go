@@ -20,6 +20,7 @@ const (
 	ActionSkip     = "skip"
 	ActionDiscard  = "discard"
 	ActionReplay   = "replay"
+	ActionBackfill = "backfill" // gives a past event to a consumer that has never had it
 	ActionMarkDead = "mark dead"
 )
 
@@ -71,6 +72,9 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 	case ActionReplay:
 		due.from = []store.Status{store.Success, store.Skipped, store.Dead}
 		return needs(due)
+	case ActionBackfill:
+		due.from = []store.Status{store.Skipped} // as prepareBackfill leaves it
+		return needs(due)
 	case ActionSkip:
 		return needs(closed)
 	case ActionDiscard:
@@ -115,10 +119,14 @@ func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Inte
 	if err != nil {
 		return err
 	}
-	if iv.Action == ActionReplay {
-		if names, err = o.prepareReplay(ctx, tx, events[0], names[0]); err != nil {
-			return err
-		}
+	switch iv.Action {
+	case ActionReplay:
+		names, err = o.prepareReplay(ctx, tx, events[0], names[0])
+	case ActionBackfill:
+		err = prepareBackfill(ctx, tx, o.operations(), o.log, events[0], names[0])
+	}
+	if err != nil {
+		return err
 	}
 	changed, err := o.changeRows(ctx, tx, iv.EventID, names, c)
 	if err != nil {
@@ -180,7 +188,30 @@ func (o *Outbox) prepareReplay(ctx context.Context, tx bun.Tx, e store.LockedEve
 		return nil, fmt.Errorf("%s is not done with the event, so there is nothing to repeat (retry it instead): %w", consumer, ErrNotFound)
 	}
 	name := store.ReplayName(consumer)
-	return []string{name}, o.operations().AddReplay(ctx, tx, e.ID, name)
+	return []string{name}, o.operations().AddSkipped(ctx, tx, e.ID, name)
+}
+
+// prepareBackfill makes sure that the consumer takes events of the type and has never had this one, and gives the delivery a
+// row. An event that is not delivered yet gets there by itself.
+func prepareBackfill(ctx context.Context, tx bun.Tx, rows store.Operations, log store.Log, e store.LockedEvent, consumer string) error {
+	if st := Status(e.Status); st != StatusSent && st != StatusFailed && st != StatusDead {
+		return fmt.Errorf("the event is %s and on its way to every consumer: %w", st, ErrNotFound)
+	}
+	takes, err := rows.TakesType(ctx, tx, consumer, e.EventType)
+	if err != nil {
+		return err
+	}
+	if !takes {
+		return fmt.Errorf("no instance takes %s for %s: %w", e.EventType, consumer, ErrNotFound)
+	}
+	had, err := log.Existing(ctx, tx, consumer, []string{e.EventID})
+	if err != nil {
+		return err
+	}
+	if _, ok := had[e.EventID]; ok {
+		return fmt.Errorf("%s has had the event (retry, reopen or replay it instead): %w", consumer, ErrNotFound)
+	}
+	return rows.AddSkipped(ctx, tx, e.ID, consumer)
 }
 
 // giveUp ends an event that nobody has been called for yet: whoever is registered for it is skipped.

@@ -122,9 +122,16 @@ func (p Operations) ChangeDeliveries(
 	return changed, err
 }
 
-// AddReplay gives the replay of an event to a consumer a row, SKIPPED, if it has none, by primary key. The name is that of the
-// consumer's replays.
-func (p Operations) AddReplay(ctx context.Context, tx bun.IDB, id int64, name string) error {
+// TakesType reports whether any instance takes an event type for a consumer, by primary key.
+func (p Operations) TakesType(ctx context.Context, idb bun.IDB, key, eventType string) (bool, error) {
+	var n int
+	err := idb.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_consumer_type WHERE consumer_name = ? AND event_type = ?", key, eventType).Scan(&n)
+	return n > 0, err
+}
+
+// AddSkipped gives the delivery of an event a row, SKIPPED, if it has none, by primary key. The name is the key of a consumer, or
+// that of its replays.
+func (p Operations) AddSkipped(ctx context.Context, tx bun.IDB, id int64, name string) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO "+deliveryTable+
 		" (tenant_id, consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, next_retry_at) "+
 		"SELECT tenant_id, ?, event_id, event_type, 'SKIPPED', id, aggregate_type, aggregate_id, NULL"+

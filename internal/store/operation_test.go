@@ -124,7 +124,7 @@ func TestAddedDeliveries(t *testing.T) {
 		id := addEvent(t, db, d, "e", "SENT", 0)
 		addDelivery(t, db, d, "e", "A", "SUCCESS", 0)
 		for range 2 {
-			require.NoError(t, p.AddReplay(t.Context(), db, id, "A@replay"))
+			require.NoError(t, p.AddSkipped(t.Context(), db, id, "A@replay"))
 			require.NoError(t, p.SkipRegistered(t.Context(), db, id, "why"))
 		}
 		require.Equal(t, 3, countRows(t, db, "bc_event_consume_log"))

@@ -48,5 +48,20 @@ func ofTheDoors() []sabotage {
 			"\th.cleans = true\n", "",
 			engine, "WithoutRetentionRemovesNothing", nil,
 		},
+		{
+			"a backfill gives a consumer again what an operator has skipped", "outbox/intervene.go",
+			"if _, ok := had[e.EventID]; ok {", "if st, ok := had[e.EventID]; ok && st != store.Skipped {",
+			"./ops", "BackfillLeavesAlone", nil,
+		},
+		{
+			"a backfill gives a consumer types that it does not take", "outbox/intervene.go",
+			"\tif !takes {", "\tif !takes && consumer == \"\" {",
+			"./ops", "BackfillLeavesAlone|BackfillGivesThePast", nil,
+		},
+		{
+			"a past event does not hold up later ones of its aggregate", "outbox/intervene.go",
+			"changes, err := o.settler.RollUpIn(ctx, tx, events)", "changes, err := o.settler.RollUpIn(ctx, tx, events[:0])",
+			"./ops", "Backfill|LiveEventsWait", nil,
+		},
 	}
 }

@@ -15,8 +15,8 @@ type consumerCommands struct{ *app }
 
 // consumers lists and steers consumers.
 func (a consumerCommands) consumers() *cobra.Command {
-	return group("consumers", "List, pause, resume, replay and retire consumers", a.consumersList(), a.consumersPause(), a.consumersResume(),
-		a.consumersReplay(), a.consumersRetire())
+	return group("consumers", "List, pause, resume, replay, backfill and retire consumers", a.consumersList(), a.consumersPause(), a.consumersResume(),
+		a.consumersReplay(), a.consumersBackfill(), a.consumersRetire())
 }
 
 func (a consumerCommands) consumersList() *cobra.Command {
@@ -241,6 +241,43 @@ done a second time. It is refused unless the consumer is declared Replayable.`,
 			q.Consumer, q.DeliveryStatus = is.Name, consumelog.Success
 		}
 		return c.bulk(ctx, w, p, ops.NewBulk{Action: ops.ActionReplay, Consumer: is.Name, Query: q})
+	})
+	return cmd
+}
+
+func (a consumerCommands) consumersBackfill() *cobra.Command {
+	var eventType string
+	since, until := moment{}, moment{}
+	cmd := &cobra.Command{
+		Use: "backfill CONSUMER", Short: "Give a consumer past events that it has never had", Args: takes("consumer"),
+		ValidArgsFunction: a.completeConsumers,
+		Long: `Gives past events to a consumer that was registered after they had been delivered: those of the types that it
+takes, each once, in order. Later events of an entity wait behind its past ones. What it has had already is left
+alone. Pause the consumer before and resume it when the operation is done, so that no live event passes a past
+one that is not in the consume log yet. Events go back as far as retention keeps them.`,
+		Example: `  bluecone consumers backfill SearchIndex --since 168h --rate 500 --reason "new in 4.2"`,
+	}
+	cmd.Flags().StringVar(&eventType, "type", "", "only this event type")
+	cmd.Flags().Var(&since, "since", "only events saved since then, such as 24h or 2026-11-21T15:00 (UTC)")
+	cmd.Flags().Var(&until, "until", "only events saved before then")
+	a.completeTypes(cmd, "type")
+	before(cmd, func(cmd *cobra.Command) error {
+		if since.at.IsZero() {
+			return usage("%s: say which events: --since TIME", cmd.CommandPath())
+		}
+		return ordered(since, until)
+	})
+	p := addPace(cmd)
+	w := addWrite(cmd)
+	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
+		is, err := c.consumer(ctx, c.args[0])
+		if err != nil {
+			return err
+		}
+		return c.bulk(ctx, w, p, ops.NewBulk{
+			Action: ops.ActionBackfill, Consumer: is.Name,
+			Query: ops.Query{EventType: eventType, Since: since.at, Until: until.at},
+		})
 	})
 	return cmd
 }
