@@ -52,6 +52,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 			{"consumers", "resume", "Wallet"},
 			{"consumers", "replay", "Wallet", "--since", "1h"},
 			{"consumers", "replay", "Wallet", "--event", id},
+			{"consumers", "backfill", "Wallet", "--since", "1h"},
 			{"dead", "retry", "--all"},
 			{"bulk", "cancel", bulk.ID},
 			{"jobs", "run", consistency.JobCode},

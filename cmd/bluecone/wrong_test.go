@@ -61,6 +61,7 @@ func TestWrongCommandsSayWhatIsWrongInOneLine(t *testing.T) {
 		"retry of nothing":        {"dead retry --reason x", 2, "say which: --group FINGERPRINT (see 'dead list'), --consumer CONSUMER or --all"},
 		"retry of all and one":    {"dead retry --all --consumer Points --reason x", 2, "--all does not go with --consumer"},
 		"replay of nothing":       {"consumers replay Points --reason x", 2, "say which events: --event ID or --since TIME"},
+		"backfill of nothing":     {"consumers backfill Points --reason x", 2, "say which events: --since TIME"},
 		"watch as csv":            {"status --watch -o csv", 2, "--watch does not go with --output csv"},
 		"dialect":                 {"migrate print --dialect mssql", 2, `--dialect "mssql": use mysql, postgres or sqlite`},
 		"publish without type":    {"publish --payload {} --reason x", 2, "--type is missing"},
