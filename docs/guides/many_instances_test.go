@@ -28,11 +28,7 @@ func serve(ctx context.Context, db *bun.DB, ob *outbox.Outbox, b *bus.Bus) error
 	if err != nil {
 		return err
 	}
-	retention, err := outbox.NewRetention(ob, outbox.RetentionConfig{})
-	if err != nil {
-		return err
-	}
-	return bus.Run(ctx, pub, retention)
+	return bus.Run(ctx, pub)
 }
 
 func registerSeen(b *bus.Bus) {

@@ -29,11 +29,8 @@ func start(ctx context.Context, db *bun.DB, b *bus.Bus, chat alert.Sink) error {
 	if err != nil {
 		return err
 	}
-	pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
-	if err != nil {
-		return err
-	}
-	retention, err := outbox.NewRetention(ob, outbox.RetentionConfig{Keep: 7 * 24 * time.Hour})
+	keep := outbox.RetentionConfig{Keep: 30 * 24 * time.Hour} // the default is 7 days
+	pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{Retention: keep})
 	if err != nil {
 		return err
 	}
@@ -41,7 +38,7 @@ func start(ctx context.Context, db *bun.DB, b *bus.Bus, chat alert.Sink) error {
 	if err != nil {
 		return err
 	}
-	return bus.Run(ctx, pub, retention, alerts)
+	return bus.Run(ctx, pub, alerts)
 }
 
 // The program of the guide starts, finds its database fit, and ends in order.

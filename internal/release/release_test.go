@@ -116,6 +116,8 @@ func TestTaggedModulesWorkOutsideThisTree(t *testing.T) {
 	u := newUser(t)
 	t.Run("the command is installed by its name and knows its version", u.installs)     //nolint:paralleltest // they share what they build
 	t.Run("the quick start of the README is a program to copy", u.copiesTheQuickStart)  //nolint:paralleltest // likewise
+	t.Run("getting started with bun", u.followsWithBun)                                 //nolint:paralleltest // likewise
+	t.Run("getting started with database/sql", u.followsWithSQL)                        //nolint:paralleltest // likewise
 	t.Run("the smallest program lists few modules and links fewer", u.hasASmallProgram) //nolint:paralleltest // likewise
 }
 
