@@ -66,9 +66,12 @@ func TestNotifyWakesOtherInstances(t *testing.T) {
 	f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == effects+3 }, "and hears")
 	require.Zero(t, f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'lost'"))
 
+	last := saver.count("SELECT MAX(pid)" + listening)
 	stop()
 	require.NoError(t, <-ended)
-	f.eventually(listeners(0), "its connection is closed: nobody else would want one that listens")
+	f.eventually(func() bool {
+		return saver.count("SELECT COUNT(*) FROM pg_stat_activity WHERE pid = ?", last) == 0
+	}, "its connection is closed: nobody else would want one that listens")
 }
 
 // Without Notify nobody is notified, and no connection listens.
