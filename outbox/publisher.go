@@ -48,9 +48,10 @@ type PublisherConfig struct {
 	// Notify, on PostgreSQL, lets every [Outbox.Save] of this process notify all publishers that have Notify set, also those of
 	// other instances, with its commit (NOTIFY), and lets this publisher listen. Then events of other instances, and those of
 	// transactions whose commit bun does not see, do not wait for Poll. PostgreSQL lets transactions that notify commit one after
-	// the other: 16 writers on a disk saved a fifth of what they save without (docs/measurements/notify.md). The publisher keeps one connection of the pool, which has to be
-	// pgx's, and lead to the server itself, not to a pooler; where it is not, a warning says so, and Poll finds the events.
-	// [NewPublisher] refuses it for other databases, and for a pool of one connection. Default: false.
+	// the other: 16 writers on a disk saved a fifth of what they save without (docs/measurements/notify.md). The publisher keeps
+	// one connection of the pool, which has to be pgx's, and lead to the server itself, not to a pooler; where it is not, a warning
+	// says so, and Poll finds the events. [NewPublisher] refuses it for other databases, and for a pool of one connection.
+	// Default: false.
 	Notify bool
 }
 

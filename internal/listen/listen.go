@@ -143,7 +143,7 @@ func waiting(driverConn any) (wait func(ctx context.Context) (payload string, er
 	}
 	return func(ctx context.Context) (string, error) {
 		answer := method.Call([]reflect.Value{reflect.ValueOf(ctx)})
-		if err, failed := answer[1].Interface().(error); failed {
+		if err, failed := reflect.TypeAssert[error](answer[1]); failed {
 			return "", err
 		}
 		return answer[0].Elem().FieldByName("Payload").String(), nil
