@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -56,8 +57,8 @@ func (b *Bus) chain() HandlerFunc {
 	}
 	b.all.Lock()
 	defer b.all.Unlock()
-	for i := len(b.around) - 1; i >= 0; i-- {
-		next := b.around[i](chain)
+	for i, mw := range slices.Backward(b.around) {
+		next := mw(chain)
 		if next == nil {
 			err := fmt.Errorf("bus.Use: middleware number %d returned nil instead of a HandlerFunc", i+1)
 			next = func(context.Context, []Message[Event]) error { return err }
@@ -71,7 +72,7 @@ func (b *Bus) chain() HandlerFunc {
 func anyMessages(c *handler.Consumer, ms []*handler.Message) []Message[Event] {
 	all := make([]Message[Event], len(ms))
 	for i, m := range ms {
-		payload, _ := reflect.ValueOf(m.Payload).Elem().Interface().(Event)
+		payload, _ := reflect.TypeAssert[Event](reflect.ValueOf(m.Payload).Elem())
 		all[i] = Message[Event]{
 			Envelope: envelopeOf(m.Event), Payload: payload, Consumer: c.Name, consumer: c.Key, Attempt: m.Attempt, Replay: m.Replay,
 			record: &m.Record,

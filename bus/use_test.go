@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,21 +225,27 @@ func TestMiddlewareThatMakesNoHandlerIsNamed(t *testing.T) {
 // A consumer's own Backoff says when the next attempt is due; one that spoils it later is replaced by the default.
 func TestBackoffOfAConsumer(t *testing.T) {
 	t.Parallel()
-	var spoilt bool
 	for name, c := range map[string]struct {
-		backoff     func(int) time.Duration
+		backoff     func(n int, spoilt bool) time.Duration
 		least, most time.Duration
 	}{
-		"Hours":    {func(n int) time.Duration { return time.Duration(n) * time.Hour }, 59 * time.Minute, time.Hour},
-		"AtOnce":   {func(int) time.Duration { return 0 }, -time.Minute, 0},
+		"Hours":    {func(n int, _ bool) time.Duration { return time.Duration(n) * time.Hour }, 59 * time.Minute, time.Hour},
+		"AtOnce":   {func(int, bool) time.Duration { return 0 }, -time.Minute, 0},
 		"Default":  {nil, 0, 2 * time.Second},
-		"Negative": {func(int) time.Duration { return map[bool]time.Duration{true: -time.Hour}[spoilt] }, 0, 2 * time.Second},
+		"Negative": {func(_ int, spoilt bool) time.Duration { return map[bool]time.Duration{true: -time.Hour}[spoilt] }, 0, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, testdb.Open(t, "sqlite"))
-			spoilt = false
-			bus.On(w.bus.Consumer("A", bus.ConsumerConfig{Backoff: c.backoff, MaxAttempts: 30}),
-				func(context.Context, bun.Tx, bus.Message[numbered]) error { spoilt = true; return errors.New("no") })
+			var spoilt atomic.Bool
+			cfg := bus.ConsumerConfig{MaxAttempts: 30}
+			if c.backoff != nil {
+				cfg.Backoff = func(n int) time.Duration { return c.backoff(n, spoilt.Load()) }
+			}
+			bus.On(w.bus.Consumer("A", cfg), func(context.Context, bun.Tx, bus.Message[numbered]) error {
+				spoilt.Store(true)
+				return errors.New("no")
+			})
 			w.deliver(numbered{"a", 1})
 			require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1}, w.deliveries())
 			var seconds float64

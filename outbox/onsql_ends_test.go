@@ -153,10 +153,11 @@ func TestOnSQLEndsWithItsHandler(t *testing.T) {
 				return err
 			}
 			kept = tx
-			if stmt, err = tx.PrepareContext(ctx, "SELECT seq FROM effect"); err != nil {
+			stmt, err = tx.PrepareContext(ctx, "SELECT seq FROM effect") //nolint:sqlclosecheck // left open on purpose
+			if err != nil {
 				return err
 			}
-			rows, err = tx.QueryContext(ctx, "SELECT seq FROM effect")
+			rows, err = tx.QueryContext(ctx, "SELECT seq FROM effect") //nolint:rowserrcheck // left open on purpose
 			if !rows.Next() {
 				return errors.New("no row")
 			}
@@ -182,6 +183,7 @@ func TestOnSQLEndsWithItsHandler(t *testing.T) {
 func TestOnSQLIsPreparedUnlessAPoolerStandsBetween(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.DSN(t, "postgres")
+	//nolint:paralleltest // one after the other, on one table
 	for way, through := range map[string]string{"direct": dsn, "pooler": testdb.PoolerDSN(t, dsn)} {
 		t.Run(way, func(t *testing.T) {
 			f := newFixture(t, testdb.OpenDSN(t, through+"&default_query_exec_mode=simple_protocol"))

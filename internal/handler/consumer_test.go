@@ -279,6 +279,7 @@ func TestBothFormsAreOneTransaction(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		defer stmt.Close()
 		if _, err := stmt.ExecContext(ctx, sql.Named("n", 2)); err != nil {
 			return err
 		}

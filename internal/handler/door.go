@@ -142,13 +142,13 @@ func (t *SQLTx) rows(ctx context.Context, query string, send func() (*sql.Rows, 
 	if err != nil {
 		return nil, err
 	}
-	from, err := send() //nolint:rowserrcheck,sqlclosecheck // doorRows does both
+	from, err := send() //nolint:rowserrcheck // doorRows looks
 	if err != nil {
 		return nil, done(err)
 	}
 	r := &doorRows{from: from, done: done}
 	if err := r.describe(); err != nil {
-		_ = from.Close()
+		_ = from.Close() //nolint:sqlclosecheck // only then
 		return nil, done(err)
 	}
 	return r, nil

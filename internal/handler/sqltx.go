@@ -45,7 +45,7 @@ func (t *SQLTx) ExecContext(ctx context.Context, query string, args ...any) (res
 
 // QueryContext runs a statement that answers rows.
 func (t *SQLTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return t.open(ctx).QueryContext(ctx, query, args...) //nolint:rowserrcheck,sqlclosecheck // the caller's
+	return t.open(ctx).QueryContext(ctx, query, args...)
 }
 
 // QueryRowContext runs a statement that answers a row.
@@ -55,7 +55,7 @@ func (t *SQLTx) QueryRowContext(ctx context.Context, query string, args ...any) 
 
 // PrepareContext returns a statement for use in this transaction only. Behind a pooler it is sent as text each time.
 func (t *SQLTx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	return t.open(ctx).PrepareContext(ctx, query) //nolint:sqlclosecheck // the caller's
+	return t.open(ctx).PrepareContext(ctx, query)
 }
 
 // Commit fails, and so does the delivery.
