@@ -202,7 +202,7 @@ func compare(applied map[int]Migration, wanted []Migration) error {
 }
 
 func readApplied(ctx context.Context, idb bun.IDB, d dialect.Dialect) (map[int]Migration, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT version, name, checksum, "+d.Micros("applied_at")+" FROM "+versionTable)
+	rows, err := idb.QueryContext(ctx, "SELECT version, name, checksum, COALESCE("+d.Micros("applied_at")+", 0) FROM "+versionTable)
 	if err != nil {
 		return nil, fmt.Errorf("migrations: read %s: %w", versionTable, err)
 	}

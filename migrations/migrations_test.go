@@ -153,6 +153,31 @@ func TestUpRefusesWhatItDidNotWrite(t *testing.T) {
 	})
 }
 
+// A row of bc_schema_version that nobody has written keeps nobody from knowing what is applied, nor from applying the rest.
+func TestRottenVersionsKeepBackNoMigration(t *testing.T) {
+	t.Parallel()
+	eachEmpty(t, func(t *testing.T, dialect, _ string, db *bun.DB) {
+		require.NoError(t, migrations.Up(t.Context(), db))
+		exec := func(query string) {
+			_, err := db.ExecContext(t.Context(), query)
+			require.NoError(t, err, query)
+		}
+		exec("INSERT INTO bc_schema_version (version, name, checksum, applied_at) VALUES (-1, '', '', '2020-01-01 00:00:00')")
+		exec("INSERT INTO bc_schema_version (version, name, checksum, applied_at) VALUES (0, '?', '?', '2020-01-01 00:00:00')")
+		if dialect == "sqlite" { // the others store no such time
+			exec("UPDATE bc_schema_version SET applied_at = '?' WHERE version < 1")
+		}
+		exec("DELETE FROM bc_schema_version WHERE version = 2") // of which every statement can be repeated
+		all := applied(t, db)
+		require.NotEmpty(t, all)
+		for _, m := range all {
+			require.Equal(t, m.Version == 2, m.AppliedAt.IsZero(), m.Version)
+		}
+		require.NoError(t, migrations.Up(t.Context(), db))
+		require.NotZero(t, applied(t, db)[1].AppliedAt)
+	})
+}
+
 func TestFSRefusesAnUnknownDialect(t *testing.T) {
 	t.Parallel()
 	_, err := migrations.FS("oracle")

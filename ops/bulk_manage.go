@@ -39,18 +39,24 @@ func (b NewBulk) normal() (NewBulk, error) {
 		b.Consumer, _, _ = parseFingerprint(b.Query.Fingerprint)
 	}
 	errs = append(errs, text.Key("bulk operation: id", b.ID, 64))
-	if b.Rate < 0.1 || b.Rate > 10_000 || math.IsNaN(b.Rate) {
-		errs = append(errs, fmt.Errorf("bulk operation: a rate of %v: it must be between 0.1 and 10000 events per second (0 means %d)", b.Rate,
-			defaultBulkRate))
-	}
-	if b.Spread < 0 || b.Spread > 7*24*time.Hour {
-		errs = append(errs, fmt.Errorf("bulk operation: spread over %v: it must be between 0 and 7 days", b.Spread))
-	}
+	errs = append(errs, checkPace(b.Rate, b.Spread)...)
 	errs = append(errs, b.checkAction()...)
 	if _, err := b.Query.withDefaults(); err != nil {
 		errs = append(errs, err)
 	}
 	return b, asInvalid(errors.Join(errs...))
+}
+
+// checkPace reports a rate or a spread that is out of bounds.
+func checkPace(rate float64, spread time.Duration) (errs []error) {
+	if rate < 0.1 || rate > 10_000 || math.IsNaN(rate) {
+		errs = append(errs, fmt.Errorf("bulk operation: a rate of %v: it must be between 0.1 and 10000 events per second (0 means %d)", rate,
+			defaultBulkRate))
+	}
+	if spread < 0 || spread > 7*24*time.Hour {
+		errs = append(errs, fmt.Errorf("bulk operation: spread over %v: it must be between 0 and 7 days", spread))
+	}
+	return errs
 }
 
 // checkAction reports what the action of a request lacks.
@@ -284,7 +290,7 @@ func newBulk(r view.Bulk) Bulk {
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, FinishedAt: r.FinishedAt, Error: shown(r.Error, listText),
 	}
 	var asked request
-	if err := json.Unmarshal([]byte(r.Request), &asked); err != nil {
+	if err := json.Unmarshal([]byte(r.Request), &asked); err != nil || len(checkPace(asked.Rate, asked.Spread)) > 0 {
 		b.State, b.Error = BulkFailed, "what it was to do cannot be read" // nobody works on it, and it keeps nothing from the others
 	}
 	b.Query, b.Tenants, b.Consumer, b.Rate, b.Spread = asked.Query, asked.Tenants, asked.Consumer, asked.Rate, asked.Spread

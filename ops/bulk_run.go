@@ -54,19 +54,32 @@ func (s *bulks) once(ctx context.Context) (bool, error) {
 	if err := CallerOf(ctx).whole("the work on bulk operations"); err != nil {
 		return false, err
 	}
-	id, err := view.FreeBulk(ctx, s.search.access.sql)
-	if err != nil {
-		return false, fmt.Errorf("ops: look for bulk operations: %w", err)
+	var errs []error
+	for last := int64(0); ; {
+		id, operation, err := view.FreeBulk(ctx, s.search.access.sql, last)
+		if err != nil || id == 0 {
+			return false, errors.Join(append(errs, lookError(err))...)
+		}
+		last = id
+		w, err := s.take(ctx, operation)
+		if err != nil { // its row may be rotten: the next one goes on
+			errs = append(errs, err)
+			continue
+		}
+		if w == nil {
+			continue
+		}
+		defer w.release(ctx)
+		return true, errors.Join(append(errs, w.run(ctx))...)
 	}
-	if id == "" {
-		return false, nil
+}
+
+// lookError says what failed, if anything did.
+func lookError(err error) error {
+	if err == nil {
+		return nil
 	}
-	w, err := s.take(ctx, id)
-	if err != nil || w == nil {
-		return false, err
-	}
-	defer w.release(ctx)
-	return true, w.run(ctx)
+	return fmt.Errorf("ops: look for bulk operations: %w", err)
 }
 
 // bulkWork is a bulk operation on which this process works.

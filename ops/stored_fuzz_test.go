@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,7 +50,10 @@ func FuzzStoredJSON(f *testing.F) {
 			require.Equal(t, json.Number(strconv.FormatInt(n, 10)), canonical(object[name]), name)
 		}
 		bulk := newBulk(view.Bulk{State: "RUNNING", Request: column})
-		require.Equal(t, json.Unmarshal([]byte(column), new(request)) != nil, bulk.State == BulkFailed)
+		var asked request
+		canRun := json.Unmarshal([]byte(column), &asked) == nil && asked.Rate >= 0.1 && asked.Rate <= 10_000 && asked.Spread >= 0 &&
+			asked.Spread <= 7*24*time.Hour
+		require.Equal(t, canRun, bulk.State != BulkFailed)
 		if !valid {
 			require.Equal(t, BulkFailed, bulk.State)
 			require.Empty(t, bulk.Tenants)

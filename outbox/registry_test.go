@@ -147,6 +147,13 @@ func TestRottenRowsHarmNobodyElse(t *testing.T) {
 		"a delivery that has run before all time": "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, " +
 			"outbox_id, aggregate_type, aggregate_id, next_retry_at, first_run_at) VALUES ('Wallet', 'x', 'order.paid', 'FAILED', 1, 999999, " +
 			"'ORDER', '9', '2020-01-01 00:00:00.000000', '1001-01-01 00:00:00.000000')",
+		"a migration that nobody knows": "INSERT INTO bc_schema_version (version, name, checksum, applied_at) VALUES " +
+			"(-1, '', '', '2020-01-01 00:00:00.000000'), (99, '?', '?', '2020-01-01 00:00:00.000000')",
+		"an alert of no rule": "INSERT INTO bc_alert (fingerprint, rule, subject, level, state, says, remedy, " +
+			"since_at, first_seen_at, last_seen_at) VALUES ('', '', '', '', '?', '', '', '2020-01-01 00:00:00.000000', " +
+			"'2020-01-01 00:00:00.000000', '2020-01-01 00:00:00.000000')",
+		"a bulk operation without an id": "INSERT INTO bc_bulk_operation (operation_id, action, request, actor, reason) " +
+			"VALUES ('', '', '{}', '', '')",
 		"a key of no event": "INSERT INTO bc_event_key (event_id) VALUES ('')",
 		"a run of no number": "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, " +
 			"duration_us) VALUES ('Wallet', '', -1, '?', NULL, '', -1)",

@@ -109,6 +109,16 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			"./alert", "RottenRows", nil,
 		},
 		{
+			"a bulk operation that cannot be taken keeps back the others", "ops/bulk_run.go",
+			"errs = append(errs, err)\n\t\t\tcontinue", "return false, err",
+			"./ops", "RottenRowsKeep", nil,
+		},
+		{
+			"a bulk operation goes on at any pace", "ops/bulk_manage.go",
+			"|| len(checkPace(asked.Rate, asked.Spread)) > 0 {", "|| len(checkPace(asked.Rate, asked.Spread)) < 0 {",
+			"./ops", "RottenRowsKeep", nil,
+		},
+		{
 			"a webhook is taken however old it is", "alert/verify.go",
 			"if signed < now.Unix()-tolerance || signed > now.Unix()+tolerance {", "if signed > now.Unix()+tolerance {",
 			"./alert", "VerifyWebhook", nil,

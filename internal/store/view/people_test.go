@@ -124,7 +124,12 @@ func TestBulkOperationsAreListed(t *testing.T) {
 	t.Parallel()
 	each(t, func(f fixture) {
 		ctx, bulks, texts := f.t.Context(), must[[]view.Bulk](f.t), view.Texts{Request: 10, Other: 4}
-		require.Empty(f.t, must[string](f.t)(view.FreeBulk(ctx, f.Reader)))
+		free := func(after int64) string {
+			_, operation, err := view.FreeBulk(ctx, f.Reader, after)
+			require.NoError(f.t, err)
+			return operation
+		}
+		require.Empty(f.t, free(0))
 		upTo := f.event("a", "DEAD", 0)
 		ops := store.NewBulkOperations(f.D)
 		for _, id := range []string{"one", "two"} {
@@ -142,10 +147,11 @@ func TestBulkOperationsAreListed(t *testing.T) {
 		require.Equal(f.t, found[1:], bulks(view.BulksBefore(ctx, f.Reader, found[0].ID, 10, texts)))
 		require.Equal(f.t, found[:1], bulks(view.BulkOf(ctx, f.Reader, "two", texts)))
 		require.Empty(f.t, bulks(view.BulkOf(ctx, f.Reader, "three", texts)))
-		require.Equal(f.t, "one", must[string](f.t)(view.FreeBulk(ctx, f.Reader)))
+		require.Equal(f.t, "one", free(0))
+		require.Equal(f.t, "two", free(found[1].ID), "behind the first one")
 		_, err := ops.Lease(ctx, f.db, store.BulkLease{ID: "one", Owner: "me"}, time.Hour)
 		require.NoError(f.t, err)
-		require.Equal(f.t, "two", must[string](f.t)(view.FreeBulk(ctx, f.Reader)))
+		require.Equal(f.t, "two", free(0))
 		require.Equal(f.t, view.BulkPlace{Version: 1, UpTo: upTo}, must[view.BulkPlace](f.t)(view.BulkPlaceOf(ctx, f.Reader, "one")))
 		_, err = view.BulkPlaceOf(ctx, f.Reader, "three")
 		require.Error(f.t, err)
