@@ -146,11 +146,12 @@ func TestJobsOfAUserAreSeenLikeTheLibrarys(t *testing.T) {
 		_, err = db.ExecContext(t.Context(), "INSERT INTO bc_job_lease (job_code, last_due_at) VALUES ('missed', "+past+")")
 		require.NoError(t, err)
 		told := map[string]string{}
+		sink := alert.SinkFunc(func(_ context.Context, n alert.Notice) error {
+			told[n.Rule] += n.Subject
+			return nil
+		})
 		alerter, err := alert.New(db, ob, alert.Config{
-			Logger: logger, Jobs: s.Crons(), Routes: []alert.Route{{Name: "test", Sink: alert.SinkFunc(func(_ context.Context, n alert.Notice) error {
-				told[n.Rule] += n.Subject
-				return nil
-			})}},
+			Logger: logger, Jobs: s.Crons(), Routes: []alert.Route{{Name: "test", Sink: sink}},
 		})
 		require.NoError(t, err)
 		_, err = alerter.RunOnce(t.Context())

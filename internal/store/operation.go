@@ -125,7 +125,8 @@ func (p Operations) ChangeDeliveries(
 // TakesType reports whether any instance takes an event type for a consumer, by primary key.
 func (p Operations) TakesType(ctx context.Context, idb bun.IDB, key, eventType string) (bool, error) {
 	var n int
-	err := idb.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_consumer_type WHERE consumer_name = ? AND event_type = ?", key, eventType).Scan(&n)
+	err := idb.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_consumer_type WHERE consumer_name = ? AND event_type = ?",
+		key, eventType).Scan(&n)
 	return n > 0, err
 }
 

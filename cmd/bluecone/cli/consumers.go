@@ -15,8 +15,8 @@ type consumerCommands struct{ *app }
 
 // consumers lists and steers consumers.
 func (a consumerCommands) consumers() *cobra.Command {
-	return group("consumers", "List, pause, resume, replay, backfill and retire consumers", a.consumersList(), a.consumersPause(), a.consumersResume(),
-		a.consumersReplay(), a.consumersBackfill(), a.consumersRetire())
+	return group("consumers", "List, pause, resume, replay, backfill and retire consumers",
+		a.consumersList(), a.consumersPause(), a.consumersResume(), a.consumersReplay(), a.consumersBackfill(), a.consumersRetire())
 }
 
 func (a consumerCommands) consumersList() *cobra.Command {
