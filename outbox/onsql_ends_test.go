@@ -157,7 +157,7 @@ func TestOnSQLEndsWithItsHandler(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			rows, err = tx.QueryContext(ctx, "SELECT seq FROM effect") //nolint:rowserrcheck // left open on purpose
+			rows, err = tx.QueryContext(ctx, "SELECT seq FROM effect") //nolint:rowserrcheck,sqlclosecheck // left open on purpose
 			if !rows.Next() {
 				return errors.New("no row")
 			}
