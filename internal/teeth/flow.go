@@ -4,8 +4,8 @@ package main
 func ofFlow() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
-			"one slow event holds up the other aggregates of its consumer", "internal/engine/delivery/speed.go",
-			"queued, full, s.box())", "queued, full, time.Hour)",
+			"one slow event holds up the other aggregates of its consumer", "internal/engine/flow/speed.go",
+			"queued, full, s.Batch.Box())", "queued, full, time.Hour)",
 			engine + " ./internal/simulation", "SlowEventHoldsUp|SlowEventLeaves", nil,
 		},
 		{
@@ -49,8 +49,8 @@ func ofFlow() []sabotage { //nolint:funlen // a list
 			rooms, "ShortTurns", nil,
 		},
 		{
-			"a slow lane queues all that it can while others starve", "internal/engine/delivery/speed.go",
-			"	if !s.prefetch.Knows() {", "	if s.prefetch.Knows() || true {",
+			"a slow lane queues all that it can while others starve", "internal/engine/flow/speed.go",
+			"	if !s.Prefetch.Knows() {", "	if s.Prefetch.Knows() || true {",
 			rooms, "RoomForThose", nil,
 		},
 		{
@@ -59,7 +59,7 @@ func ofFlow() []sabotage { //nolint:funlen // a list
 			rooms, "RefusalsCost|HalvesWhatShares", nil,
 		},
 		{
-			"nobody sees a backlog in the consume log", "internal/engine/delivery/speed.go",
+			"nobody sees a backlog in the consume log", "internal/engine/flow/batchsize.go",
 			" || more)", " || more && false)",
 			rooms, "BatchSizeFollows", nil,
 		},

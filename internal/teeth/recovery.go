@@ -55,8 +55,8 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "WithoutAnAnswer", nil,
 		},
 		{
-			"a lane leases what is due", "internal/engine/delivery/speed.go",
-			"return min(most, s.cfg.Queue)", "return max(most, s.cfg.Queue)",
+			"a lane leases what is due", "internal/engine/flow/speed.go",
+			"return min(most, s.Settings.Queue)", "return max(most, s.Settings.Queue)",
 			engine, "NoMoreThanItStarts", nil,
 		},
 		{

@@ -86,8 +86,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "HandlerOwnsItsPayload", nil,
 		},
 		{
-			"a consumer that only fails keeps all its workers", "internal/engine/delivery/speed.go",
-			"if s.isHalfOpen() {\n\t\treturn 1", "if false {\n\t\treturn 1",
+			"a consumer that only fails keeps all its workers", "internal/engine/flow/speed.go",
+			"func (s *Speed) IsHalfOpen(now time.Time) bool { return ", "func (s *Speed) IsHalfOpen(now time.Time) bool { return false && ",
 			rooms, "OneWorker", nil,
 		},
 		{

@@ -88,14 +88,14 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			attacked, "ClaimsAreBounded", nil,
 		},
 		{
-			"payloads of retries are not bounded by bytes", "internal/engine/delivery/room.go",
-			"fits := r.used == 0 || r.used+bytes <= r.most", "fits := r.used >= 0",
+			"payloads of retries are not bounded by bytes", "internal/engine/flow/bytes.go",
+			"fits := b.Fits(bytes)", "fits := true",
 			rooms + " " + engine, "RetriesAreBounded|PayloadRoom",
-			[]edit{{"internal/engine/delivery/room.go", "r.line[0] != q && r.used+bytes > r.most/2", "false"}},
+			[]edit{{"internal/engine/flow/bytes.go", "b.line[0] != user && b.used+bytes > b.limit/2", "false"}},
 		},
 		{
 			"nobody tells a consumer that there is room for its retries", "internal/engine/delivery/room.go",
-			"r.used -= bytes\n\tr.mu.Unlock()\n\tr.wake()", "r.used -= bytes\n\tr.mu.Unlock()",
+			"r.bytes.Give(bytes)\n\tr.mu.Unlock()\n\tr.wake()", "r.bytes.Give(bytes)\n\tr.mu.Unlock()",
 			rooms, "PayloadRoom", nil,
 		},
 		{

@@ -23,7 +23,7 @@ const (
 func (q *retryQueue) isCutOff() bool {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
-	return q.ln.speed.circuit.State(time.Now()) == flow.Open && !q.l.isPaused(q.c)
+	return q.ln.speed.Circuit.State(time.Now()) == flow.Open && !q.l.isPaused(q.c)
 }
 
 // giveUp ends the deliveries that have failed for longer than their limit allows. While the circuit is open one delivery at a

@@ -81,9 +81,11 @@ func (r *runner) refuse(ctx context.Context, d *delivery, cause error) {
 func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause error) {
 	ln.mu.Lock()
 	now := time.Now()
-	changed := ln.speed.circuit.Observe(o, first, now)
-	state, wait := ln.speed.circuit.State(now), ln.speed.circuit.Pause(now)
-	ln.speed.spill.active = ln.speed.spill.active || (state != flow.Closed && (first || changed) && !ln.closed)
+	changed := ln.speed.Circuit.Observe(o, first, now)
+	state, wait := ln.speed.Circuit.State(now), ln.speed.Circuit.Pause(now)
+	if state != flow.Closed && (first || changed) && !ln.closed {
+		ln.speed.Spill.Begin()
+	}
 	ln.mu.Unlock()
 	switch {
 	case !changed:
@@ -101,14 +103,14 @@ func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause e
 func (ln *lane) probes() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.speed.isHalfOpen()
+	return ln.speed.IsHalfOpen(time.Now())
 }
 
 // untilNextLook is how long what cannot run now is put off: until the circuit lets the next one through, or a second.
 func (ln *lane) untilNextLook() time.Duration {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if pause := ln.speed.circuit.Pause(time.Now()); pause > 0 {
+	if pause := ln.speed.Circuit.Pause(time.Now()); pause > 0 {
 		return min(pause, time.Second)
 	}
 	return time.Second
@@ -125,7 +127,7 @@ func (r *runner) rest() {
 // halted reports whether the lane must not start anything now: its consumer is paused by an
 // operator, or its circuit is open. It needs the lane's mu.
 func (ln *lane) halted() bool {
-	return ln.speed.circuit.State(time.Now()) == flow.Open || ln.l.isPaused(ln.c)
+	return ln.speed.Circuit.State(time.Now()) == flow.Open || ln.l.isPaused(ln.c)
 }
 
 // isPaused reports whether an operator has paused the consumer.
@@ -137,7 +139,7 @@ func (l *Lanes) isPaused(c *handler.Consumer) bool {
 func (ln *lane) isBroken() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.speed.circuit.HasOpened()
+	return ln.speed.Circuit.HasOpened()
 }
 
 func (ln *lane) isHalted() bool {
@@ -147,7 +149,7 @@ func (ln *lane) isHalted() bool {
 }
 
 // adjust changes how much the lane does.
-func (ln *lane) adjust(change func(*speed)) {
+func (ln *lane) adjust(change func(*flow.Speed)) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	change(&ln.speed)
@@ -155,12 +157,12 @@ func (ln *lane) adjust(change func(*speed)) {
 
 // refused notes that a handler has refused one of the deliveries that shared a transaction: for a while fewer do.
 func (ln *lane) refused(ds []*delivery) {
-	ln.adjust(func(s *speed) { s.parts.Refused(ds[0].isFirstRun(), len(ds)) })
+	ln.adjust(func(s *flow.Speed) { s.Parts.Shrink(ds[0].isFirstRun(), len(ds)) })
 }
 
 // accepted notes that handlers have accepted deliveries of one kind.
 func (ln *lane) accepted(ctx context.Context, ds []*delivery) {
-	ln.adjust(func(s *speed) { s.parts.Accepted(ds[0].isFirstRun(), len(ds)) })
+	ln.adjust(func(s *flow.Speed) { s.Parts.Grow(ds[0].isFirstRun(), len(ds)) })
 	ln.observe(ctx, flow.Succeeded, false, nil)
 }
 
@@ -168,5 +170,5 @@ func (ln *lane) accepted(ctx context.Context, ds []*delivery) {
 func (ln *lane) together(ds []*delivery) int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.speed.parts.Together(ds[0].isFirstRun(), len(ds))
+	return ln.speed.Parts.Limit(ds[0].isFirstRun(), len(ds))
 }

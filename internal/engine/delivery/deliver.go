@@ -10,6 +10,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -94,13 +95,13 @@ func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 	for try := 1; len(ds) > 0; {
 		aside, err := r.transact(ctx, ds)
 		if isInfra(err) {
-			r.ln.adjust(func(s *speed) { s.pressure.Halve(s.limit) })
+			r.ln.adjust(func(s *flow.Speed) { s.Pressure.Shrink(s.Settings.Workers) })
 		}
 		switch {
 		case len(aside) > 0:
 			ds = r.sortOut(ctx, ds, aside)
 		case err == nil:
-			r.ln.adjust(func(s *speed) { s.pressure.Recover() })
+			r.ln.adjust(func(s *flow.Speed) { s.Pressure.Grow() })
 			r.ln.accepted(ctx, ds)
 			r.out.succeed(ctx, ds)
 			return
@@ -180,7 +181,7 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 		fence.End(tx, true, false) // reading back may need the connection
 		return nil, r.marks.readBack(ctx, ds, err)
 	}
-	r.ln.adjust(func(s *speed) { s.times.observeOverhead(time.Since(began) - handled) })
+	r.ln.adjust(func(s *flow.Speed) { s.Times.ObserveOverhead(time.Since(began) - handled) })
 	return aside, nil
 }
 
@@ -216,7 +217,7 @@ func (r *runner) handle(ctx context.Context, tx handler.Transaction, ds []*deliv
 		return 0, err
 	}
 	took, err = call.Run(ctx, tx)
-	r.ln.adjust(func(s *speed) { s.times.observeCall(took / time.Duration(len(ds))) })
+	r.ln.adjust(func(s *flow.Speed) { s.Times.ObserveCall(took / time.Duration(len(ds))) })
 	return took, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -25,7 +26,7 @@ type lane struct {
 
 	mu     sync.Mutex
 	queue  queue
-	speed  speed
+	speed  flow.Speed
 	inHand map[*delivery]struct{} // leased deliveries, queued or running
 	guards map[*guard]struct{}    // of what runs
 	alarms alarms
@@ -37,12 +38,13 @@ func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 		limit = min(limit, l.cfg.Budget.Most())
 	}
 	ln := &lane{
-		l: l, c: c, queue: queue{c: c, busy: make(map[store.Aggregate]struct{})}, speed: newSpeed(c.Config, limit),
+		l: l, c: c, queue: queue{c: c, busy: make(map[store.Aggregate]struct{})},
+		speed:  flow.NewSpeed(flow.Settings{Batch: c.Config.Batch, Queue: c.Config.Queue, Workers: limit, Rate: c.Config.Rate}),
 		inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
 	ln.out = &outcomes{l, c, ln}
 	ln.runner = runner{l: l, c: c, ln: ln, marks: marks{l, c, ln}, out: ln.out}
-	ln.retries = &retryQueue{l: l, c: c, ln: ln, fitting: mostWaiting}
+	ln.retries = &retryQueue{l: l, c: c, ln: ln, size: flow.NewClaimSize(mostWaiting)}
 	return ln
 }
 
@@ -50,7 +52,7 @@ func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 func (ln *lane) push(ds []*delivery) int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if ln.closed || ln.speed.spill.active {
+	if ln.closed || ln.speed.Spill.IsActive() {
 		return 0
 	}
 	if len(ds) == 0 {
@@ -58,7 +60,7 @@ func (ln *lane) push(ds []*delivery) int {
 	}
 	room := ln.c.Config.Queue - ln.queue.count(claim.New) - ln.queue.count(claim.Scheduled) - ln.queue.count(claim.Expired)
 	if kind := ds[0].kind; kind != claim.New {
-		room = min(room, ln.speed.share()-ln.queue.count(kind))
+		room = min(room, ln.speed.KindLimit()-ln.queue.count(kind))
 	}
 	n, now := min(len(ds), max(room, 0)), time.Now()
 	for _, d := range ds[:n] {
@@ -93,29 +95,29 @@ func (ln *lane) enqueue(ds []*delivery) {
 
 // start runs as many batches as the queue and the limit allow. It needs ln.mu.
 func (ln *lane) start() {
-	ln.speed.notice(len(ln.queue.ds), ln.retries.more.Has(claim.Deliveries))
-	for ln.speed.workers.Running() < ln.speed.limit && len(ln.queue.ds) > 0 {
-		size, wait := ln.speed.bucket.tokens(ln.speed.batchSize())
+	ln.speed.Observe(len(ln.queue.ds), ln.retries.more.Has(claim.Deliveries))
+	for ln.speed.Workers.Running() < ln.speed.Settings.Workers && len(ln.queue.ds) > 0 {
+		now := time.Now()
+		size, wait := ln.speed.Bucket.Limit(now, ln.speed.BatchLimit(now))
 		if size == 0 {
 			ln.lookAgain(wait, &ln.alarms.tokens)
 			return
 		}
-		now := time.Now()
-		if wait := ln.speed.wait(now, len(ln.queue.ds), size); wait > 0 {
+		if wait := ln.speed.Wait(now, len(ln.queue.ds), size); wait > 0 {
 			ln.lookAgain(wait, &ln.alarms.worker)
 			return
 		}
 		// Of what runs again as many are taken as share a transaction. If most of them are refused each time, because they wait
 		// for others, they would take half of all the time from these.
-		batch := ln.queue.take(size, ln.speed.parts.Together(false, size), ln.speed.isHalfOpen())
+		batch := ln.queue.take(size, ln.speed.Parts.Limit(false, size), ln.speed.IsHalfOpen(now))
 		if len(batch) == 0 {
 			return
 		}
 		if batch[0].kind == claim.New {
-			ln.speed.adapt(batch)
+			ln.speed.Window.Observe(now.Sub(batch[0].queued), len(batch))
 		}
-		ln.speed.bucket.spend(len(batch))
-		ln.speed.workers.Begin(now)
+		ln.speed.Bucket.Spend(now, len(batch))
+		ln.speed.Workers.Begin(now)
 		ln.l.wg.Add(1)
 		go ln.work(batch, now)
 		ln.l.free()
@@ -145,8 +147,8 @@ func (ln *lane) lookAgain(wait time.Duration, alarm *bool) {
 func (ln *lane) needsWork() (each time.Duration, idle, starved bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	starved = !ln.speed.spill.active && len(ln.queue.ds) == 0 && !ln.halted()
-	return ln.speed.times.usual, starved && ln.speed.workers.Running() == 0, starved
+	starved = !ln.speed.Spill.IsActive() && len(ln.queue.ds) == 0 && !ln.halted()
+	return ln.speed.Times.Usual(), starved && ln.speed.Workers.Running() == 0, starved
 }
 
 // room tells how many more deliveries the lane takes, and how many when it is empty. If others
@@ -155,15 +157,16 @@ func (ln *lane) needsWork() (each time.Duration, idle, starved bool) {
 func (ln *lane) room(idle idleLanes, starved bool) (free, window int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	most := ln.speed.mostDirect()
-	window = min(ln.speed.window, most)
+	now := time.Now()
+	most := ln.speed.QueueLimit(now)
+	window = min(ln.speed.Window.Limit(), most)
 	free = window - ln.queue.count(claim.New)
 	limit := time.Duration(math.MaxInt64) // a lane that is closed does not spill
 	if !ln.closed {
-		limit = ln.speed.spillLimit(len(ln.queue.ds), idle.quickest)
+		limit = ln.speed.SpillLimit(len(ln.queue.ds), idle.quickest)
 	}
-	ln.speed.spill.observe(time.Now(), idle.any && free <= window/2, limit)
-	if ln.speed.spill.active || ln.halted() {
+	ln.speed.Spill.Observe(now, idle.any && free <= window/2, limit)
+	if ln.speed.Spill.IsActive() || ln.halted() {
 		return math.MaxInt, math.MaxInt
 	}
 	if starved {
@@ -177,15 +180,15 @@ func (ln *lane) room(idle idleLanes, starved bool) (free, window int) {
 func (ln *lane) roomFor(kind claim.Kind) (free, share int, flows bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	share = ln.speed.share()
-	return share - ln.queue.count(kind), share, !ln.speed.spill.active && !ln.halted()
+	share = ln.speed.KindLimit()
+	return share - ln.queue.count(kind), share, !ln.speed.Spill.IsActive() && !ln.halted()
 }
 
 // drained reports whether nothing is queued that keeps the publisher from offering more.
 func (ln *lane) drained() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return len(ln.queue.ds) == 0 || ln.speed.spill.active || ln.halted()
+	return len(ln.queue.ds) == 0 || ln.speed.Spill.IsActive() || ln.halted()
 }
 
 func (ln *lane) work(batch []*delivery, began time.Time) {
@@ -196,15 +199,15 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	took := time.Since(began)
-	ln.speed.times.observeTurn(took)
-	ln.speed.prefetch.Observe(len(batch), took)
-	ln.speed.workers.End(began, time.Now())
+	ln.speed.Times.ObserveBatch(took)
+	ln.speed.Prefetch.Observe(len(batch), took)
+	ln.speed.Workers.End(began, time.Now())
 	for _, d := range batch {
 		delete(ln.queue.busy, d.aggregate())
 		delete(ln.inHand, d)
 	}
 	ln.start()
-	if ln.speed.workers.Running() == 0 { // it is idle
+	if ln.speed.Workers.Running() == 0 { // it is idle
 		ln.l.free()
 	}
 	if ln.retries.mustRefill() {
@@ -273,5 +276,5 @@ func gateOf(c *handler.Consumer, owner string) store.Gate {
 func (ln *lane) idle() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.speed.workers.Running() == 0 && len(ln.queue.ds) == 0 && !ln.retries.claiming
+	return ln.speed.Workers.Running() == 0 && len(ln.queue.ds) == 0 && !ln.retries.claiming
 }

@@ -46,7 +46,7 @@ type Lanes struct {
 	work   context.Context  //nolint:containedctx // lives as long as the lanes: ends when the drain time is over
 	stop   context.CancelCauseFunc
 	claims chan struct{} // one token per claim from the consume log
-	room   payloadRoom   // of deliveries from the consume log
+	room   *payloadRoom  // of deliveries from the consume log
 	freed  chan struct{}
 	wg     sync.WaitGroup
 
@@ -65,7 +65,7 @@ var (
 func Open(regs *handler.Registrations, cfg Config) *Lanes {
 	regs.Close()
 	l := &Lanes{
-		regs: regs, cfg: cfg, lanes: make(map[string]*lane), room: payloadRoom{most: cfg.MaxInHand},
+		regs: regs, cfg: cfg, lanes: make(map[string]*lane), room: newPayloadRoom(cfg.MaxInHand),
 		claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1),
 	}
 	l.work, l.stop = context.WithCancelCause(context.Background())
@@ -178,7 +178,7 @@ func (l *Lanes) QueuesAreEmpty() bool {
 func (l *Lanes) Most() int {
 	most := 1
 	for _, ln := range l.lanes {
-		most += ln.c.Config.Queue + ln.speed.limit*ln.c.Config.Batch
+		most += ln.c.Config.Queue + ln.speed.Settings.Workers*ln.c.Config.Batch
 	}
 	return most
 }

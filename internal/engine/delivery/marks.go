@@ -10,6 +10,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -138,7 +139,7 @@ func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 	case !held.Marked:
 		return nil, &infraError{err: errors.New("the transaction was ended behind the handler's back")}
 	}
-	m.ln.adjust(func(s *speed) { s.pressure.Observe(time.Since(began), s.limit) })
+	m.ln.adjust(func(s *flow.Speed) { s.Pressure.Observe(time.Since(began), s.Settings.Workers) })
 	switch {
 	case !ds[0].direct(): // its lease is the mark
 	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):

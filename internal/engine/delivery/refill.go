@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -23,7 +24,7 @@ type retryQueue struct {
 	again    bool        // refill was called while it was claiming
 	more     claim.Kinds // of which the consume log may hold more
 	left     leftWalk
-	fitting  int       // how many deliveries of a kind a claim takes, because more payloads did not fit
+	size     flow.ClaimSize
 	gaveUp   time.Time // when it last looked for deliveries that are too old to be tried again
 }
 
@@ -74,14 +75,17 @@ const (
 	mostRetried = 100 // that run again, and as many of those whose lease has run out
 )
 
+// leaseLimit is how many deliveries to have leased that have not started. It needs the lane's mu.
+func (q *retryQueue) leaseLimit() int { return q.ln.speed.LeaseLimit(time.Now(), len(q.ln.queue.ds)) }
+
 // leaseShare is how many deliveries of one kind to have leased that have not started: each kind has a third. It needs the lane's mu.
-func (q *retryQueue) leaseShare() int { return (q.ln.speed.depth(len(q.ln.queue.ds)) + 2) / 3 }
+func (q *retryQueue) leaseShare() int { return (q.leaseLimit() + 2) / 3 }
 
 // roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs the lane's mu.
 func (q *retryQueue) roomInQueue() store.Limits {
 	share := q.leaseShare()
 	room := func(kind claim.Kind, most int) int {
-		return max(min(share-q.ln.queue.count(kind), q.c.Config.Batch*2, most, q.fitting), 0)
+		return max(min(share-q.ln.queue.count(kind), q.c.Config.Batch*2, most, q.size.Limit()), 0)
 	}
 	limits := store.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
@@ -96,7 +100,7 @@ func (q *retryQueue) roomInQueue() store.Limits {
 func (q *retryQueue) mustRefill() bool {
 	share := q.leaseShare()
 	few := func(kind claim.Kind) bool { return q.more.Has(kind) && 2*q.ln.queue.count(kind) <= share }
-	return (q.ln.speed.spill.active && 2*len(q.ln.queue.ds) <= q.ln.speed.depth(len(q.ln.queue.ds))) || few(claim.Deliveries) ||
+	return (q.ln.speed.Spill.IsActive() && 2*len(q.ln.queue.ds) <= q.leaseLimit()) || few(claim.Deliveries) ||
 		few(claim.Retries) || few(claim.Orphans)
 }
 
@@ -126,7 +130,7 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	if err == nil && claimed.Found == (store.Limits{}) && len(left) == 0 {
 		q.catchUp()
 	}
-	q.noteFitting(got, all)
+	q.observe(got, all)
 	if !all { // the rest is claimed when there is room
 		q.noteMore(claimed.Found, room, len(left) > 0)
 		return false
@@ -157,16 +161,11 @@ func (q *retryQueue) noteMore(found, room store.Limits, left bool) bool {
 	return again
 }
 
-// noteFitting notes how many deliveries to claim of a kind: as many as fitted last time, and twice as many when all did. Each
-// that is given back was leased, and its length read, in vain.
-func (q *retryQueue) noteFitting(got int, all bool) {
+// observe learns how many payloads of a claim fitted into the room for them, and whether all did.
+func (q *retryQueue) observe(got int, all bool) {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
-	if all {
-		q.fitting = min(2*q.fitting, mostWaiting)
-	} else {
-		q.fitting = max(got, 1)
-	}
+	q.size.Observe(got, all)
 }
 
 // claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
@@ -226,7 +225,7 @@ func (q *retryQueue) catchUp() {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
 	if len(q.ln.queue.ds) == 0 {
-		q.ln.speed.spill.active, q.ln.speed.spill.debt = false, 0
+		q.ln.speed.Spill.End()
 	}
 }
 

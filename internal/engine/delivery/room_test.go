@@ -12,7 +12,7 @@ func TestPayloadRoomIsSharedInTurns(t *testing.T) {
 	t.Parallel()
 	queue := func() *retryQueue { return &retryQueue{ln: new(lane), claiming: true} } // woken, it claims again
 	a, b, c := queue(), queue(), queue()
-	r := payloadRoom{most: 100}
+	r := newPayloadRoom(100)
 	require.True(t, r.take(a, 150), "larger than the room, and alone")
 	require.False(t, r.take(a, 10))
 	r.turn(a, true, false)
@@ -40,8 +40,9 @@ func TestPayloadRoomIsSharedInTurns(t *testing.T) {
 	r.turn(a, false, true)
 	require.True(t, r.take(c, 40))
 	r.turn(c, true, true)
-	require.Empty(t, r.line)
-	require.Equal(t, 100, r.used)
+	_, waits := r.bytes.First()
+	require.False(t, waits)
+	require.Zero(t, r.bytes.Limit())
 	r.give(100)
-	require.Zero(t, r.used)
+	require.Equal(t, 100, r.bytes.Limit())
 }

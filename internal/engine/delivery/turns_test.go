@@ -44,10 +44,10 @@ func TestDueDeliveriesHaveRoomAndTurns(t *testing.T) {
 	}
 	ln := queuedLane(ds...)
 	require.LessOrEqual(t, ln.retries.roomInQueue().Pending, 8, "a few, before it is known how quick it is")
-	ln.speed.prefetch.Observe(1000, time.Second)
+	ln.speed.Prefetch.Observe(1000, time.Second)
 	require.Equal(t, store.Limits{Pending: mostWaiting, Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
 	ln.queue.ds = append(ln.queue.ds, waiting(claim.Retries, 2001, "r"), waiting(claim.Scheduled, 2002, "s"))
-	for range ln.speed.depth(len(ln.queue.ds)) {
+	for range ln.retries.leaseLimit() {
 		ln.queue.ds = append(ln.queue.ds, waiting(claim.Deliveries, 3000, "w"))
 	}
 	require.Equal(t, store.Limits{Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
@@ -68,16 +68,16 @@ func TestRetriesThatAreRefusedHaveShortTurns(t *testing.T) {
 		ds = append(ds, waiting(claim.Retries, 2*i, time.Duration(2*i).String()), waiting(claim.Deliveries, 2*i+1, time.Duration(2*i+1).String()))
 	}
 	ln := queuedLane(ds...)
-	ln.speed.parts.Refused(false, 2)
+	ln.speed.Parts.Shrink(false, 2)
 	for range 3 {
 		for kind, size := range map[claim.Kind]int{claim.Deliveries: 10, claim.Retries: 1} {
-			require.Len(t, ln.queue.takeTurn(claim.Of(kind), 10, ln.speed.parts.Together(false, 10)), size)
+			require.Len(t, ln.queue.takeTurn(claim.Of(kind), 10, ln.speed.Parts.Limit(false, 10)), size)
 		}
 	}
 	for range 200 {
-		ln.speed.parts.Accepted(false, 1)
+		ln.speed.Parts.Grow(false, 1)
 	}
-	require.Len(t, ln.queue.takeTurn(claim.Of(claim.Retries), 10, ln.speed.parts.Together(false, 10)), 10, "they have succeeded")
+	require.Len(t, ln.queue.takeTurn(claim.Of(claim.Retries), 10, ln.speed.Parts.Limit(false, 10)), 10, "they have succeeded")
 }
 
 // A delivery overtakes later events of its aggregate, which could not run before it, and nothing else of its aggregate.

@@ -17,9 +17,9 @@ type limit struct{ most, succeeded int }
 // enoughTogether is how many share a transaction when nothing is left to be gained: then the limit ends.
 const enoughTogether = 16
 
-// Refused notes that a handler has refused one of n deliveries that shared a transaction, and whether those had never
+// Shrink notes that a handler has refused one of n deliveries that shared a transaction, and whether those had never
 // run before. One that was alone may be what a larger transaction was refused for: that has been noted already.
-func (p *PartSize) Refused(first bool, n int) {
+func (p *PartSize) Shrink(first bool, n int) {
 	l := p.of(first)
 	switch l.succeeded = 0; {
 	case n > 1:
@@ -29,8 +29,8 @@ func (p *PartSize) Refused(first bool, n int) {
 	}
 }
 
-// Accepted notes that handlers have accepted n deliveries.
-func (p *PartSize) Accepted(first bool, n int) {
+// Grow notes that handlers have accepted n deliveries.
+func (p *PartSize) Grow(first bool, n int) {
 	l := p.of(first)
 	if l.succeeded += n; l.most == 0 || l.succeeded < l.most {
 		return
@@ -40,8 +40,8 @@ func (p *PartSize) Accepted(first bool, n int) {
 	}
 }
 
-// Together is how many of n deliveries that have never run, or that have, may share a transaction.
-func (p *PartSize) Together(first bool, n int) int {
+// Limit is how many of n deliveries that have never run, or that have, may share a transaction.
+func (p *PartSize) Limit(first bool, n int) int {
 	if l := p.of(first); l.most > 0 {
 		return min(l.most, n)
 	}

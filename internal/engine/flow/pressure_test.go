@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // A database that answers the last look ever more slowly loses workers, down to one, and gets
@@ -16,9 +17,9 @@ func TestPressureFollowsTheDatabase(t *testing.T) {
 	looks := func(n int, took time.Duration) int {
 		for range n {
 			p.Observe(took, limit)
-			p.Recover()
+			p.Grow()
 		}
-		return limit - p.Fewer()
+		return p.Limit(limit)
 	}
 	require.Equal(t, 4, looks(50, quick))
 	require.Equal(t, 4, looks(50, 5*quick), "load is not strain")
@@ -34,21 +35,48 @@ func TestPressureKnowsADistantDatabase(t *testing.T) {
 	for range 100 {
 		p.Observe(30*time.Millisecond, 4)
 	}
-	require.Zero(t, p.Fewer())
+	require.Equal(t, 4, p.Limit(4))
 }
 
 // An error of the database halves the workers; transactions without trouble bring them back.
-func TestPressureHalvesAfterErrors(t *testing.T) {
+func TestErrorsOfTheDatabaseHalveTheWorkers(t *testing.T) {
 	t.Parallel()
 	var p Pressure
-	p.Halve(4)
-	require.Equal(t, 2, 4-p.Fewer())
+	p.Shrink(4)
+	require.Equal(t, 2, p.Limit(4))
 	for range 3 {
-		p.Halve(4)
+		p.Shrink(4)
 	}
-	require.Equal(t, 1, 4-p.Fewer(), "never the last one")
+	require.Equal(t, 1, p.Limit(4), "never the last one")
 	for range 3 * recoverAfter {
-		p.Recover()
+		p.Grow()
 	}
-	require.Zero(t, p.Fewer())
+	require.Equal(t, 4, p.Limit(4))
+}
+
+// Whatever the database does, there is a worker, and no more than there may be; and when it is quick again for long enough all
+// come back.
+func TestPressureLeavesAWorker(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var p Pressure
+		workers := rapid.IntRange(1, 16).Draw(t, "workers")
+		for range rapid.IntRange(0, 100).Draw(t, "transactions") {
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
+				p.Shrink(workers)
+			case 1:
+				p.Grow()
+			default:
+				p.Observe(time.Duration(rapid.IntRange(1, 100_000).Draw(t, "µs"))*time.Microsecond, workers)
+			}
+			require.GreaterOrEqual(t, p.Limit(workers), 1)
+			require.LessOrEqual(t, p.Limit(workers), workers)
+		}
+		for range 100 + workers*recoverAfter {
+			p.Observe(time.Microsecond, workers)
+			p.Grow()
+		}
+		require.Equal(t, workers, p.Limit(workers))
+	})
 }
