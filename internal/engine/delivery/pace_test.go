@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
@@ -141,4 +143,27 @@ func TestWhatAnAnswerSaysAboutOthers(t *testing.T) {
 	_, says := outcomeOf(handler.RetryAfter(away, time.Second))
 	require.False(t, says)
 	require.NoError(t, handler.Unavailable(nil))
+}
+
+// While the circuit of a consumer is open nothing of it starts, the publisher is told, and waits for nothing of it.
+func TestOpenCircuitStartsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.consumer("C", handler.Config{}, func(context.Context, bun.Tx, *handler.Message) error {
+		if len(h.called()) == 1 {
+			return handler.Unavailable(errNo)
+		}
+		return nil
+	})
+	h.open()
+	require.Empty(t, h.lanes.Broken())
+	h.offer("C", h.event("a", "1"))
+	require.Equal(t, []string{"C"}, h.lanes.Broken())
+	require.Zero(t, h.push("C", h.event("b", "2")), "it waits in the consume log")
+	require.True(t, h.lanes.QueuesAreEmpty())
+	require.Contains(t, h.log(), "consumer is paused because what it calls cannot be reached")
+	h.waiting("C", "c", "3")
+	h.eventually(func() bool { return h.row("C", "c").status == store.Success && h.lanes.Idle() }, "it is tried again by itself")
+	require.Empty(t, h.lanes.Broken())
+	require.Contains(t, h.log(), "consumer works again")
 }
