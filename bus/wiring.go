@@ -39,6 +39,7 @@ func (b *Bus) isLate(what string) bool {
 	}
 	err := fmt.Errorf("%s was registered after a publisher had started: register everything first, then call outbox.NewPublisher and "+
 		"bus.Run", what)
+	b.all.Late = true
 	b.all.Logger.Error("bus: nobody will run what was registered late", telemetry.Err, err)
 	b.refuse(err)
 	return true

@@ -99,7 +99,7 @@ func (o *Outbox) Intervene(ctx context.Context, op Operation, iv Intervention) e
 func (o *Outbox) InterveneIn(ctx context.Context, tx bun.Tx, op Operation, iv Intervention) error {
 	c, err := changeOf(op, iv)
 	if err = errors.Join(op.Validate(), err); err == nil {
-		err = o.intervene(ctx, tx, op, iv, c)
+		err = newAct(o, tx, op).intervene(ctx, iv, c)
 	}
 	if err != nil {
 		return fmt.Errorf("outbox: %s %s: %w", iv.Action, iv.EventID, err)
@@ -107,34 +107,34 @@ func (o *Outbox) InterveneIn(ctx context.Context, tx bun.Tx, op Operation, iv In
 	return nil
 }
 
-func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Intervention, c change) error {
-	events, err := o.settler.Lock(ctx, tx, []string{iv.EventID})
+func (a act) intervene(ctx context.Context, iv Intervention, c change) error {
+	events, err := a.o.settler.Lock(ctx, a.tx, []string{iv.EventID})
 	if err != nil {
 		return err
 	}
 	if c.deliver && len(events) == 0 {
 		return fmt.Errorf("the event has no row (any more), there is nothing to deliver: %w", ErrNotFound)
 	}
-	names, err := o.keysOf(ctx, tx, iv.Consumers)
+	names, err := a.keysOf(ctx, iv.Consumers)
 	if err != nil {
 		return err
 	}
 	switch iv.Action {
 	case ActionReplay:
-		names, err = o.prepareReplay(ctx, tx, events[0], names[0])
+		names, err = a.prepareReplay(ctx, events[0], names[0])
 	case ActionBackfill:
-		err = prepareBackfill(ctx, tx, o.operations(), o.log, events[0], names[0])
+		err = a.prepareBackfill(ctx, events[0], names[0])
 	}
 	if err != nil {
 		return err
 	}
-	changed, err := o.changeRows(ctx, tx, iv.EventID, names, c)
+	changed, err := a.changeRows(ctx, iv.EventID, names, c)
 	if err != nil {
 		return err
 	}
 	given := false
 	if iv.Action == ActionDiscard && len(events) > 0 {
-		if given, err = o.giveUp(ctx, tx, op, events[0]); err != nil {
+		if given, err = a.giveUp(ctx, events[0]); err != nil {
 			return err
 		}
 	}
@@ -142,35 +142,35 @@ func (o *Outbox) intervene(ctx context.Context, tx bun.Tx, op Operation, iv Inte
 		return ErrNotFound
 	}
 	if c.pass && len(events) > 0 && len(changed) > 0 { // before the roll-up, which may delete the event
-		if _, err := claiming.WakeNext(ctx, tx, o.log.Order, changed, store.Delivery{OutboxID: events[0].ID}); err != nil {
+		if _, err := claiming.WakeNext(ctx, a.tx, a.o.log.Order, changed, store.Delivery{OutboxID: events[0].ID}); err != nil {
 			return err
 		}
 	}
-	changes, err := o.settler.RollUpIn(ctx, tx, events)
+	changes, err := a.o.settler.RollUpIn(ctx, a.tx, events)
 	if err != nil {
 		return err
 	}
-	o.meter.Count(ctx, changes...)
+	a.o.meter.Count(ctx, changes...)
 	details := strings.Join(changed, ", ")
 	if iv.Note != "" {
 		details = iv.Note + ": " + details
 	}
-	return o.audit(ctx, tx, op, iv.Action, iv.EventID, details)
+	return a.audit(ctx, iv.Action, iv.EventID, details)
 }
 
 // changeRows changes the deliveries that allow it, and tells whose they are.
-func (o *Outbox) changeRows(ctx context.Context, tx bun.Tx, eventID string, names []string, c change) ([]string, error) {
+func (a act) changeRows(ctx context.Context, eventID string, names []string, c change) ([]string, error) {
 	states := make([]string, len(c.from))
 	for i, st := range c.from {
 		states[i] = string(st)
 	}
-	return o.operations().ChangeDeliveries(ctx, tx, eventID, names, states, c.to)
+	return a.rows.ChangeDeliveries(ctx, a.tx, eventID, names, states, c.to)
 }
 
 // prepareReplay makes sure that the delivery may be repeated and that its repetition has a row. It
 // returns the name of that row.
-func (o *Outbox) prepareReplay(ctx context.Context, tx bun.Tx, e store.LockedEvent, consumer string) ([]string, error) {
-	may, err := o.operations().IsReplayable(ctx, tx, consumer)
+func (a act) prepareReplay(ctx context.Context, e store.LockedEvent, consumer string) ([]string, error) {
+	may, err := a.rows.IsReplayable(ctx, a.tx, consumer)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (o *Outbox) prepareReplay(ctx context.Context, tx bun.Tx, e store.LockedEve
 	if st := Status(e.Status); st != StatusSent && st != StatusFailed && st != StatusDead {
 		return nil, fmt.Errorf("the event is %s and not delivered yet: %w", st, ErrNotFound)
 	}
-	done, err := o.log.Existing(ctx, tx, consumer, []string{e.EventID})
+	done, err := a.o.log.Existing(ctx, a.tx, consumer, []string{e.EventID})
 	if err != nil {
 		return nil, err
 	}
@@ -188,43 +188,43 @@ func (o *Outbox) prepareReplay(ctx context.Context, tx bun.Tx, e store.LockedEve
 		return nil, fmt.Errorf("%s is not done with the event, so there is nothing to repeat (retry it instead): %w", consumer, ErrNotFound)
 	}
 	name := store.ReplayName(consumer)
-	return []string{name}, o.operations().AddSkipped(ctx, tx, e.ID, name)
+	return []string{name}, a.rows.AddSkipped(ctx, a.tx, e.ID, name)
 }
 
 // prepareBackfill makes sure that the consumer takes events of the type and has never had this one, and gives the delivery a
 // row. An event that is not delivered yet gets there by itself.
-func prepareBackfill(ctx context.Context, tx bun.Tx, rows store.Operations, log store.Log, e store.LockedEvent, consumer string) error {
+func (a act) prepareBackfill(ctx context.Context, e store.LockedEvent, consumer string) error {
 	if st := Status(e.Status); st != StatusSent && st != StatusFailed && st != StatusDead {
 		return fmt.Errorf("the event is %s and on its way to every consumer: %w", st, ErrNotFound)
 	}
-	takes, err := rows.TakesType(ctx, tx, consumer, e.EventType)
+	takes, err := a.rows.TakesType(ctx, a.tx, consumer, e.EventType)
 	if err != nil {
 		return err
 	}
 	if !takes {
 		return fmt.Errorf("no instance takes %s for %s: %w", e.EventType, consumer, ErrNotFound)
 	}
-	had, err := log.Existing(ctx, tx, consumer, []string{e.EventID})
+	had, err := a.o.log.Existing(ctx, a.tx, consumer, []string{e.EventID})
 	if err != nil {
 		return err
 	}
 	if _, ok := had[e.EventID]; ok {
 		return fmt.Errorf("%s has had the event (retry, reopen or replay it instead): %w", consumer, ErrNotFound)
 	}
-	return rows.AddSkipped(ctx, tx, e.ID, consumer)
+	return a.rows.AddSkipped(ctx, a.tx, e.ID, consumer)
 }
 
 // giveUp ends an event that nobody has been called for yet: whoever is registered for it is skipped.
-func (o *Outbox) giveUp(ctx context.Context, tx bun.Tx, op Operation, e store.LockedEvent) (bool, error) {
+func (a act) giveUp(ctx context.Context, e store.LockedEvent) (bool, error) {
 	if st := Status(e.Status); st != StatusNew && st != StatusScheduled {
 		return false, nil
 	}
-	if err := o.operations().SkipRegistered(ctx, tx, e.ID, op.said()); err != nil {
+	if err := a.rows.SkipRegistered(ctx, a.tx, e.ID, a.op.said()); err != nil {
 		return false, err
 	}
-	changes, err := o.settler.Set(ctx, tx, settle.Sent, []store.LockedEvent{e})
+	changes, err := a.o.settler.Set(ctx, a.tx, settle.Sent, []store.LockedEvent{e})
 	if err == nil {
-		o.meter.Count(ctx, changes...)
+		a.o.meter.Count(ctx, changes...)
 	}
 	return err == nil, err
 }

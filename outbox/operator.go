@@ -77,15 +77,15 @@ func (o *Outbox) Pause(ctx context.Context, op Operation, consumer string, d tim
 	if d == 0 {
 		d = 100 * 365 * 24 * time.Hour
 	}
-	return o.steer(ctx, op, "pause", consumer, func(tx bun.Tx, key string) error {
-		return o.operations().PauseConsumer(ctx, tx, key, d, op.Actor, text.Clean(op.Reason, text.MaxError))
+	return steer(ctx, o, op, "pause", consumer, func(a act, key string) error {
+		return a.rows.PauseConsumer(ctx, a.tx, key, d, op.Actor, text.Clean(op.Reason, text.MaxError))
 	})
 }
 
 // Resume ends a pause.
 func (o *Outbox) Resume(ctx context.Context, op Operation, consumer string) error {
-	return o.steer(ctx, op, "resume", consumer, func(tx bun.Tx, key string) error {
-		return o.operations().ResumeConsumer(ctx, tx, key)
+	return steer(ctx, o, op, "resume", consumer, func(a act, key string) error {
+		return a.rows.ResumeConsumer(ctx, a.tx, key)
 	})
 }
 
@@ -94,27 +94,27 @@ func (o *Outbox) Resume(ctx context.Context, op Operation, consumer string) erro
 // a registration: events wait for a consumer however long its instances are away. Skip what already
 // waits. An instance that still has the consumer, or the type, registers it again within half a minute.
 func (o *Outbox) Retire(ctx context.Context, op Operation, consumer string, eventTypes ...string) error {
-	return o.steer(ctx, op, "retire", consumer, func(tx bun.Tx, key string) error {
+	return steer(ctx, o, op, "retire", consumer, func(a act, key string) error {
 		if len(eventTypes) > 0 {
-			return o.retireTypes(ctx, tx, key, eventTypes)
+			return a.retireTypes(ctx, key, eventTypes)
 		}
-		return o.operations().RetireConsumers(ctx, tx, []string{key, store.ReplayName(key)})
+		return a.rows.RetireConsumers(ctx, a.tx, []string{key, store.ReplayName(key)})
 	}, eventTypes...)
 }
 
 // retireTypes takes event types from what instances have said that they take for a consumer.
-func (o *Outbox) retireTypes(ctx context.Context, tx bun.Tx, key string, eventTypes []string) error {
-	retired, err := o.operations().RetireTypes(ctx, tx, key, eventTypes)
+func (a act) retireTypes(ctx context.Context, key string, eventTypes []string) error {
+	retired, err := a.rows.RetireTypes(ctx, a.tx, key, eventTypes)
 	if err != nil {
 		return err
 	}
-	column, err := o.operations().LockTypes(ctx, tx, key)
+	column, err := a.rows.LockTypes(ctx, a.tx, key)
 	if err != nil {
 		return err
 	}
 	types, err := registry.TypesIn(column)
 	if err != nil {
-		o.rotten.Report(ctx, key, err)
+		a.o.rotten.Report(ctx, key, err)
 	}
 	left := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return slices.Contains(eventTypes, t) })
 	if retired == 0 && len(left) == len(types) {
@@ -124,45 +124,55 @@ func (o *Outbox) retireTypes(ctx context.Context, tx bun.Tx, key string, eventTy
 	if err != nil {
 		return err
 	}
-	return o.operations().SetTypes(ctx, tx, key, string(list))
+	return a.rows.SetTypes(ctx, a.tx, key, string(list))
 }
 
-// operations are the statements of operators.
-func (o *Outbox) operations() store.Operations { return store.NewOperations(o.d) }
+// act is what an operator does, in one transaction.
+type act struct {
+	o    *Outbox
+	tx   bun.Tx
+	op   Operation
+	rows store.Operations
+}
+
+func newAct(o *Outbox, tx bun.Tx, op Operation) act {
+	return act{o: o, tx: tx, op: op, rows: store.NewOperations(o.d)}
+}
 
 // steer changes a registered consumer, in a transaction that writes the audit log.
-func (o *Outbox) steer(ctx context.Context, op Operation, action, consumer string, change func(tx bun.Tx, key string) error,
+func steer(ctx context.Context, o *Outbox, op Operation, action, consumer string, change func(a act, key string) error,
 	details ...string,
 ) error {
 	if err := errors.Join(op.Validate(), text.ConsumerName("consumer", consumer)); err != nil {
 		return fmt.Errorf("outbox: %s a consumer: %w", action, err)
 	}
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		keys, err := o.keysOf(ctx, tx, []string{consumer})
+		a := newAct(o, tx, op)
+		keys, err := a.keysOf(ctx, []string{consumer})
 		if err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
-		registered, err := o.operations().IsRegistered(ctx, tx, keys[0])
+		registered, err := a.rows.IsRegistered(ctx, a.tx, keys[0])
 		if err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
 		if !registered {
 			return fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer of that name or key: %w", action, consumer, ErrNotFound)
 		}
-		if err := change(tx, keys[0]); err != nil {
+		if err := change(a, keys[0]); err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
-		return o.audit(ctx, tx, op, action, keys[0], strings.Join(details, ", "))
+		return a.audit(ctx, action, keys[0], strings.Join(details, ", "))
 	})
 }
 
 // keysOf are the keys of consumers that an operator names by key or by name. What the registry does not
 // know is a key: deliveries may wait for it all the same. Replays of a consumer are named like the consumer.
-func (o *Outbox) keysOf(ctx context.Context, idb bun.IDB, consumers []string) ([]string, error) {
+func (a act) keysOf(ctx context.Context, consumers []string) ([]string, error) {
 	keys := make([]string, len(consumers))
 	for i, consumer := range consumers {
 		keys[i] = consumer
-		key, known, err := o.operations().KeyOf(ctx, idb, consumer)
+		key, known, err := a.rows.KeyOf(ctx, a.tx, consumer)
 		if err != nil {
 			return nil, fmt.Errorf("look up the key of consumer %s: %w", consumer, err)
 		}
@@ -173,12 +183,12 @@ func (o *Outbox) keysOf(ctx context.Context, idb bun.IDB, consumers []string) ([
 	return keys, nil
 }
 
-func (o *Outbox) audit(ctx context.Context, tx bun.Tx, op Operation, action, target, details string) error {
-	if err := store.WriteAudit(ctx, tx, o.d, store.AuditEntry{
-		Actor: op.Actor, Action: action, Target: target, Reason: op.Reason, Details: details,
+func (a act) audit(ctx context.Context, action, target, details string) error {
+	if err := store.WriteAudit(ctx, a.tx, a.o.d, store.AuditEntry{
+		Actor: a.op.Actor, Action: action, Target: target, Reason: a.op.Reason, Details: details,
 	}); err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	o.logger.InfoContext(ctx, "operator", "actor", op.Actor, "action", action, "target", target, "reason", op.Reason)
+	a.o.logger.InfoContext(ctx, "operator", "actor", a.op.Actor, "action", action, "target", target, "reason", a.op.Reason)
 	return nil
 }

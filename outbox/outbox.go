@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/metric"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/instance"
@@ -100,17 +100,13 @@ func (c Config) validate() error {
 // Outbox saves events, and answers and steers what has become of them.
 // It is safe for concurrent use.
 type Outbox struct {
-	db     *bun.DB
-	d      dialect.Dialect
-	cfg    Config
-	log    store.Log
-	reader *consumelog.Log
-	stmts  *prepared.Statements
-	logger *slog.Logger
 	statements
 	rooms
+	cfg    Config
+	reader *consumelog.Log
+	logger *slog.Logger
 
-	quotes  atomic.Bool // the database reads texts as they are written
+	quoting *dialect.Quoting
 	tracer  trace.Tracer
 	metrics *telemetry.Metrics
 	commits
@@ -124,22 +120,19 @@ type rooms struct {
 	rotten  *registry.RottenRows
 }
 
-// statements are those on the library's tables, in the words of the database.
+// statements are the database, and what is said to it.
 type statements struct {
-	saving    store.Saving
-	keys      store.Keys
-	claims    store.Claims
-	queues    store.Queues
-	registry  store.Registry
-	instances store.Instances
-	settling  store.Settling
+	db     *bun.DB
+	d      dialect.Dialect
+	stmts  *prepared.Statements
+	log    store.Log
+	saving store.Saving
+	keys   store.Keys
 }
 
-func newStatements(d dialect.Dialect, stmts *prepared.Statements) statements {
-	return statements{
-		saving: store.NewSaving(d, stmts), keys: store.NewKeys(d), claims: store.NewClaims(d, stmts), queues: store.NewQueues(d, stmts),
-		registry: store.NewRegistry(d, stmts), instances: store.NewInstances(d), settling: store.NewSettling(d, stmts),
-	}
+// inTx runs one of the library's own short transactions.
+func (s *statements) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
+	return store.InTx(ctx, s.db, s.d, s.stmts, fn)
 }
 
 // New returns the outbox of db. It adds a query hook to db that notices the commits of
@@ -170,7 +163,9 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	cfg = cfg.withDefaults()
 	stmts := prepared.New(db)
 	ob := &Outbox{
-		db: db, d: d, cfg: cfg, log: log, reader: reader, statements: newStatements(d, stmts), stmts: stmts, logger: cfg.Logger, metrics: metrics,
+		statements: statements{db: db, d: d, stmts: stmts, log: log, saving: store.NewSaving(d, stmts), keys: store.NewKeys(d)},
+		cfg:        cfg, reader: reader,
+		logger: cfg.Logger, metrics: metrics, quoting: dialect.NewQuoting(d),
 		tracer: telemetry.Tracer(cfg.TracerProvider), here: newPublishers(),
 	}
 	ob.rooms = rooms{
@@ -188,7 +183,11 @@ func (o *Outbox) Instance() string { return o.cfg.Instance }
 // Log is the consume log beside the outbox.
 func (o *Outbox) Log() *consumelog.Log { return o.reader }
 
-// inTx runs one of the engine's own short transactions.
-func (o *Outbox) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
-	return store.InTx(ctx, o.db, o.d, o.stmts, fn)
+// Sweep recomputes FAILED events none of whose deliveries waits, and makes rows due that
+// wait for a time they do not have. Publishers do this by themselves every minute.
+func (o *Outbox) Sweep(ctx context.Context) error {
+	if err := o.settler.NewSweep().Run(ctx, o.meter, &budget.Transactions{}); err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	return nil
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	due "github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine"
 	"github.com/bluecone-go/bluecone/internal/instance"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 )
@@ -112,16 +113,10 @@ func (c PublisherConfig) validate() error {
 
 // Publisher brings committed events to the consumers of a bus.
 type Publisher struct {
-	ob    *Outbox
-	bus   *bus.Bus
-	cfg   PublisherConfig
-	cron  schedule.Spec
-	name  string // unique among those that run, with a number for every further publisher of this process
-	owner string // of leases: the name, and which run of it this is
-
-	sessions atomic.Int32 // open ones: Run and RunOnce may be at work at a time
-	tables   atomic.Bool  // they were seen to be those of this release
-	handover *due.Handover
+	ob     *Outbox
+	bus    *bus.Bus
+	cfg    PublisherConfig
+	engine *engine.Engine
 
 	retention *Retention // nil if it is off
 }
@@ -141,15 +136,20 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 	if err != nil {
 		return nil, fmt.Errorf("outbox.PublisherConfig.Cron: %w", err)
 	}
-	p := &Publisher{ob: ob, bus: b, cfg: cfg, cron: cron, handover: due.NewHandover()}
+	name := ob.here.name(ob.cfg.Instance)
+	p := &Publisher{ob: ob, bus: b, cfg: cfg, engine: engine.New(engine.Config{
+		DB: ob.db, Dialect: ob.d, Statements: ob.stmts, Log: ob.log, Handlers: b.Registrations(), Settler: ob.settler, Meter: ob.meter,
+		Rotten: ob.rotten, Metrics: ob.metrics, Logger: ob.logger, Quoting: ob.quoting,
+		Instance: ob.cfg.Instance, Name: name, Owner: instance.Run(name),
+		BatchSize: cfg.BatchSize, MaxBytes: cfg.MaxInHand, Poll: cfg.Poll, Cron: cron, Lease: cfg.Lease, DrainTimeout: cfg.DrainTimeout,
+		UnroutableGrace: cfg.UnroutableGrace,
+	})}
 	if cfg.Retention.Keep >= 0 {
 		if p.retention, err = newRetention(ob, cfg.Retention); err != nil {
 			return nil, fmt.Errorf("outbox.NewPublisher: %w", err)
 		}
 	}
 	ob.notify.use(cfg)
-	p.name = ob.here.name(ob.cfg.Instance)
-	p.owner = instance.Run(p.name)
 	return p, nil
 }
 
@@ -177,32 +177,15 @@ func (p *Publisher) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := p.open()
-	wake := make(chan struct{}, 1)
-	p.ob.here.subscribe(p, func() { signal(wake) })
+	p.ob.here.subscribe(p)
 	defer p.ob.unseen.unsubscribe(p)
-	if err := s.enroll(ctx); err != nil {
-		closed := s.close()
-		if ctx.Err() != nil {
-			return closed // it ended before the database came back
+	err = p.engine.Run(ctx, func(ctx context.Context) {
+		defer p.ob.notify.listen(ctx, p.cfg, p.engine.Wake)()
+		if retention != nil {
+			_ = retention.Run(ctx) // it says by itself what fails, and always returns nil
 		}
-		return errors.Join(err, closed)
-	}
-	p.ob.logger.InfoContext(ctx, "publisher runs", "instance", p.owner, "consumers", describe(s.consumers))
-	s.succeedPredecessor(ctx)
-	s.background.Go(func() { s.keepAlive(ctx) })
-	s.background.Go(func() { s.heartbeat().Run(ctx, s.stop, s.signs) })
-	defer s.gauges().Register(context.WithoutCancel(ctx), s.signs)()
-	if retention != nil {
-		s.background.Go(func() { _ = retention.Run(ctx) }) // it says by itself what fails, and always returns nil
-	}
-	p.ob.here.took(p, true)
-	endListening := p.ob.notify.listen(ctx, p.cfg, wake)
-	s.loop(ctx, wake)
-	endListening()
-	p.ob.here.took(p, false)
-	err = s.close()
-	p.ob.logger.InfoContext(context.WithoutCancel(ctx), "publisher stopped", "instance", p.owner, "drained", err == nil)
+		<-ctx.Done()
+	})
 	if late := p.bus.Err(); late != nil {
 		return errors.Join(fmt.Errorf("outbox: %w", late), err)
 	}
@@ -235,13 +218,8 @@ func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
 	if err := p.bus.Err(); err != nil {
 		return Report{}, fmt.Errorf("outbox: %w", err)
 	}
-	s := p.open()
-	err := s.checkTables(ctx)
-	if err == nil {
-		err = s.once(ctx)
-	}
-	closed := s.close()
-	return Report{Claimed: int(s.claimed.Load()), Retried: int(s.rollUps.Deliveries())}, errors.Join(err, closed)
+	claimed, retried, err := p.engine.Once(ctx)
+	return Report{Claimed: claimed, Retried: retried}, err
 }
 
 // PublisherJob is the durable code of the publisher in lists of jobs.
@@ -256,9 +234,71 @@ func (p *Publisher) RunNow(ctx context.Context) (counts map[string]int64, err er
 	return map[string]int64{"claimed": int64(r.Claimed), "retried": int64(r.Retried)}, err
 }
 
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// publishers are those of this process.
+type publishers struct {
+	mu         sync.Mutex
+	made       int
+	subscribed map[*Publisher]struct{} // those whose Run has begun
+	wasRun     bool                    // Run of one of them was called
+	cleans     bool                    // the program has made a retention by itself
+}
+
+func newPublishers() publishers {
+	return publishers{subscribed: make(map[*Publisher]struct{})}
+}
+
+// name is the instance name, with a number for every further publisher of this process.
+func (h *publishers) name(instance string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.made++
+	if h.made == 1 {
+		return instance
 	}
+	suffix := "#" + strconv.Itoa(h.made)
+	return instance[:min(len(instance), 64-len(suffix))] + suffix
+}
+
+// subscribe has a publisher woken after every commit of this process, until unsubscribe.
+func (h *publishers) subscribe(p *Publisher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.subscribed[p], h.wasRun = struct{}{}, true
+}
+
+func (h *publishers) unsubscribe(p *Publisher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.subscribed, p)
+}
+
+// ownRetention notes that the program has made a retention by itself.
+func (h *publishers) ownRetention() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cleans = true
+}
+
+func (h *publishers) hasRetention() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cleans
+}
+
+// any reports whether Run of a publisher has begun and not ended.
+func (h *publishers) any() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.subscribed) > 0
+}
+
+// Publishing reports whether a publisher of this outbox takes events in this process now, and whether one should: one
+// should as soon as [Publisher.Run] has been called. A publisher whose context has ended drains, and takes none.
+func (o *Outbox) Publishing() (running, expected bool) {
+	o.here.mu.Lock()
+	defer o.here.mu.Unlock()
+	for p := range o.here.subscribed {
+		running = running || p.engine.IsTaking()
+	}
+	return running, o.here.wasRun
 }

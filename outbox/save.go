@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -19,7 +20,7 @@ import (
 )
 
 const (
-	metaInstance   = "instance"
+	metaInstance   = settle.MetaInstance
 	keyedNamespace = "bluecone event"
 )
 
@@ -69,7 +70,7 @@ func (o *Outbox) Save(ctx context.Context, tx Tx, events ...bus.Event) (err erro
 	span.SetAttributes(telemetry.String(telemetry.EventID, rows[0].ID), telemetry.String(telemetry.EventType, rows[0].Type),
 		telemetry.String(telemetry.AggregateType, rows[0].AggregateType), telemetry.String(telemetry.AggregateID, rows[0].AggregateID))
 	if in.formats != nil {
-		if err := o.checkQuoting(ctx, in.formats); err != nil {
+		if err := o.quoting.Check(ctx, in.formats); err != nil {
 			return refusal(o.db.Dialect(), rows[0].Type, err)
 		}
 	}
@@ -114,7 +115,7 @@ func (o *Outbox) prepare(ctx context.Context, e bus.Event) (r store.NewEvent, er
 		text.AggregateType("aggregate type", r.AggregateType),
 		text.Key("aggregate id", r.AggregateID, 128),
 		checkTenant(c),
-		o.encode(ctx, c, &r),
+		o.cfg.encode(ctx, c, &r),
 	)
 	if key != "" {
 		r.IsKeyed, r.Key = true, key
@@ -138,16 +139,16 @@ func checkTenant(c configured) error {
 }
 
 // encode fills in payload and metadata, and checks what the databases could not store alike.
-func (o *Outbox) encode(ctx context.Context, c configured, r *store.NewEvent) error {
-	payload, err := json.Marshal(c.Event)
+func (c Config) encode(ctx context.Context, e configured, r *store.NewEvent) error {
+	payload, err := json.Marshal(e.Event)
 	if err != nil {
 		return fmt.Errorf("payload cannot be encoded: %w", err)
 	}
-	if err := text.CheckFields(reflect.TypeOf(c.Event)); err != nil {
+	if err := text.CheckFields(reflect.TypeOf(e.Event)); err != nil {
 		return err
 	}
-	if len(payload) > o.cfg.MaxPayload {
-		return fmt.Errorf("payload has %d bytes, the limit is %d: save a reference instead", len(payload), o.cfg.MaxPayload)
+	if len(payload) > c.MaxPayload {
+		return fmt.Errorf("payload has %d bytes, the limit is %d: save a reference instead", len(payload), c.MaxPayload)
 	}
 	n, replaced := text.Inspect(payload)
 	if n > maxDepth {
@@ -158,8 +159,8 @@ func (o *Outbox) encode(ctx context.Context, c configured, r *store.NewEvent) er
 	}
 	md := make(bus.Metadata)
 	maps.Copy(md, bus.MetadataFrom(ctx))
-	maps.Copy(md, c.meta)
-	md[metaInstance] = o.cfg.Instance
+	maps.Copy(md, e.meta)
+	md[metaInstance] = c.Instance
 	if id := telemetry.Inject(ctx, md); id != "" {
 		md[bus.MetaTraceID] = id
 	}

@@ -64,7 +64,7 @@ func (h *commitHook) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
 	}
 	if ev.Err == nil {
 		m.mu.Lock()
-		h.ob.handOver(m.ids)
+		h.ob.here.handOver(m.ids)
 		m.mu.Unlock()
 	} else {
 		h.ob.Wake()
@@ -179,7 +179,7 @@ func (u *unseen) look(ctx context.Context, ended chan<- struct{}) {
 		if err != nil {
 			u.giveUp(ctx, err)
 		} else if shown := u.seen(found); len(shown) > 0 {
-			u.ob.handOver(shown)
+			u.ob.here.handOver(shown)
 		}
 		timer.Reset(lookEvery)
 	}
@@ -270,7 +270,7 @@ func (n *notify) by(tx store.Tx, isSeen bool) store.Tx {
 func (n *notify) hears() bool { return n.listening.Load() > 0 }
 
 // listen wakes a publisher, from now until end, for what it is notified of.
-func (n *notify) listen(ctx context.Context, cfg PublisherConfig, wake chan<- struct{}) (end func()) {
+func (n *notify) listen(ctx context.Context, cfg PublisherConfig, wake func()) (end func()) {
 	if !cfg.Notify {
 		return func() {}
 	}
@@ -284,10 +284,10 @@ func (n *notify) listen(ctx context.Context, cfg PublisherConfig, wake chan<- st
 				return
 			}
 			n.listening.Add(1)
-			signal(wake) // for what nobody has heard of
+			wake() // for what nobody has heard of
 		}, func(payload string) {
 			if payload != n.ob.cfg.Instance {
-				signal(wake)
+				wake()
 			}
 		})
 	}()
@@ -298,11 +298,11 @@ func (n *notify) listen(ctx context.Context, cfg PublisherConfig, wake chan<- st
 }
 
 // handOver gives just committed events to a publisher of this process.
-func (o *Outbox) handOver(ids []string) {
-	o.here.mu.Lock()
-	defer o.here.mu.Unlock()
-	for p := range o.here.wakers {
-		p.handover.Put(ids)
+func (h *publishers) handOver(ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p := range h.subscribed {
+		p.engine.Handover().Put(ids)
 		return
 	}
 }
@@ -312,7 +312,14 @@ func (o *Outbox) handOver(ids []string) {
 func (o *Outbox) Wake() {
 	o.here.mu.Lock()
 	defer o.here.mu.Unlock()
-	for _, wake := range o.here.wakers {
-		wake()
+	for p := range o.here.subscribed {
+		p.engine.Wake()
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
-	due "github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
@@ -52,15 +52,16 @@ func TestLooksForACommitEnd(t *testing.T) {
 		require.NoError(t, save().Commit())
 		require.Nil(t, ob.unseen.looking(), "nobody publishes")
 
-		p := &Publisher{handover: due.NewHandover()}
-		ob.here.subscribe(p, func() {})
+		p := &Publisher{engine: engine.New(engine.Config{})}
+		handover := p.engine.Handover()
+		ob.here.subscribe(p)
 		tx := save()
 		ended := ob.unseen.looking()
 		require.NotNil(t, ended)
 		require.NoError(t, tx.Commit())
-		wait(t, p.handover.Calls())
+		wait(t, handover.Calls())
 		wait(t, ended)
-		ids, _ := p.handover.Take()
+		ids, _ := handover.Take()
 		require.Len(t, ids, 1)
 
 		began := time.Now()
@@ -68,7 +69,7 @@ func TestLooksForACommitEnd(t *testing.T) {
 		wait(t, ob.unseen.looking())
 		require.GreaterOrEqual(t, time.Since(began), lookFor)
 		require.NoError(t, tx.Commit())
-		ids, _ = p.handover.Take()
+		ids, _ = handover.Take()
 		require.Empty(t, ids, "it is left to the poll")
 
 		for range mostUnseen + 5 {

@@ -56,8 +56,11 @@ func packages(t *testing.T, patterns ...string) map[string]goPackage {
 func TestImportsRunOneWay(t *testing.T) {
 	t.Parallel()
 	above := map[string][]string{ // package → what it must never reach
-		"consumelog":  {"bus", "outbox", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
-		"bus":         {"internal/engine/delivery", "outbox", "consumelog", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
+		"consumelog": {"bus", "outbox", "bustest", "reaper", "consistency", "migrations", "ops", "console"},
+		"bus": {
+			"internal/engine", "internal/engine/delivery", "outbox", "consumelog", "bustest", "reaper", "consistency", "migrations", "ops",
+			"console",
+		},
 		"outbox":      {"bustest", "reaper", "consistency", "migrations", "ops", "console"},
 		"reaper":      {"bus", "outbox", "consumelog", "bustest", "consistency", "migrations", "ops", "console"},
 		"consistency": {"bus", "outbox", "consumelog", "bustest", "reaper", "migrations", "ops", "console"},
@@ -66,12 +69,16 @@ func TestImportsRunOneWay(t *testing.T) {
 		"ops":         {"bustest", "reaper", "consistency", "console"},
 		"console":     {"bustest", "reaper", "consistency"},
 
-		"internal/handler":      {"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/flow"},
-		"internal/engine/claim": {"bus", "outbox", "consumelog", "internal/handler", "internal/engine/delivery", "internal/engine/flow"},
+		"internal/handler": {"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/flow"},
+		"internal/engine/claim": {
+			"bus", "outbox", "consumelog", "internal/handler", "internal/engine", "internal/engine/delivery", "internal/engine/settle",
+			"internal/engine/flow",
+		},
 		"internal/engine/registry": {
 			"bus", "outbox", "consumelog", "internal/handler", "internal/engine/delivery", "internal/engine/claim",
 			"internal/engine/flow",
 		},
+		"internal/engine": {"bus", "outbox", "consumelog"},
 		"internal/engine/budget": {
 			"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/settle",
 			"internal/engine/health", "internal/engine/registry", "internal/engine/flow",
@@ -80,8 +87,8 @@ func TestImportsRunOneWay(t *testing.T) {
 			"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/settle",
 			"internal/engine/registry", "internal/engine/flow",
 		},
-		"internal/engine/settle":   {"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/flow"},
-		"internal/engine/delivery": {"bus", "outbox", "consumelog"},
+		"internal/engine/settle":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery", "internal/engine/flow"},
+		"internal/engine/delivery": {"bus", "outbox", "consumelog", "internal/engine"},
 		"internal/engine/flow": {
 			"bus", "outbox", "consumelog", "internal/handler", "internal/store", "internal/engine/delivery",
 			"internal/engine/claim",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 )
 
 // ErrQuoting means that the sessions of the database read texts in SQL in another way than bun writes them: whoever
@@ -15,6 +16,27 @@ var ErrQuoting = errors.New("the database must not be used with these settings")
 // Rower asks for one row.
 type Rower interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Quoting looks once whether the database reads texts as bun writes them. It is safe for concurrent use.
+type Quoting struct {
+	d      Dialect
+	isSeen atomic.Bool
+}
+
+// NewQuoting returns one that has not looked yet.
+func NewQuoting(d Dialect) *Quoting { return &Quoting{d: d} }
+
+// Check looks, unless it was seen before that the database does. Nothing of anybody's is written before.
+func (q *Quoting) Check(ctx context.Context, db Rower) error {
+	if q.isSeen.Load() {
+		return nil
+	}
+	if err := q.d.CheckQuoting(ctx, db); err != nil {
+		return err
+	}
+	q.isSeen.Store(true)
+	return nil
 }
 
 // CheckQuoting looks at how the session reads texts. Its answer holds for all sessions of a pool.

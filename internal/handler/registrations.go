@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/uptrace/bun"
@@ -39,6 +41,7 @@ type Registrations struct {
 	Unconsumed map[string]struct{}         // event types
 	Upcasters  map[string]map[int]Upcaster // by event type and the version from which they lead
 	Closed     bool                        // a publisher has started: no lane would be made for what comes
+	Late       bool                        // something came all the same
 }
 
 // DeadLetter is a delivery that the engine has given up.
@@ -59,6 +62,26 @@ func (r *Registrations) Close() {
 	r.Lock()
 	defer r.Unlock()
 	r.Closed = true
+}
+
+// HasLate reports whether something was registered after [Registrations.Close].
+func (r *Registrations) HasLate() bool {
+	r.Lock()
+	defer r.Unlock()
+	return r.Late
+}
+
+// ByName are the consumers, in the order of their names.
+func (r *Registrations) ByName() []*Consumer {
+	r.Lock()
+	defer r.Unlock()
+	return slices.SortedFunc(slices.Values(r.Consumers), func(a, b *Consumer) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Ignores reports whether it was said that nobody consumes the event type.
+func (r *Registrations) Ignores(eventType string) bool {
+	_, ok := r.Unconsumed[eventType]
+	return ok
 }
 
 // Inject makes deliveries fail at chosen points, for tests.

@@ -44,7 +44,7 @@ func ofTheDoors() []sabotage {
 			engine, "PublisherRemovesWhatIsOld", nil,
 		},
 		{
-			"a publisher removes what the program's own retention keeps", "outbox/here.go",
+			"a publisher removes what the program's own retention keeps", "outbox/publisher.go",
 			"\th.cleans = true\n", "",
 			engine, "WithoutRetentionRemovesNothing", nil,
 		},
@@ -60,7 +60,7 @@ func ofTheDoors() []sabotage {
 		},
 		{
 			"a past event does not hold up later ones of its aggregate", "outbox/intervene.go",
-			"changes, err := o.settler.RollUpIn(ctx, tx, events)", "changes, err := o.settler.RollUpIn(ctx, tx, events[:0])",
+			"changes, err := a.o.settler.RollUpIn(ctx, a.tx, events)", "changes, err := a.o.settler.RollUpIn(ctx, a.tx, events[:0])",
 			"./ops", "Backfill|LiveEventsWait", nil,
 		},
 	}

@@ -70,12 +70,12 @@ func ofKeys() []sabotage {
 			[]edit{{"internal/store/removal.go", "CASE WHEN e.status = 'SENT' THEN 1 END = 1", "1 = 1"}},
 		},
 		{
-			"retention deletes deliveries of events that it has not locked", "outbox/removal.go",
+			"retention deletes deliveries of events that it has not locked", "outbox/retention.go",
 			"if events, err = lock(ctx, tx, events); err != nil || len(events) == 0 {", "if len(events) == 0 {",
 			engine, "ReplayBesideRetention", nil,
 		},
 		{
-			"retention forgets the keys of what it removes", "outbox/removal.go",
+			"retention forgets the keys of what it removes", "outbox/retention.go",
 			"err := r.ob.keys.Mark(ctx, r.ob.db, store.OldEventIDs(events))", "err := error(nil)",
 			engine, "KeysOutliveTheirEvents", nil,
 		},

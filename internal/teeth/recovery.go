@@ -35,18 +35,18 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			"./internal/crash", "OnlyWhatKills", nil,
 		},
 		{
-			"events of a dead process run like new ones", "outbox/dispatch.go",
-			"Suspect: s.isSuspect(f, c.Key())", "Suspect: false",
+			"events of a dead process run like new ones", "internal/engine/dispatch.go",
+			"Suspect: d.isSuspect(f, c.Key)", "Suspect: false",
 			engine, "IsAnnouncedBefore", nil,
 		},
 		{
-			"a delivery of such an event kills twice before it runs alone", "outbox/dispatch.go",
-			"Suspect: s.isSuspect(f, c.Key())", "Suspect: false",
+			"a delivery of such an event kills twice before it runs alone", "internal/engine/dispatch.go",
+			"Suspect: d.isSuspect(f, c.Key)", "Suspect: false",
 			"./internal/crash", "OnlyWhatKills", nil,
 		},
 		{
-			"what waits of events of a dead process is forgotten to be suspect", "outbox/spill.go",
-			"i < f.left, s.isSuspect(f, consumer)", "i < f.left, false",
+			"what waits of events of a dead process is forgotten to be suspect", "internal/engine/dispatch.go",
+			"waiting[i].Suspect = d.isSuspect(f, waiting[i].Consumer)", "waiting[i].Suspect = false",
 			engine, "SuspectWherever", nil,
 		},
 		{
@@ -60,13 +60,13 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "NoMoreThanItStarts", nil,
 		},
 		{
-			"a restart under the same name waits for the leases of the run before", "outbox/predecessor.go",
-			"if err := s.expirePredecessor(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			"a restart under the same name waits for the leases of the run before", "internal/engine/upkeep.go",
+			"if err := u.expirePredecessor(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engine, "TakesOverFrom", nil,
 		},
 		{
-			"what a dead process has left asleep sleeps on", "outbox/predecessor.go",
-			"if err := s.wakeForgotten(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			"what a dead process has left asleep sleeps on", "internal/engine/upkeep.go",
+			"if err := u.wakeForgotten(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engine, "LeftAsleep", nil,
 		},
 		{

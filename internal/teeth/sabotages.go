@@ -35,13 +35,13 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "Swallowed", nil,
 		},
 		{
-			"what trouble has left leased is not given back", "outbox/orphan.go",
-			"|| !s.mustReleaseOrphans.Swap(false) {", "|| true {",
+			"what trouble has left leased is not given back", "internal/engine/settle/orphans.go",
+			"if !g.mayHaveOrphans.Swap(false) {", "if !g.mayHaveOrphans.Swap(false) || true {",
 			engine, "LeasesLeftByTrouble", nil,
 		},
 		{
-			"what a claim has leased while the publisher was told to stop stays leased", "outbox/session.go",
-			"if err := s.releaseOrphans(ctx); err != nil { // the end", "if err := error(nil); err != nil { // the end",
+			"what a claim has leased while the publisher was told to stop stays leased", "internal/engine/engine.go",
+			"if err := r.releaseOrphans(ctx); err != nil { // the end", "if err := error(nil); err != nil { // the end",
 			engine, "LeasesLeftByTheEnd", nil,
 		},
 		{
@@ -92,18 +92,18 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a lost lease of an event stops nothing", "internal/engine/delivery/lease.go",
-			"(d.held != nil && d.held.lost.Load())", "(d.held != nil && d.held.lost.Load() && false)",
+			"(d.held != nil && d.held.IsLost())", "(d.held != nil && d.held.IsLost() && false)",
 			engine, "StoppedExternal", nil,
 		},
 		{
 			"a lost lease of a delivery stops nothing", "internal/engine/delivery/lease.go",
-			"(d.own != nil && d.own.lost.Load())", "(d.own != nil && d.own.lost.Load() && false)",
+			"(d.own != nil && d.own.IsLost())", "(d.own != nil && d.own.IsLost() && false)",
 			engine, "StoppedRetry", nil,
 		},
 		{
 			"no last look before COMMIT", "internal/engine/delivery/marks.go",
-			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):",
-			"case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }) && false:",
+			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return d.held.IsOver(held.Now) }):",
+			"case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return d.held.IsOver(held.Now) }) && false:",
 			engine, "FrozenInstance|LostLease", nil,
 		},
 		{
@@ -117,8 +117,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LostLease",
 			[]edit{
 				{
-					"outbox/flight.go", "return dialect.Pair{ID: f.row.OutboxID, Version: f.row.LockVersion}",
-					"return dialect.Pair{ID: f.row.OutboxID}",
+					"internal/engine/settle/flight.go", "return dialect.Pair{ID: row.OutboxID, Version: row.LockVersion}",
+					"return dialect.Pair{ID: row.OutboxID}",
 				},
 				{
 					"internal/dialect/dialect.go", `const Under = "e.id IN (?) AND e.lock_version = ?"`,
@@ -204,18 +204,19 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "RollingDeploy", nil,
 		},
 		{
-			"handed over events are routed by an old registry", "outbox/settle.go",
+			"handed over events are routed by an old registry", "internal/engine/settle/settling.go",
 			"if f.routed == nil {", "if f.routed == nil || true {",
 			engine, "HandOver", nil,
 		},
 		{
-			"claims wait until deliveries that have to wait are in the log", "outbox/dispatch.go",
-			"s.spill(held)", "s.spill(held)\n\t_ = s.spiller.write(ctx)",
+			"claims wait until deliveries that have to wait are in the log", "internal/engine/dispatch.go",
+			"d.spiller.Add(spilled)", "d.spiller.Add(spilled)\n\t_ = d.spiller.Write(ctx)",
 			engine, "ClaimsDoNotWait", nil,
 		},
 		{
-			"what is held when a publisher ends is forgotten", "outbox/session.go",
-			"if err := s.spiller.write(ctx); err != nil {", "if err := error(nil); err != nil {",
+			"what is held when a publisher ends is forgotten", "internal/engine/engine.go",
+			"err := r.lanes.Drain(ctx)\n\tif err := r.spiller.Write(ctx); err != nil {",
+			"err := r.lanes.Drain(ctx)\n\tif err := error(nil); err != nil {",
 			engine, "EndLeavesNothingHeld", nil,
 		},
 		{
@@ -224,8 +225,8 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			rooms, "Starved", nil,
 		},
 		{
-			"leases are not renewed", "outbox/settle.go",
-			"if err := g.renew(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			"leases are not renewed", "internal/engine/upkeep.go",
+			"if err := u.renew(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engine, "LongHandler", nil,
 		},
 		{
@@ -254,9 +255,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "DeleteSent", nil,
 		},
 		{
-			"a narrow window takes no claim", "outbox/cycle.go",
-			"size < due.WorthwhileRoom(min(s.flights.most, window, most))",
-			"size < due.WorthwhileRoom(min(s.flights.most, most)) && window >= 0",
+			"a narrow window takes no claim", "internal/engine/claim/plan.go",
+			"size < WorthwhileRoom(min(r.MostInFlight, r.MostLanes, most))",
+			"size < WorthwhileRoom(min(r.MostInFlight, most))",
 			engine, "NarrowWindow", nil,
 		},
 		{
@@ -265,7 +266,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			rooms, "Circuit|Probes", nil,
 		},
 		{
-			"a tenant's burst goes first", "outbox/fairness.go",
+			"a tenant's burst goes first", "internal/engine/claims.go",
 			"if len(others) == 0 {", "if len(others) >= 0 {",
 			engine, "Burst", nil,
 		},

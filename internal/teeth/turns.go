@@ -4,8 +4,9 @@ package main
 func ofTurns() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
-			"a backlog of NEW events is claimed to its end", "outbox/cycle.go",
-			"if !exhaustive && !time.Now().Before(until) {", "if !exhaustive && s.agenda.Due() != due.Of(due.New) && !time.Now().Before(until) {",
+			"a backlog of NEW events is claimed to its end", "internal/engine/claims.go",
+			"if !isExhaustive && !time.Now().Before(until) {",
+			"if !isExhaustive && c.plan.Due() != claim.Of(claim.New) && !time.Now().Before(until) {",
 			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
@@ -29,8 +30,8 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 			engine, "RunOnceGetsPast", nil,
 		},
 		{
-			"RunOnce does not come back for what waited for its own events", "outbox/session.go",
-			"if ctx.Err() != nil || !s.passedOver {", "if ctx.Err() != nil || s.passedOver || !s.passedOver {",
+			"RunOnce does not come back for what waited for its own events", "internal/engine/engine.go",
+			"if ctx.Err() != nil || !r.claims.plan.HasPassedOver() {", "if ctx.Err() != nil || r.claims != nil {",
 			engine, "RunOnceComesBack", nil,
 		},
 		{

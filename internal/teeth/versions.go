@@ -14,8 +14,8 @@ func ofVersions() []sabotage {
 			engine, "OldInstanceLeaves", nil,
 		},
 		{
-			"nobody looks for what old instances have left", "outbox/cycle.go",
-			"if err := s.lanes.TakeLeft(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			"nobody looks for what old instances have left", "internal/engine/claims.go",
+			"if err := c.lanes.TakeLeft(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engineAndLives, "Version|TwoReleases|SimulatedLives", nil,
 		},
 		{

@@ -30,8 +30,8 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"an event that JSON makes {} of is saved", "outbox/save.go",
-			"if err := text.CheckFields(reflect.TypeOf(c.Event)); err != nil {",
-			"if err := text.CheckFields(reflect.TypeOf(c.Event)); err != " +
+			"if err := text.CheckFields(reflect.TypeOf(e.Event)); err != nil {",
+			"if err := text.CheckFields(reflect.TypeOf(e.Event)); err != " +
 				"nil && payload == nil {",
 			engine, "OnlyUnexported", nil,
 		},
@@ -74,8 +74,8 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 			engine, "AllMistakes", nil,
 		},
 		{
-			"what is registered too late is forgotten", "outbox/session.go",
-			"if beat && s.p.bus.Err() != nil {", "if beat && s.p.bus == nil {",
+			"what is registered too late is forgotten", "internal/engine/engine.go",
+			"if t.isBeat && cfg.Handlers.HasLate() {", "if t.isBeat && cfg.Handlers == nil {",
 			engine, "LateRegistration", nil,
 		},
 		{

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -44,33 +45,33 @@ func TestAnswerOfAHandlerIsStored(t *testing.T) {
 		max     int
 		want    row
 		effects int
-		outcome Outcome
+		outcome settle.Outcome
 		dead    bool
 	}{
-		"it succeeds": {want: row{store.Success, 1, ""}, effects: 1, outcome: Succeeded},
-		"it fails":    {answer: refuses("e"), want: row{store.Failed, 1, "no"}, outcome: Recorded},
+		"it succeeds": {want: row{store.Success, 1, ""}, effects: 1, outcome: settle.Succeeded},
+		"it fails":    {answer: refuses("e"), want: row{store.Failed, 1, "no"}, outcome: settle.Recorded},
 		"it fails for the last time": {
-			answer: refuses("e"), max: 1, want: row{store.Dead, 1, "no"}, outcome: Recorded, dead: true,
+			answer: refuses("e"), max: 1, want: row{store.Dead, 1, "no"}, outcome: settle.Recorded, dead: true,
 		},
 		"it gives up": {
 			answer: always(handler.Permanent(errNo)),
-			want:   row{store.Dead, 1, "no"}, outcome: Recorded, dead: true,
+			want:   row{store.Dead, 1, "no"}, outcome: settle.Recorded, dead: true,
 		},
 		"it skips the event": {
 			answer: always(&handler.SkipError{Reason: "not ours"}),
-			want:   row{store.Skipped, 1, "not ours"}, outcome: Recorded,
+			want:   row{store.Skipped, 1, "not ours"}, outcome: settle.Recorded,
 		},
 		"it asks for another run": {
 			answer: always(handler.RetryAfter(errNo, time.Hour)),
-			want:   row{store.Failed, 0, "no"}, outcome: Recorded,
+			want:   row{store.Failed, 0, "no"}, outcome: settle.Recorded,
 		},
 		"its service is away": {
 			answer: always(handler.Unavailable(errNo)),
-			want:   row{store.Failed, 0, "no"}, outcome: Recorded,
+			want:   row{store.Failed, 0, "no"}, outcome: settle.Recorded,
 		},
 		"it panics": {
 			answer: func(context.Context, bun.Tx, *handler.Message) error { panic("oh") },
-			want:   row{store.Failed, 1, "handler panicked: oh"}, outcome: Recorded,
+			want:   row{store.Failed, 1, "handler panicked: oh"}, outcome: settle.Recorded,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestEventThatFailsInABatchFailsAlone(t *testing.T) {
 	}
 	require.Equal(t, row{store.Failed, 1, "no"}, h.row("C", "b"))
 	require.Equal(t, row{store.Pending, 0, ""}, h.row("C", "d"), "it waits for the one before it")
-	require.Equal(t, Recorded, h.outcome("d"))
+	require.Equal(t, settle.Recorded, h.outcome("d"))
 	require.NotContains(t, h.called(), "d")
 }
 
@@ -163,7 +164,7 @@ func TestDeliveryWithARowIsNotRunAgain(t *testing.T) {
 			c := h.claimed("e")
 			c.fresh = fresh
 			h.open().offer("C", c)
-			require.Equal(t, Recorded, h.outcome("e"))
+			require.Equal(t, settle.Recorded, h.outcome("e"))
 			require.Equal(t, row{store.Success, 7, ""}, h.row("C", "e"))
 			require.Empty(t, h.called())
 		})
@@ -191,7 +192,7 @@ func TestUnknownCommitIsReadBack(t *testing.T) {
 			}
 			h.consumer("C", handler.Config{}, nil)
 			h.open().offer("C", h.event("e", "1"))
-			require.Equal(t, Succeeded, h.outcome("e"))
+			require.Equal(t, settle.Succeeded, h.outcome("e"))
 			require.Equal(t, row{store.Success, 1, ""}, h.row("C", "e"))
 			require.Equal(t, 1, h.effects("e"))
 			require.Equal(t, map[bool]int{true: 1, false: 2}[happened], len(h.called()))
@@ -243,7 +244,7 @@ func TestLostLeaseStopsItsDelivery(t *testing.T) {
 		c := h.event("e", "1")
 		h.lanes.Lose(c.held)
 		h.offer("C", c)
-		require.Equal(t, Abandoned, h.outcome("e"))
+		require.Equal(t, settle.Abandoned, h.outcome("e"))
 		require.Empty(t, h.called())
 	})
 	t.Run("while it runs", func(t *testing.T) {
@@ -261,7 +262,7 @@ func TestLostLeaseStopsItsDelivery(t *testing.T) {
 		<-began
 		h.lanes.Lose(c.held)
 		h.idle()
-		require.Equal(t, Abandoned, h.outcome("e"))
+		require.Equal(t, settle.Abandoned, h.outcome("e"))
 		require.Zero(t, h.effects("e"))
 		require.Zero(t, h.count("SELECT COUNT(*) FROM bc_event_consume_log"))
 	})
@@ -273,7 +274,7 @@ func TestLostLeaseStopsItsDelivery(t *testing.T) {
 		c := h.event("e", "1")
 		h.exec("UPDATE bc_outbox_event SET locked_by = 'other', lock_version = 2")
 		h.offer("C", c)
-		require.Equal(t, Abandoned, h.outcome("e"))
+		require.Equal(t, settle.Abandoned, h.outcome("e"))
 		require.Empty(t, h.called())
 	})
 }
@@ -283,8 +284,8 @@ func TestLeaseThatIsOutIsAskedForBeforeCommit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		taken bool
-		want  Outcome
-	}{"nobody has taken the event over": {false, Succeeded}, "another instance has": {true, Abandoned}} {
+		want  settle.Outcome
+	}{"nobody has taken the event over": {false, settle.Succeeded}, "another instance has": {true, settle.Abandoned}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t)
@@ -375,8 +376,8 @@ func TestClosedLaneGivesBackTheRestOfABatch(t *testing.T) {
 	}
 	h.offer("C", events...)
 	require.Equal(t, row{store.Failed, 1, "no"}, h.row("C", "0"))
-	require.Equal(t, Succeeded, h.outcome("1"))
+	require.Equal(t, settle.Succeeded, h.outcome("1"))
 	for _, id := range []string{"2", "3", "4", "5"} {
-		require.Equal(t, Abandoned, h.outcome(id))
+		require.Equal(t, settle.Abandoned, h.outcome(id))
 	}
 }

@@ -5,60 +5,43 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// Claimed is an event that a publisher has leased and hands to the lanes.
-type Claimed struct {
-	Event *eventrow.Row
-	// Lease is that of the event, which the publisher extends, and gives to [Lanes.Lose] when it is lost.
-	Lease *Lease
-	// Payloads are those of the event, for all consumers that it is offered to.
-	Payloads *handler.Payloads
-	// Done is told how the delivery ended, once.
-	Done func(Outcome)
+// Offered is an event that a publisher has leased and offers to the lane of a consumer.
+type Offered struct {
+	// Flight is the event; it is told how the delivery ended, once. The publisher extends its lease, and gives that to [Lanes.Lose]
+	// when it is lost.
+	Flight *settle.Flight
 	// Kind is the kind of due work that the event was.
 	Kind claim.Kind
-	// Fresh says that nobody ever claimed the event before, so no delivery of it has a row yet.
-	Fresh bool
 	// Suspect says that a process that has died may have started the delivery, if it has no row yet: a lease of the event
 	// has run out before. What [OnExternal] registers has a row before it starts.
 	Suspect bool
 }
 
-// Outcome is what a lane reports of one delivery.
-type Outcome int
-
-const (
-	// Succeeded means the effect and its SUCCESS row are committed.
-	Succeeded Outcome = iota
-	// Recorded means the delivery has another row in the consume log.
-	Recorded
-	// Abandoned means nothing is known to be stored: the event must be claimed again.
-	Abandoned
-)
-
 // delivery is one event on its way to one consumer, inside a lane.
 type delivery struct {
 	handler.Message
 
-	kind      claim.Kind    // of due work
-	held      *Lease        // of the event, for a direct delivery
-	fresh     bool          // no row can exist yet
-	suspected bool          // a process that has died may have started this direct delivery
-	done      func(Outcome) // reports a direct delivery
-	lease     *store.Leased // for a delivery from the retry queue
-	bytes     int           // of its payload and metadata, for such a one
-	own       *Lease        // whether that is still ours
-	queued    time.Time     // when a direct delivery came into the lane
+	kind      claim.Kind           // of due work
+	held      *claim.Lease         // of the event, for a direct delivery
+	fresh     bool                 // no row can exist yet
+	suspected bool                 // a process that has died may have started this direct delivery
+	done      func(settle.Outcome) // reports a direct delivery
+	lease     *store.Leased        // for a delivery from the retry queue
+	bytes     int                  // of its payload and metadata, for such a one
+	own       *claim.Lease         // whether that is still ours
+	queued    time.Time            // when a direct delivery came into the lane
 }
 
 // fromLog is a delivery from the retry queue, with its event. If that is nil, because its row is gone or was not loaded, the
 // delivery knows of it what the log says.
 func fromLog(lease store.Leased, event *eventrow.Row) *delivery {
-	d := &delivery{kind: kindOf(lease), lease: &lease, own: new(Lease)}
+	d := &delivery{kind: kindOf(lease), lease: &lease, own: new(claim.Lease)}
 	d.Attempt, d.Replay = lease.Attempts, store.IsReplay(lease.Consumer)
 	if event == nil {
 		d.Event = &eventrow.Row{

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -59,7 +60,7 @@ func TestExternalDeliveryAsksFirst(t *testing.T) {
 	h.set("C", "recorded", "status = 'SUCCESS', attempts = 7")
 	h.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = ?, next_retry_at = "+h.d.After, me, lease.Microseconds())
 	h.offer("C", h.claimed("recorded"), h.event("a", "1"), h.event("b", "1"))
-	require.Equal(t, Recorded, h.outcome("recorded"))
+	require.Equal(t, settle.Recorded, h.outcome("recorded"))
 	require.Equal(t, row{store.Success, 7, ""}, h.row("C", "recorded"))
 	require.Equal(t, row{store.Failed, 1, "no"}, h.row("C", "a"))
 	require.Equal(t, row{store.Pending, 0, ""}, h.row("C", "b"), "it waits for a")

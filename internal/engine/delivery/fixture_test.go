@@ -45,15 +45,15 @@ type house struct {
 
 	mu       sync.Mutex
 	logged   bytes.Buffer
-	outcomes map[string]Outcome // of offered events
-	calls    []string           // events, in the order in which handlers were called
+	outcomes map[string]settle.Outcome // of offered events
+	calls    []string                  // events, in the order in which handlers were called
 	dead     []handler.DeadLetter
 }
 
 // newHouse has no consumers yet.
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	h := &house{t: t, db: testdb.Open(t, "sqlite"), regs: handler.NewRegistrations(), outcomes: make(map[string]Outcome)}
+	h := &house{t: t, db: testdb.Open(t, "sqlite"), regs: handler.NewRegistrations(), outcomes: make(map[string]settle.Outcome)}
 	var err error
 	h.d, err = dialect.Of(h.db)
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func newHouse(t *testing.T) *house {
 	stmts := prepared.New(h.db)
 	read := registry.New(store.NewRegistry(h.d, stmts), nil)
 	h.cfg = Config{
-		Instance: me, Lease: lease, MaxInHand: 1 << 20, Outage: health.NewOutage(h.regs.Logger),
+		Instance: me, Lease: lease, MaxBytes: 1 << 20, Outage: health.NewOutage(h.regs.Logger),
 		Roster: registry.NewRoster(h.db, read, registry.NewRottenRows(h.regs.Logger)),
 	}
 	h.exec("CREATE TABLE effect (consumer TEXT, event_id TEXT)")
@@ -188,8 +188,8 @@ func (h *house) claimed(id string) *delivery {
 	require.Len(h.t, rows, 1)
 	d := &delivery{
 		Message: handler.Message{Event: &rows[0], Attempt: 1, Payloads: &handler.Payloads{}},
-		kind:    claim.New, held: &Lease{Version: 1}, fresh: true,
-		done: func(o Outcome) { h.note(func() { h.outcomes[id] = o }) },
+		kind:    claim.New, held: &claim.Lease{Version: 1}, fresh: true,
+		done: func(o settle.Outcome) { h.note(func() { h.outcomes[id] = o }) },
 	}
 	d.held.Extend(time.Now().Add(lease).UnixMicro())
 	return d
@@ -294,7 +294,7 @@ func (h *house) eventually(is func() bool, what string) {
 }
 
 // outcome is what the publisher heard of an event.
-func (h *house) outcome(id string) (o Outcome) {
+func (h *house) outcome(id string) (o settle.Outcome) {
 	h.t.Helper()
 	ok := false
 	h.note(func() { o, ok = h.outcomes[id] })

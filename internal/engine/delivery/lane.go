@@ -8,6 +8,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -256,7 +257,7 @@ func (ln *lane) isClosed() bool {
 // giveBack ends a delivery that never ran.
 func (o *outcomes) giveBack(ctx context.Context, d *delivery) {
 	if d.direct() {
-		d.done(Abandoned)
+		d.done(settle.Abandoned)
 		return
 	}
 	if err := o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, 0, *d.lease); err != nil {

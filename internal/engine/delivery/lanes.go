@@ -26,8 +26,8 @@ type Config struct {
 	Instance string
 	// Lease is how long a retried delivery is leased. Renewed at a third.
 	Lease time.Duration
-	// MaxInHand is how many bytes of payloads the lanes have loaded for deliveries from the consume log.
-	MaxInHand int
+	// MaxBytes is how many bytes of payloads the lanes have loaded for deliveries from the consume log.
+	MaxBytes int
 	// Budget says how many transactions may be open.
 	Budget *budget.Transactions
 	// Roster says which consumers are paused. The lanes bring it up to date before they claim deliveries.
@@ -65,7 +65,7 @@ var (
 func Open(regs *handler.Registrations, cfg Config) *Lanes {
 	regs.Close()
 	l := &Lanes{
-		regs: regs, cfg: cfg, lanes: make(map[string]*lane), room: newPayloadRoom(cfg.MaxInHand),
+		regs: regs, cfg: cfg, lanes: make(map[string]*lane), room: newPayloadRoom(cfg.MaxBytes),
 		claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1),
 	}
 	l.work, l.stop = context.WithCancelCause(context.Background())
@@ -196,16 +196,17 @@ func (l *Lanes) free() {
 // Offer hands leased events, in id order, to the lane of the consumer with this key. It tells how many of
 // them, from the first, the lane has taken: if it is full, behind or paused, the rest have to
 // wait in the consume log.
-func (l *Lanes) Offer(key string, events []Claimed) (taken int) {
+func (l *Lanes) Offer(key string, events []Offered) (taken int) {
 	if l.lanes[key].isHalted() {
 		return 0
 	}
 	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
 	for i, ev := range events {
+		f := ev.Flight
 		ds[i] = &all[i]
 		all[i] = delivery{
-			Message: handler.Message{Event: ev.Event, Attempt: 1, Payloads: ev.Payloads},
-			kind:    ev.Kind, held: ev.Lease, fresh: ev.Fresh, suspected: ev.Suspect, done: ev.Done,
+			Message: handler.Message{Event: &f.Row, Attempt: 1, Payloads: &f.Payloads},
+			kind:    ev.Kind, held: &f.Lease, fresh: f.IsFresh, suspected: ev.Suspect, done: f.Done,
 		}
 	}
 	return l.lanes[key].push(ds)
@@ -251,7 +252,7 @@ func (l *Lanes) Renew(ctx context.Context) error {
 		}
 	}
 	lost, err := l.regs.Log.Renew(ctx, l.cfg.Instance, l.cfg.Lease, rows)
-	gone := make([]*Lease, len(lost))
+	gone := make([]*claim.Lease, len(lost))
 	for i, id := range lost {
 		gone[i] = held[id].own
 	}
@@ -266,7 +267,7 @@ func (l *Lanes) Expire(ctx context.Context, keys []string, owner string) error {
 	return l.cfg.Budget.Write(ctx, func() error { return l.regs.Log.Expire(ctx, mine, owner) })
 }
 
-// Quiesce makes the lanes drop what has not started: it is reported as [Abandoned],
+// Quiesce makes the lanes drop what has not started: it is reported as [settle.Abandoned],
 // or put back into the retry queue.
 func (l *Lanes) Quiesce(ctx context.Context) {
 	for _, ln := range l.lanes {

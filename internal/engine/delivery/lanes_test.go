@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -97,17 +99,17 @@ func TestOfferedEventsAreRun(t *testing.T) {
 	h := newHouse(t)
 	h.consumer("C", handler.Config{}, nil)
 	h.open()
-	var ended []Outcome
 	d := h.event("e", "1")
-	offered := []Claimed{{
-		Event: d.Event, Lease: d.held, Payloads: d.Payloads, Kind: claim.New, Fresh: true, Done: func(o Outcome) { ended = append(ended, o) },
-	}}
+	f := settle.NewFlights(1, 1).Begin(*d.Event, time.Now().Add(lease).UnixMicro(), nil)
+	f.Route([]string{"C"}, 1)
+	f.Done(settle.Succeeded) // the dispatch
+	offered := []Offered{{Flight: f, Kind: claim.New}}
 	h.pause("C", true)
 	require.Zero(t, h.lanes.Offer("C", offered))
 	h.pause("C", false)
 	require.Equal(t, 1, h.lanes.Offer("C", offered))
 	h.idle()
-	require.Equal(t, []Outcome{Succeeded}, ended)
+	require.True(t, f.HasEnded())
 	require.Equal(t, row{store.Success, 1, ""}, h.row("C", "e"))
 }
 
@@ -127,10 +129,10 @@ func TestQuiesceGivesBackWhatHasNotStarted(t *testing.T) {
 	ln := h.lanes.lanes["C"]
 	require.True(t, ln.readmit([]*delivery{fromLog(claimed.Deliveries[0], w.Event)}))
 	h.lanes.Quiesce(t.Context())
-	require.Equal(t, Abandoned, h.outcome("b"))
+	require.Equal(t, settle.Abandoned, h.outcome("b"))
 	close(goOn)
 	require.NoError(t, h.lanes.Drain(t.Context()))
-	require.Equal(t, Succeeded, h.outcome("a"))
+	require.Equal(t, settle.Succeeded, h.outcome("a"))
 	require.Equal(t, row{store.Pending, 0, ""}, h.row("C", "w"))
 	require.Zero(t, h.push("C", h.event("c", "4")))
 	require.False(t, ln.readmit(nil))
@@ -148,7 +150,7 @@ func TestDrainCancelsWhatRunsTooLong(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, h.lanes.Drain(ended), errDrained)
-	require.Equal(t, Abandoned, h.outcome("e"))
+	require.Equal(t, settle.Abandoned, h.outcome("e"))
 	require.Zero(t, h.effects("e"))
 }
 

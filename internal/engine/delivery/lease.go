@@ -3,25 +3,13 @@ package delivery
 import (
 	"context"
 	"slices"
-	"sync/atomic"
+
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 )
-
-// Lease is the right of a publisher to deliver an event, until it is lost. It is no context: those of
-// each event would have to be known to each batch, and nearly none of them ever ends.
-type Lease struct {
-	// Version is the token of the lease.
-	Version int64
-
-	until atomic.Int64
-	lost  atomic.Bool
-}
-
-// Extend says when the lease ends, in microseconds since the epoch by the database's clock.
-func (l *Lease) Extend(until int64) { l.until.Store(until) }
 
 // lost reports whether somebody else may deliver the event by now.
 func (d *delivery) lost() bool {
-	return (d.held != nil && d.held.lost.Load()) || (d.own != nil && d.own.lost.Load())
+	return (d.held != nil && d.held.IsLost()) || (d.own != nil && d.own.IsLost())
 }
 
 // guard is what runs, and has to stop when a lease of its deliveries is lost.
@@ -51,12 +39,12 @@ func (ln *lane) guard(ds []*delivery, stop context.CancelCauseFunc) (over func()
 }
 
 // Lose stops what runs under the leases: they have passed to another instance.
-func (l *Lanes) Lose(leases ...*Lease) {
+func (l *Lanes) Lose(leases ...*claim.Lease) {
 	if len(leases) == 0 {
 		return
 	}
 	for _, lease := range leases {
-		lease.lost.Store(true)
+		lease.Lose()
 	}
 	for _, ln := range l.lanes {
 		ln.mu.Lock()

@@ -142,7 +142,7 @@ func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 	m.ln.adjust(func(s *flow.Speed) { s.Pressure.Observe(time.Since(began), s.Settings.Workers) })
 	switch {
 	case !ds[0].direct(): // its lease is the mark
-	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return held.Now >= d.held.until.Load() }):
+	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return d.held.IsOver(held.Now) }):
 		return m.ask(ctx, tx, ds) // until a lease is out, nobody can have taken over the event
 	}
 	return aside, nil

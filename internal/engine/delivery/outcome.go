@@ -12,6 +12,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -44,7 +45,7 @@ func (o *outcomes) succeed(ctx context.Context, ds []*delivery) {
 		telemetry.Observe(ctx, m.Latency, time.Since(d.Event.CreatedAt), telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
 		o.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.Started))
 	}
-	o.reportEnd(ctx, Succeeded, ds...)
+	o.reportEnd(ctx, settle.Succeeded, ds...)
 }
 
 // setAside ends deliveries that do not run now, without counting an attempt.
@@ -55,7 +56,7 @@ func (o *outcomes) setAside(ctx context.Context, d *delivery, answer store.Answe
 	case answer == recorded:
 		telemetry.Add(ctx, o.l.regs.Metrics.Idempotent, 1, telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
 		o.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
-		o.reportEnd(ctx, Recorded, d)
+		o.reportEnd(ctx, settle.Recorded, d)
 	case answer == store.Lost && !d.lost():
 		// The process is going down, or the outbox lease is gone.
 		o.abandon(ctx, d)
@@ -79,7 +80,7 @@ func (o *outcomes) abandon(ctx context.Context, d *delivery) {
 		o.putBack(ctx, d, 0)
 		return
 	}
-	o.report(ctx, Abandoned, d)
+	o.report(ctx, settle.Abandoned, d)
 }
 
 // putBack gives a lease back. It waits for a database that is away: what was started and is neither ended nor given
@@ -97,7 +98,7 @@ func (o *outcomes) putBack(ctx context.Context, d *delivery, delay time.Duration
 // reportWaiting tells the publisher of a direct delivery that has got a row of its own that it waits in the consume log.
 func (o *outcomes) reportWaiting(d *delivery) {
 	if d.done != nil {
-		d.done(Recorded)
+		d.done(settle.Recorded)
 	}
 }
 
@@ -147,13 +148,13 @@ func (o *outcomes) deferDirect(ctx context.Context, delay time.Duration, ds ...*
 	err := o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.Defer(ctx, o.l.regs.DB, rows, delay) })
 	if err != nil {
 		o.warn(ctx, ds[0], "deliveries could not be queued; their events will be claimed again", err)
-		o.report(ctx, Abandoned, ds...)
+		o.report(ctx, settle.Abandoned, ds...)
 		return
 	}
 	for _, d := range ds {
 		o.line(ctx, slog.LevelDebug, d, "delivery waits")
 	}
-	o.report(ctx, Recorded, ds...)
+	o.report(ctx, settle.Recorded, ds...)
 }
 
 // postpone puts a delivery off because the database is in trouble, uncounted.
@@ -188,7 +189,7 @@ func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, c
 	case err != nil:
 		o.warn(ctx, d, "the failure of an attempt could not be stored; the delivery will be tried again", errors.Join(cause, err))
 		if d.done != nil {
-			d.done(Abandoned)
+			d.done(settle.Abandoned)
 		}
 		return
 	case mine:
@@ -198,9 +199,9 @@ func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, c
 			"not run again", telemetry.Err, v.Error)
 	}
 	if v.Status == store.Failed { // it is in the way of those behind it still
-		o.report(ctx, Recorded, d)
+		o.report(ctx, settle.Recorded, d)
 	} else {
-		o.reportEnd(ctx, Recorded, d)
+		o.reportEnd(ctx, settle.Recorded, d)
 	}
 }
 
@@ -266,7 +267,7 @@ func (o *outcomes) raiseAlert(ctx context.Context, d *delivery, letter handler.D
 
 // report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their
 // events for retried ones.
-func (o *outcomes) report(ctx context.Context, outcome Outcome, ds ...*delivery) {
+func (o *outcomes) report(ctx context.Context, outcome settle.Outcome, ds ...*delivery) {
 	var ids []string
 	for _, d := range ds {
 		if d.done != nil {
@@ -281,7 +282,7 @@ func (o *outcomes) report(ctx context.Context, outcome Outcome, ds ...*delivery)
 }
 
 // reportEnd is report for deliveries that have got out of the way: those behind retried ones are due, and claimed at once.
-func (o *outcomes) reportEnd(ctx context.Context, outcome Outcome, ds ...*delivery) {
+func (o *outcomes) reportEnd(ctx context.Context, outcome settle.Outcome, ds ...*delivery) {
 	var ended []store.Delivery
 	for _, d := range ds {
 		if d.done == nil {

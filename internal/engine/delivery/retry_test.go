@@ -200,7 +200,7 @@ func TestDeliveryWithoutAnEventIsDead(t *testing.T) {
 func TestPayloadsTakeTurnsInTheirRoom(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.cfg.MaxInHand = 100
+	h.cfg.MaxBytes = 100
 	most, used := 0, func() (n int) { return 100 - h.lanes.room.bytes.Limit() }
 	for _, name := range []string{"A", "B"} {
 		h.consumer(name, handler.Config{}, func(context.Context, bun.Tx, *handler.Message) error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -134,7 +135,7 @@ func (r *runner) begin(ctx context.Context, ds []*delivery) ([]*delivery, error)
 	var begun []*delivery
 	for _, d := range ds {
 		if lease, ok := leases[d.Event.ID]; ok {
-			d.lease, d.own = &lease, new(Lease)
+			d.lease, d.own = &lease, new(claim.Lease)
 			r.ln.inHand[d] = struct{}{}
 			begun = append(begun, d)
 		}

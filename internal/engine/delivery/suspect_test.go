@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -74,13 +75,13 @@ func TestSuspectEventGetsARowBeforeItRuns(t *testing.T) {
 		recorded bool
 		answer   answers
 		want     row
-		outcome  Outcome
+		outcome  settle.Outcome
 	}{
-		"it succeeds":       {want: row{store.Success, 1, ""}, outcome: Succeeded},
-		"it fails":          {answer: refuses("e"), want: row{store.Failed, 1, "no"}, outcome: Recorded},
-		"it has a row":      {recorded: true, want: row{store.Success, 5, ""}, outcome: Recorded},
-		"it gives up":       {answer: always(handler.Permanent(errNo)), want: row{store.Dead, 1, "no"}, outcome: Recorded},
-		"it asks for later": {answer: always(handler.RetryAfter(errNo, time.Hour)), want: row{store.Failed, 0, "no"}, outcome: Recorded},
+		"it succeeds":       {want: row{store.Success, 1, ""}, outcome: settle.Succeeded},
+		"it fails":          {answer: refuses("e"), want: row{store.Failed, 1, "no"}, outcome: settle.Recorded},
+		"it has a row":      {recorded: true, want: row{store.Success, 5, ""}, outcome: settle.Recorded},
+		"it gives up":       {answer: always(handler.Permanent(errNo)), want: row{store.Dead, 1, "no"}, outcome: settle.Recorded},
+		"it asks for later": {answer: always(handler.RetryAfter(errNo, time.Hour)), want: row{store.Failed, 0, "no"}, outcome: settle.Recorded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +118,7 @@ func TestSuspectWaitsWhileAnotherRunsAlone(t *testing.T) {
 	h.retry("C")
 	require.Empty(t, h.called())
 	require.Equal(t, row{store.Pending, 0, ""}, h.row("C", "b"))
-	require.Equal(t, Recorded, h.outcome("b"))
+	require.Equal(t, settle.Recorded, h.outcome("b"))
 	require.NotEqual(t, store.Processing, h.row("C", "a").status, "its lease is given back")
 	over()
 	h.due()

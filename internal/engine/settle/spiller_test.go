@@ -1,4 +1,4 @@
-package outbox
+package settle
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 // Whoever waits until another goroutine has written what is held does so only as long as it has time.
 func TestWaitForWhoWritesHasAnEnd(t *testing.T) {
 	t.Parallel()
-	p := &spiller{writing: make(chan struct{}, 1)}
+	p := NewSpiller(SpillerConfig{})
 	p.writing <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, p.write(ctx), context.Canceled)
+	require.ErrorIs(t, p.Write(ctx), context.Canceled)
 	<-p.writing
-	require.NoError(t, p.write(t.Context()))
+	require.NoError(t, p.Write(t.Context()))
 	require.Empty(t, p.writing, "it is free again")
 }

@@ -1,0 +1,345 @@
+// Package engine brings committed events to the consumers of this process.
+//
+// One goroutine, the loop of [Engine.Run], decides: it waits for a commit, a due time or the poll, claims what is due, each kind
+// in its turn (claims.go, internal/engine/claim), and offers the events to the lanes of their consumers (dispatch.go). The lanes
+// deliver (internal/engine/delivery). Another goroutine settles the events whose deliveries have ended (internal/engine/settle).
+// What a run needs around that is in upkeep.go and enroll.go.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
+	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/prepared"
+	"github.com/bluecone-go/bluecone/internal/schedule"
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// Config is what an engine works with.
+type Config struct {
+	DB         *bun.DB
+	Dialect    dialect.Dialect
+	Statements *prepared.Statements
+	Log        store.Log
+	Handlers   *handler.Registrations
+	Settler    *settle.Settler
+	Meter      *settle.Meter
+	Rotten     *registry.RottenRows
+	Metrics    *telemetry.Metrics
+	Logger     *slog.Logger
+	Quoting    *dialect.Quoting
+
+	Instance string // this process, as the metadata of events names it
+	Name     string // unique among the publishers that run
+	Owner    string // of leases: the name, and which run of it this is
+
+	BatchSize       int           // events that one claim takes
+	MaxBytes        int           // of their payloads in flight, and as many again of deliveries from the consume log
+	Poll            time.Duration // how often to look for what is due
+	Cron            schedule.Spec // when to look at everything
+	Lease           time.Duration
+	DrainTimeout    time.Duration
+	UnroutableGrace time.Duration // after which events without a consumer are reported
+}
+
+// Engine is the publisher of one process to the consumers of one bus. It is safe for concurrent use: [Engine.Run] and
+// [Engine.Once] may be at work at a time.
+type Engine struct {
+	cfg      Config
+	handover *claim.Handover
+	woken    chan struct{}
+
+	runs          atomic.Int32 // that are open
+	areTablesSeen atomic.Bool  // they were seen to be those of this release
+	isTaking      atomic.Bool
+}
+
+// New returns an engine that does nothing yet.
+func New(cfg Config) *Engine {
+	return &Engine{cfg: cfg, handover: claim.NewHandover(), woken: make(chan struct{}, 1)}
+}
+
+// Wake makes a running engine look for events at once.
+func (e *Engine) Wake() { signal(e.woken) }
+
+// Handover is the way of just committed events to a running engine.
+func (e *Engine) Handover() *claim.Handover { return e.handover }
+
+// IsTaking reports whether [Engine.Run] takes events now. One whose context has ended drains, and takes none.
+func (e *Engine) IsTaking() bool { return e.isTaking.Load() }
+
+// Run publishes until ctx ends, then drains and returns nil. It also ends when something is registered too late. As soon as the
+// tables were seen it runs beside, whose context ends when the engine stops taking events.
+func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) error {
+	r := e.open()
+	if err := r.enrollment.enroll(ctx, r.silence); err != nil {
+		closed := r.close()
+		if ctx.Err() != nil {
+			return closed // it ended before the database came back
+		}
+		return errors.Join(err, closed)
+	}
+	logger := e.cfg.Logger
+	logger.InfoContext(ctx, "publisher runs", "instance", e.cfg.Owner, "consumers", describe(r.enrollment.consumers))
+	r.upkeep.succeedPredecessor(ctx)
+	r.background.Go(func() { r.enrollment.keepAlive(ctx, r.stop) })
+	r.background.Go(func() { r.heartbeat().Run(ctx, r.stop, r.signs) })
+	defer r.gauges().Register(context.WithoutCancel(ctx), r.signs)()
+	while, over := context.WithCancel(ctx)
+	r.background.Go(func() { beside(while) })
+	e.isTaking.Store(true)
+	r.loop(ctx)
+	e.isTaking.Store(false)
+	over()
+	err := r.close()
+	logger.InfoContext(context.WithoutCancel(ctx), "publisher stopped", "instance", e.cfg.Owner, "drained", err == nil)
+	return err
+}
+
+// Once publishes what is due now, waits for its deliveries, and answers how many events it has claimed and how many deliveries
+// from the retry queues it has run.
+func (e *Engine) Once(ctx context.Context) (claimed, retried int, err error) {
+	r := e.open()
+	if err = r.enrollment.checkTables(ctx); err == nil {
+		err = r.once(ctx)
+	}
+	closed := r.close()
+	return int(r.dispatch.claimed.Load()), int(r.rollUps.Deliveries()), errors.Join(err, closed)
+}
+
+// run is one run of an engine: its lanes, what is in flight, and the goroutines around them.
+type run struct {
+	e          *Engine
+	outage     *health.Outage
+	silence    *health.Silence
+	enrollment *enrollment
+	upkeep     *upkeep
+	claims     *claims
+	dispatch   *dispatcher
+	lanes      *delivery.Lanes
+	flights    *settle.Flights
+	spiller    *settle.Spiller
+	settling   *settle.Settling
+	rollUps    *settle.RollUps
+
+	stop       chan struct{}
+	background sync.WaitGroup
+}
+
+func (e *Engine) open() *run {
+	cfg := &e.cfg
+	cfg.Handlers.Close()
+	r := &run{e: e, stop: make(chan struct{}), outage: health.NewOutage(cfg.Logger), silence: health.NewSilence(cfg.Lease)}
+	turns := budget.New(cfg.Handlers)
+	consumers := cfg.Handlers.ByName()
+	known := registry.New(store.NewRegistry(cfg.Dialect, cfg.Statements), typesOf(consumers))
+	roster := registry.NewRoster(cfg.DB, known, cfg.Rotten)
+	r.enrollment = &enrollment{e: e, consumers: consumers, registry: known, roster: roster, outage: r.outage}
+	r.rollUps = settle.NewRollUps(cfg.Settler, cfg.Meter, turns, r.outage, cfg.Lease)
+	r.lanes = delivery.Open(cfg.Handlers, delivery.Config{
+		Instance: cfg.Owner, Lease: cfg.Lease, MaxBytes: cfg.MaxBytes, Budget: turns, Roster: roster, Outage: r.outage, RollUps: r.rollUps,
+	})
+	r.flights = settle.NewFlights(r.lanes.Most()+settle.Batch, cfg.MaxBytes)
+	r.spiller = settle.NewSpiller(settle.SpillerConfig{
+		DB: cfg.DB, Log: cfg.Log, Logger: cfg.Logger, Budget: turns, Outage: r.outage, Limit: cfg.Lease,
+	})
+	r.settling = settle.NewSettling(settle.SettlingConfig{
+		DB: cfg.DB, Log: cfg.Log, Settler: cfg.Settler, Meter: cfg.Meter, Instance: cfg.Instance, Owner: cfg.Owner, Lease: cfg.Lease,
+		Flights: r.flights, Registry: known, Outage: r.outage, Budget: turns,
+	})
+	claimer := claim.NewClaimer(cfg.DB, cfg.Dialect, cfg.Statements, known, store.Lease{Owner: cfg.Owner, For: cfg.Lease})
+	r.upkeep = &upkeep{
+		e: e, claimer: claimer, settling: r.settling, lanes: r.lanes, roster: roster, budget: turns, outage: r.outage,
+		queues: store.NewQueues(cfg.Dialect, cfg.Statements),
+	}
+	r.dispatch = newDispatcher(cfg, consumers, roster)
+	r.dispatch.lanes, r.dispatch.flights, r.dispatch.spiller, r.dispatch.settling = r.lanes, r.flights, r.spiller, r.settling
+	r.claims = &claims{
+		cfg: cfg, handover: e.handover, claimer: claimer, plan: claim.NewPlan(cfg.BatchSize), alarm: claim.NewAlarm(),
+		more: make(chan struct{}, 1), statements: newStatements(cfg), lanes: r.lanes, flights: r.flights, settling: r.settling, roster: roster,
+		budget: turns, silence: r.silence, dispatch: r.dispatch,
+	}
+	r.start()
+	return r
+}
+
+// start starts the goroutines that work until the run ends.
+func (r *run) start() {
+	cfg := &r.e.cfg
+	r.e.runs.Add(1)
+	r.background.Go(func() { r.settling.Run(r.stop) })
+	r.background.Go(func() { r.spiller.Run(r.stop) })
+	r.background.Go(func() { r.upkeep.renewLeases(r.stop) })
+	if cfg.Dialect.KeepsPlans {
+		st := health.Statistics{DB: cfg.DB, Logger: cfg.Logger, Outage: r.outage, Limit: cfg.Lease}
+		r.background.Go(func() { st.Run(r.stop, &r.dispatch.claimed) })
+	}
+}
+
+// loop claims until ctx ends: at once when woken, what has fallen due at every beat (Poll, or more often while there is
+// something to do), and everything when Cron says so.
+func (r *run) loop(ctx context.Context) {
+	cfg, plan := &r.e.cfg, r.claims.plan
+	next := cfg.Cron.Next(time.Now())
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for try := 0; ctx.Err() == nil; {
+		t := turn{}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.e.woken:
+			plan.Add(time.Now(), claim.Of(claim.New))
+		case <-r.e.handover.Calls():
+			t.isHandedOver = true
+		case <-r.claims.alarm.Rings():
+			r.claims.alarm.Heard()
+			plan.Add(time.Now(), claim.Of(claim.New))
+		case <-r.claims.more:
+		case <-timer.C:
+		}
+		t.isBeat = !time.Now().Before(plan.NextLook(cfg.Poll))
+		if t.isBeat && cfg.Handlers.HasLate() { // the bus says so
+			return
+		}
+		if t.isFull = t.isBeat && !time.Now().Before(next); t.isFull {
+			next = cfg.Cron.Next(time.Now())
+		}
+		err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.take(ctx, t) })
+		timer.Reset(time.Until(plan.NextLook(cfg.Poll)))
+		if err == nil && r.outage.IsFading() {
+			if err = r.enrollment.register(ctx); err == nil { // that it can be read does not mean that it can be written
+				r.outage.End(ctx)
+			}
+		}
+		if err == nil {
+			try = 0
+			continue
+		}
+		r.settling.NoteOrphans()
+		if try++; !r.outage.Wait(ctx, err, try) {
+			return
+		}
+		r.flights.Wake() // whatever was missed meanwhile
+	}
+}
+
+// take has one turn of the loop.
+func (r *run) take(ctx context.Context, t turn) error {
+	if err := r.releaseOrphans(ctx); err != nil {
+		return err
+	}
+	if t.isHandedOver {
+		if isDone, err := r.claims.receive(ctx); err != nil || (isDone && !t.isBeat) {
+			return err
+		}
+	}
+	return r.cycle(ctx, t)
+}
+
+// cycle claims what is due and hands it to the lanes, each kind in its turn, until nothing that it knows of is left. Unless
+// it has to be exhaustive, it ends when the time has come to look again at what else has fallen due.
+func (r *run) cycle(ctx context.Context, t turn) error {
+	if t.isFull {
+		if err := r.upkeep.sweep(ctx); err != nil {
+			return err
+		}
+		r.claims.claimer.WalkThoroughly()
+	}
+	if t.isBeat {
+		if err := r.claims.look(ctx); err != nil {
+			return err
+		}
+	}
+	err := r.claims.claimInTurns(ctx, t.isExhaustive)
+	if !t.isFull || err != nil {
+		return err
+	}
+	r.claims.claimer.Relax()
+	if err := r.spiller.Write(ctx); err != nil {
+		return err
+	}
+	return r.claims.retryAll(ctx) // also what the claims have made wait
+}
+
+// once does a full cycle and waits for its deliveries. It does another one if it has left events alone that had to wait
+// for those, and so on until a cycle claims nothing.
+func (r *run) once(ctx context.Context) error {
+	if err := r.enrollment.announce(ctx); err != nil {
+		return err
+	}
+	for before := int64(-1); r.dispatch.claimed.Load() > before; {
+		before = r.dispatch.claimed.Load()
+		r.claims.plan.ForgetPassedOver()
+		all := turn{isBeat: true, isFull: true, isExhaustive: true}
+		if err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.cycle(ctx, all) }); err != nil {
+			r.settling.NoteOrphans()
+			return err
+		}
+		for ctx.Err() == nil && (r.flights.Free() < r.flights.Most() || !r.lanes.Idle()) {
+			select {
+			case <-r.flights.Settled():
+			case <-time.After(2 * time.Millisecond): // lanes have no signal of their own
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil || !r.claims.plan.HasPassedOver() {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// close drains: nothing new starts, what runs may finish, the rest is given back.
+func (r *run) close() error {
+	defer r.e.runs.Add(-1)
+	r.settling.Drain()
+	cfg := &r.e.cfg
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.DrainTimeout)
+	defer cancel()
+	r.lanes.Quiesce(ctx)
+	err := r.lanes.Drain(ctx)
+	if err := r.spiller.Write(ctx); err != nil {
+		cfg.Logger.WarnContext(ctx, "deliveries could not be queued; their events are claimed again", telemetry.Err, err)
+	}
+	close(r.stop)
+	r.background.Wait()
+	if err := r.releaseOrphans(ctx); err != nil { // the end may have come while a claim was being stored
+		cfg.Logger.WarnContext(ctx, "leased events could not be given back; they are due when their leases are out", telemetry.Err, err)
+	}
+	if err != nil {
+		return fmt.Errorf("outbox: handlers were still running %v after the end: %w", cfg.DrainTimeout, err)
+	}
+	return nil
+}
+
+// releaseOrphans gives back, after trouble, what this instance has leased and does not work on.
+func (r *run) releaseOrphans(ctx context.Context) error {
+	if r.e.runs.Load() > 1 { // what is another one's looks like nobody's
+		return nil
+	}
+	return r.settling.ReleaseOrphans(ctx, r.claims.claimer)
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

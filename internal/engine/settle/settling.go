@@ -1,0 +1,245 @@
+package settle
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/budget"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// MetaInstance is the entry of an event's metadata that names the instance that saved it.
+const MetaInstance = "instance"
+
+// SettlingConfig is what a [Settling] works with.
+type SettlingConfig struct {
+	DB       *bun.DB
+	Log      store.Log
+	Settler  *Settler
+	Meter    *Meter
+	Instance string // this process, as the metadata of events names it
+	Owner    string // of the leases
+	Lease    time.Duration
+	Flights  *Flights
+	Registry *registry.Registry
+	Outage   *health.Outage
+	Budget   *budget.Transactions
+}
+
+// Settling settles the events whose deliveries have ended, in a goroutine of its own, and renews the leases of the others.
+type Settling struct {
+	cfg            SettlingConfig
+	isDraining     atomic.Bool
+	mayHaveOrphans atomic.Bool // something may be leased that is not in flight
+}
+
+// NewSettling returns the settling of one run of a publisher.
+func NewSettling(cfg SettlingConfig) *Settling { return &Settling{cfg: cfg} }
+
+// Drain says that this instance ends: what has to be claimed again is due at once.
+func (g *Settling) Drain() { g.isDraining.Store(true) }
+
+// Run settles what has ended, as many events at once as there are, until stop is closed, and then all that have ended.
+func (g *Settling) Run(stop <-chan struct{}) {
+	for {
+		select {
+		case <-g.cfg.Flights.ended:
+			g.linger(stop)
+		case <-stop:
+			g.settleEnded(true)
+			return
+		}
+		g.settleEnded(false)
+	}
+}
+
+// linger waits a moment for others to be settled with, if there are any.
+func (g *Settling) linger(stop <-chan struct{}) {
+	if !g.cfg.Flights.isWorthWaiting() {
+		return
+	}
+	select {
+	case <-time.After(Linger):
+	case <-stop:
+	}
+}
+
+func (g *Settling) settleEnded(all bool) {
+	for batch := g.cfg.Flights.take(all); len(batch) > 0; batch = g.cfg.Flights.take(all) {
+		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Lease)
+		err := g.settle(ctx, batch)
+		if err == nil {
+			g.announce(ctx, batch)
+		} else {
+			g.cfg.Meter.logger.Log(ctx, g.cfg.Outage.Level(ctx, err), "events could not be settled; they are claimed again when the "+
+				"database answers, or their leases expire", telemetry.Count, len(batch), telemetry.Err, err)
+		}
+		cancel()
+		if err != nil {
+			g.NoteOrphans()
+		}
+		g.cfg.Flights.remove(batch)
+	}
+}
+
+const settleTries = 5
+
+// settle ends flights: it writes the status of their events and their leases are over.
+// A database in trouble is tried again a few times; then the leases expire.
+func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
+	slices.SortFunc(flights, byID)
+	for try := 1; ; try++ {
+		err := g.settleOnce(ctx, flights)
+		if err == nil || try == settleTries || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(rand.N(time.Duration(try) * 50 * time.Millisecond)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// settleOnce tries it once. What an earlier try has settled is left alone.
+func (g *Settling) settleOnce(ctx context.Context, flights []*Flight) error {
+	if err := g.recheck(ctx, flights); err != nil {
+		return err
+	}
+	var ended []Event
+	for _, f := range flights {
+		if f.status == "" {
+			ended = append(ended, f.event())
+		}
+	}
+	defer g.cfg.Budget.Turn()()
+	done, err := g.cfg.Settler.Settle(ctx, g.cfg.Owner, ended, g.isDraining.Load())
+	for _, f := range flights {
+		if status, ok := done.Status[f.Row.OutboxID]; ok {
+			f.status = status
+		}
+	}
+	g.countLost(ctx, done.Lost)
+	return err
+}
+
+// GiveBack returns leased events that were not dispatched.
+func (g *Settling) GiveBack(ctx context.Context, rows []eventrow.Row, r Return) error {
+	leases := make([]dialect.Pair, len(rows))
+	for i, row := range rows {
+		leases[i] = leaseOf(row)
+	}
+	return g.giveBack(ctx, leases, r)
+}
+
+func (g *Settling) giveBack(ctx context.Context, leases []dialect.Pair, r Return) error {
+	lost, err := g.cfg.Settler.GiveBack(ctx, g.cfg.Owner, leases, r)
+	g.countLost(ctx, lost)
+	return err
+}
+
+func (g *Settling) countLost(ctx context.Context, n int) {
+	if n <= 0 {
+		return
+	}
+	telemetry.Add(ctx, g.cfg.Meter.metrics.LeaseLost, int64(n))
+	g.cfg.Meter.logger.WarnContext(ctx, "events were taken over by another instance before they were settled", telemetry.Count, n)
+}
+
+// announce counts and logs what has been settled.
+func (g *Settling) announce(ctx context.Context, flights []*Flight) {
+	m := g.cfg.Meter
+	talks := m.logger.Enabled(ctx, slog.LevelDebug)
+	for _, f := range flights {
+		m.Count(ctx, Change{EventID: f.Row.ID, EventType: f.Row.Type, Status: f.status})
+		if f.status != Sent {
+			continue
+		}
+		if f.event().IsDelivered() && f.Row.Metadata[MetaInstance] == g.cfg.Instance {
+			telemetry.Add(ctx, m.metrics.LocalFirst, 1, telemetry.EventType, f.Row.Type)
+		}
+		if talks {
+			m.logger.DebugContext(ctx, "event sent", telemetry.EventID, f.Row.ID, telemetry.EventType, f.Row.Type,
+				telemetry.AggregateID, f.Row.AggregateID,
+				telemetry.TraceID, f.Row.Metadata[telemetry.TraceID], telemetry.RequestID, f.Row.Metadata[telemetry.RequestID])
+		}
+	}
+}
+
+// Renew prolongs the leases of all events in flight, and answers those that are lost: what runs under them has to stop. It
+// waits for nobody: a row that somebody writes is being settled, or is lost in a moment.
+func (g *Settling) Renew(ctx context.Context) (lost []*claim.Lease, err error) {
+	flights := g.cfg.Flights.all()
+	if len(flights) == 0 {
+		return nil, nil
+	}
+	leases := make([]dialect.Pair, len(flights))
+	for i, f := range flights {
+		leases[i] = leaseOf(f.Row)
+	}
+	r, err := g.cfg.Settler.Renew(ctx, g.cfg.Owner, leases, g.cfg.Lease)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: renew leases: %w", err)
+	}
+	for _, f := range flights {
+		switch id := f.Row.OutboxID; {
+		case r.IsRenewed(id):
+			f.Lease.Extend(r.Until)
+		case r.IsLost(id) && f.open.Load() > 0:
+			lost = append(lost, &f.Lease)
+		}
+	}
+	return lost, nil
+}
+
+// recheck makes up for the age of the registry: a handed over event is not SENT as long as a
+// consumer waits for it that has registered since.
+func (g *Settling) recheck(ctx context.Context, flights []*Flight) error {
+	var all *registry.Snapshot
+	var late []store.Delivery
+	for _, f := range flights {
+		if f.routed == nil {
+			continue
+		}
+		if all == nil {
+			read, _, err := g.cfg.Registry.Read(ctx, g.cfg.DB)
+			if err != nil {
+				return err
+			}
+			all = read
+		}
+		if f.routed != all {
+			late = append(late, f.routeAgain(all)...)
+		}
+		f.routed = nil
+	}
+	return g.cfg.Log.Defer(ctx, g.cfg.DB, late, 0)
+}
+
+// routeAgain adds the consumers of other instances that have to get the event by a newer registry.
+func (f *Flight) routeAgain(all *registry.Snapshot) (late []store.Delivery) {
+	needed := make(map[string]bool, len(f.needed))
+	for _, name := range f.needed {
+		needed[name] = true
+	}
+	for _, name := range all.Elsewhere[f.Row.Type] {
+		if !needed[name] {
+			f.needed = append(f.needed, name)
+			f.clean.Store(false)
+			late = append(late, f.delivery(name))
+		}
+	}
+	return late
+}
