@@ -271,3 +271,17 @@ func (c *claims) retryAll(ctx context.Context) error {
 	}
 	return c.lanes.Retry(ctx, waiting)
 }
+
+// isLeft reports whether the last cycle has left alone events that had to wait for others, or deliveries that have been due for so
+// long. Claims of two lanes side by side may pass over each other's deliveries: MariaDB locks, besides what a claim takes, the
+// next row of the index, which is the first of another consumer.
+func (c *claims) isLeft(ctx context.Context, dueFor time.Duration) (bool, error) {
+	if c.plan.HasPassedOver() {
+		return true, nil
+	}
+	waiting, err := c.queues.DueFor(ctx, c.cfg.DB, dueFor)
+	if err != nil {
+		return false, fmt.Errorf("outbox: %w", err)
+	}
+	return c.lanes.Has(waiting), nil
+}

@@ -278,32 +278,50 @@ func (r *run) cycle(ctx context.Context, t turn) error {
 	return r.claims.retryAll(ctx) // also what the claims have made wait
 }
 
-// once does a full cycle and waits for its deliveries. It does another one if it has left events alone that had to wait
-// for those, and so on until a cycle claims nothing.
+// once does a full cycle and waits for its deliveries. It does another one if it has left anything alone, and so on until a
+// cycle has nothing left or does nothing.
 func (r *run) once(ctx context.Context) error {
 	if err := r.enrollment.announce(ctx); err != nil {
 		return err
 	}
-	for before := int64(-1); r.dispatch.claimed.Load() > before; {
-		before = r.dispatch.claimed.Load()
+	began := time.Now()
+	for before := (progress{-1, -1}); ; {
+		now := r.progress()
+		if now == before {
+			return ctx.Err()
+		}
+		before = now
 		r.claims.plan.ForgetPassedOver()
 		all := turn{isBeat: true, isFull: true, isExhaustive: true}
 		if err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.cycle(ctx, all) }); err != nil {
 			r.settling.NoteOrphans()
 			return err
 		}
-		for ctx.Err() == nil && (r.flights.Free() < r.flights.Most() || !r.lanes.Idle()) {
-			select {
-			case <-r.flights.Settled():
-			case <-time.After(2 * time.Millisecond): // lanes have no signal of their own
-			case <-ctx.Done():
-			}
-		}
-		if ctx.Err() != nil || !r.claims.plan.HasPassedOver() {
-			break
+		r.waitUntilIdle(ctx)
+		var isLeft bool
+		err := r.silence.Limit(ctx, func(ctx context.Context) (err error) {
+			isLeft, err = r.claims.isLeft(ctx, time.Since(began))
+			return err
+		})
+		if ctx.Err() != nil || err != nil || !isLeft {
+			return errors.Join(ctx.Err(), err)
 		}
 	}
-	return ctx.Err()
+}
+
+// progress is how much a run has done: events that it has claimed, and deliveries from the retry queues that have ended.
+type progress struct{ claimed, retried int64 }
+
+func (r *run) progress() progress { return progress{r.dispatch.claimed.Load(), r.rollUps.Deliveries()} }
+
+func (r *run) waitUntilIdle(ctx context.Context) {
+	for ctx.Err() == nil && (r.flights.Free() < r.flights.Most() || !r.lanes.Idle()) {
+		select {
+		case <-r.flights.Settled():
+		case <-time.After(2 * time.Millisecond): // lanes have no signal of their own
+		case <-ctx.Done():
+		}
+	}
 }
 
 // close drains: nothing new starts, what runs may finish, the rest is given back.

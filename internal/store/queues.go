@@ -25,11 +25,13 @@ func NewQueues(d dialect.Dialect, stmts *prepared.Statements) Queues { return Qu
 
 // Due is a SELECT, without arguments, of the keys of the consumers for which a delivery is due. Of each state it reads
 // the delivery that has been due for longest: with EXISTS, MySQL would read all that are due later.
-func (q Queues) Due() string {
+func (q Queues) Due() string { return q.dueBy(q.d.Now) }
+
+func (q Queues) dueBy(moment string) string {
 	var due []string
 	for _, status := range []string{"FAILED", "PENDING", "PROCESSING"} {
 		due = append(due, "(SELECT l.next_retry_at FROM "+q.waitingOf(status)+" AND l.next_retry_at IS NOT NULL ORDER BY "+
-			q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) <= "+q.d.Now)
+			q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) <= "+moment)
 	}
 	return "SELECT c.name FROM bc_consumer c WHERE " + strings.Join(due, " OR ")
 }
@@ -37,6 +39,16 @@ func (q Queues) Due() string {
 // DueConsumers are the keys of the consumers for which a delivery is due.
 func (q Queues) DueConsumers(ctx context.Context, idb bun.IDB) ([]string, error) {
 	keys, err := readTexts(idb.QueryContext(ctx, q.Due()))
+	if err != nil {
+		return nil, fmt.Errorf("look for due deliveries: %w", err)
+	}
+	return keys, nil
+}
+
+// DueFor are the keys of the consumers for which a delivery has been due for so long.
+func (q Queues) DueFor(ctx context.Context, idb bun.IDB, d time.Duration) ([]string, error) {
+	ago := -dialect.Micro(d)
+	keys, err := readTexts(idb.QueryContext(ctx, q.dueBy(q.d.After), ago, ago, ago))
 	if err != nil {
 		return nil, fmt.Errorf("look for due deliveries: %w", err)
 	}
