@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
@@ -49,6 +50,7 @@ type Lanes struct {
 	room   *payloadRoom  // of deliveries from the consume log
 	freed  chan struct{}
 	wg     sync.WaitGroup
+	woken  atomic.Int64 // how often a lane was told to claim from the consume log
 
 	suspects sync.RWMutex // see takeSuspect
 
@@ -307,12 +309,14 @@ func (l *Lanes) Broken() []string {
 	return keys
 }
 
-// Idle reports whether no lane has anything queued or running.
+// Idle reports whether no lane has anything queued or running. One that has ended may have woken another that was looked at
+// before it: then the answer is no.
 func (l *Lanes) Idle() bool {
+	woken := l.woken.Load()
 	for _, ln := range l.lanes {
 		if !ln.idle() {
 			return false
 		}
 	}
-	return true
+	return l.woken.Load() == woken
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"testing"
 	"time"
 
@@ -188,4 +189,34 @@ func TestSilentDatabaseEndsATransaction(t *testing.T) {
 	require.Equal(t, errSilent, silenced(ctx, errNo))
 	require.True(t, isOutage(&infraError{err: errSilent}))
 	require.False(t, isOutage(errSilent), "that is what a handler answers")
+}
+
+// A lane that was looked at is woken by one that was not yet: then they are not idle. Who waits for them would give back what the
+// first one claims.
+func TestLanesAreNotIdleWhileOneWakesAnother(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.consumer("A", handler.Config{}, nil)
+	h.consumer("B", handler.Config{}, nil)
+	h.open()
+	a, b := h.lanes.lanes["A"], h.lanes.lanes["B"]
+	for range 100 {
+		for range cap(h.lanes.claims) {
+			h.lanes.claims <- struct{}{} // whoever is woken has to wait for its turn to claim
+		}
+		b.mu.Lock()
+		isIdle := make(chan bool)
+		go func() { isIdle <- h.lanes.Idle() }()
+		for range 100 {
+			runtime.Gosched() // it has looked at A, half of the times, and waits for B
+		}
+		a.retries.refill()
+		b.mu.Unlock()
+		is := <-isIdle
+		for range cap(h.lanes.claims) {
+			<-h.lanes.claims
+		}
+		h.idle()
+		require.False(t, is)
+	}
 }

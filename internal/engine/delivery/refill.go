@@ -45,6 +45,7 @@ func (q *retryQueue) refillLocked() {
 		return
 	}
 	q.claiming = true
+	q.l.woken.Add(1)
 	q.l.wg.Go(func() {
 		for q.begins() {
 			began := time.Now() // what is blocked is put off, and must not be met again
