@@ -237,7 +237,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		{
 			"nobody is told of a DEAD delivery", "internal/engine/delivery/outcome.go",
 			"if o.l.regs.OnDead != nil {", "if o.l.regs.OnDead == nil {",
-			engine, "DeadRaises", nil,
+			rooms, "AnswerOfAHandlerIsStored|TriedUntilItsLastAttempt", nil,
 		},
 		{
 			"a claim starts where the last one ended, always", "internal/engine/claim/watermark.go",

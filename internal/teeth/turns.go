@@ -35,6 +35,11 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 			engine, "RunOnceComesBack", nil,
 		},
 		{
+			"lanes count as idle while one wakes another", "internal/engine/delivery/lanes.go",
+			"return l.woken.Load() == woken", "return woken >= 0",
+			rooms, "LanesAreNotIdle", nil,
+		},
+		{
 			"delayed events that must wait hide those behind them", "internal/engine/claim/walk.go",
 			"case r.IsFull && r.Last == (store.Cursor{}):", "case r.IsFull && r.Last == (store.Cursor{}) && false:",
 			engine, "RunOnceGetsPastWhatIsBlocked", nil,
