@@ -31,8 +31,9 @@ func (*statements) AfterQuery(context.Context, *bun.QueryEvent) {}
 
 // An instance with nothing to do asks the database at most twice a second, with the defaults, and as often with two thousand
 // consumers as with twenty.
+//
+//nolint:paralleltest // it counts the goroutines of its process
 func TestIdleInstanceAsksSeldom(t *testing.T) {
-	t.Parallel()
 	few, many := idleStatements(t, 20), idleStatements(t, 2000)
 	t.Logf("%.2f statements a second, %.2f with 2,000 consumers", few, many)
 	require.Positive(t, few)
