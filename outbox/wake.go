@@ -26,8 +26,7 @@ func (c *commits) notice(ob *Outbox) {
 	c.hook, c.unseen.ob, c.unseen.commits, c.notify.ob = &commitHook{ob: ob}, ob, make(chan struct{}, 1), ob
 }
 
-// commitHook wakes the publishers of this process when a transaction that saved an
-// event has committed. It needs nothing but the user's plain db.RunInTx: bun keeps the
+// commitHook notices the commit of a transaction that saved events. It needs nothing but the user's plain db.RunInTx: bun keeps the
 // context that the hook returns for BEGIN, and shows it again for COMMIT.
 type commitHook struct{ ob *Outbox }
 
@@ -48,8 +47,8 @@ func (h *commitHook) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) contex
 	return context.WithValue(ctx, markKey{h}, &mark{})
 }
 
-// AfterQuery wakes the publishers after the commit of a transaction that saved something.
-// A commit with an unknown outcome wakes too: looking in vain costs little.
+// AfterQuery hands what a committed transaction saved to one publisher of this process. If the outcome of the COMMIT is unknown, it
+// wakes all: looking in vain costs little.
 func (h *commitHook) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
 	if ev.Query != "COMMIT" {
 		return

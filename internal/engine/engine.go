@@ -240,7 +240,7 @@ func (r *run) loop(ctx context.Context) {
 	}
 }
 
-// take has one turn of the loop.
+// take does one turn: first what was handed over (receive); if that was not all, or it is time to look, a cycle of claims.
 func (r *run) take(ctx context.Context, t turn) error {
 	if err := r.releaseOrphans(ctx); err != nil {
 		return err
