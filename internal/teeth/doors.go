@@ -1,7 +1,7 @@
 package main
 
 // ofTheDoors are the sabotages of what operators and programs around the engine rest on.
-func ofTheDoors() []sabotage {
+func ofTheDoors() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
 			"a process whose publisher has ended is ready", "ops/probe.go",

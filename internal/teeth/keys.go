@@ -1,7 +1,7 @@
 package main
 
 // ofKeys are the ways to break what is promised of keyed events and of retention.
-func ofKeys() []sabotage {
+func ofKeys() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
 			"a keyed event goes to the table of events at once", "internal/store/insert.go",
