@@ -50,7 +50,7 @@ type DeadLetter struct {
 // Register everything before the first publisher runs. Nothing panics: outbox.NewPublisher returns what was registered
 // wrongly, all at once ([Bus.Err]).
 type Bus struct {
-	access // with which package outbox gets at what is registered
+	access // with which handler.Of gets at what is registered
 	all    *handler.Registrations
 
 	// all's lock guards the following.
@@ -213,12 +213,6 @@ func (b *Bus) Consumers() []*Consumer {
 	out := append([]*Consumer(nil), b.consumers...)
 	sort.Slice(out, func(i, j int) bool { return out[i].Name() < out[j].Name() })
 	return out
-}
-
-// Ignores reports whether the event type was declared [Bus.Unconsumed].
-func (b *Bus) Ignores(eventType string) bool {
-	_, ok := b.all.Unconsumed[eventType]
-	return ok
 }
 
 // Runner is anything that works until its context ends, and then drains.

@@ -120,7 +120,7 @@ const (
 	maxBackoffAsked = 1000
 )
 
-// Consumer is one receiver of events. Give it handlers with [On], [OnBatch] and [OnExternal].
+// Consumer is one receiver of events. Give it handlers with [On], [OnBatch], [OnSQL], [OnSQLBatch] and [OnExternal].
 type Consumer struct {
 	bus     *Bus
 	c       *handler.Consumer
@@ -144,7 +144,3 @@ func (c *Consumer) ExternalTypes() []string { return c.c.ExternalTypes() }
 
 // Handles reports whether the consumer has a handler for the event type.
 func (c *Consumer) Handles(eventType string) bool { return c.c.Handler(eventType) != nil }
-
-// Knows reports whether the consumer has a handler for the event type that knows the schema version: its own one or,
-// by way of upcasters, one before it.
-func (c *Consumer) Knows(eventType string, version int) bool { return c.c.Knows(eventType, version) }

@@ -97,7 +97,7 @@ func describe(h *handler.Handler, t reflect.Type, e Event) error {
 	if err := text.CheckFields(t); err != nil {
 		return err
 	}
-	h.EventType, h.Version, h.Type = e.EventType(), VersionOf(e), t
+	h.EventType, h.Version, h.Type = e.EventType(), handler.VersionOf(e), t
 	return nil
 }
 
@@ -110,14 +110,6 @@ func decoder[E Event](name string) func(payload json.RawMessage) (any, error) {
 		}
 		return e, nil
 	}
-}
-
-// VersionOf is the schema version that code saving e writes, at least 1.
-func VersionOf(e Event) int {
-	if v, ok := e.(Versioned); ok {
-		return max(v.SchemaVersion(), 1)
-	}
-	return 1
 }
 
 func messageOf[E Event](c *handler.Consumer, m *handler.Message) Message[E] {
@@ -142,7 +134,7 @@ func Decode[E Event](b *Bus, env *Envelope) (E, error) {
 	if env.Malformed != "" {
 		return e, errors.New("the event's row is malformed: " + env.Malformed)
 	}
-	payload, err := b.all.Upcast(env.Type, env.SchemaVersion, VersionOf(e), env.Data)
+	payload, err := b.all.Upcast(env.Type, env.SchemaVersion, handler.VersionOf(e), env.Data)
 	if err == nil {
 		err = json.Unmarshal(payload, &e)
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/uptrace/bun"
-
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -22,10 +20,6 @@ func (b *Bus) Err() error {
 	}
 	return &wiringError{all}
 }
-
-// WorksIn reports whether the consumers work in db, or in a copy that shares its pool. A bus without a database works nowhere
-// else: [Bus.Err] says what is wrong with it.
-func (b *Bus) WorksIn(db *bun.DB) bool { return b.all.DB == nil || b.all.DB.DB == db.DB }
 
 // refuse notes a mistake in the wiring. It needs the lock of what is registered.
 func (b *Bus) refuse(err error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
@@ -172,7 +173,7 @@ func TestWiringMistakesAreCollectedWithTheirNames(t *testing.T) {
 }
 
 // open lets a publisher start.
-func open(b *bus.Bus) { b.Registrations().Close() }
+func open(b *bus.Bus) { handler.Of(b).Close() }
 
 // What is right is no mistake, and what follows from a mistake is not said again.
 func TestWiringIsJudgedOnce(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/migrations"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -109,7 +110,7 @@ func (h *Harness) settle() {
 		h.publisher, err = outbox.NewPublisher(h.Outbox, h.Bus, outbox.PublisherConfig{})
 		h.must(err, "make the publisher")
 	}
-	h.Bus.Registrations().Inject(h.faults)
+	handler.Of(h.Bus).Inject(h.faults)
 	for range maxRounds {
 		h.exec("UPDATE bc_event_consume_log SET next_retry_at = "+h.d.After+" WHERE outbox_id > ? "+
 			"AND status IN ('PENDING', 'FAILED', 'PROCESSING') AND next_retry_at < "+h.d.Never, -1, h.first)

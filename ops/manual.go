@@ -14,6 +14,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -96,7 +97,7 @@ type manualEvent struct {
 func (e manualEvent) IdempotencyKey() string { return e.key }
 
 // SchemaVersion is the event's own.
-func (e manualEvent) SchemaVersion() int { return bus.VersionOf(e.Event) }
+func (e manualEvent) SchemaVersion() int { return handler.VersionOf(e.Event) }
 
 // MarshalJSON encodes the event itself.
 func (e manualEvent) MarshalJSON() ([]byte, error) { return json.Marshal(e.Event) }

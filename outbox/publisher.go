@@ -11,6 +11,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/instance"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 )
@@ -138,7 +139,7 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 	}
 	name := ob.here.name(ob.cfg.Instance)
 	p := &Publisher{ob: ob, bus: b, cfg: cfg, engine: engine.New(engine.Config{
-		DB: ob.db, Dialect: ob.d, Statements: ob.stmts, Log: ob.log, Handlers: b.Registrations(), Settler: ob.settler, Meter: ob.meter,
+		DB: ob.db, Dialect: ob.d, Statements: ob.stmts, Log: ob.log, Handlers: handler.Of(b), Settler: ob.settler, Meter: ob.meter,
 		Rotten: ob.rotten, Metrics: ob.metrics, Logger: ob.logger, Quoting: ob.quoting,
 		Instance: ob.cfg.Instance, Name: name, Owner: instance.Run(name),
 		BatchSize: cfg.BatchSize, MaxBytes: cfg.MaxInHand, Poll: cfg.Poll, Cron: cron, Lease: cfg.Lease, DrainTimeout: cfg.DrainTimeout,
@@ -156,7 +157,7 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 // sameDatabase refuses a bus whose consumers work elsewhere: their mark and their effect would not be where the event is. It
 // compares pools: whether two of them lead to one database only the database could tell, and nobody asks it before Run.
 func sameDatabase(ob *Outbox, b *bus.Bus) error {
-	if b.WorksIn(ob.db) {
+	if handler.Of(b).WorksIn(ob.db) {
 		return nil
 	}
 	return errors.New("the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, outbox.Config{}) and " +

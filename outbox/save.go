@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -102,7 +103,7 @@ func (o *Outbox) prepare(ctx context.Context, e bus.Event) (r store.NewEvent, er
 		return r, err
 	}
 	r = store.NewEvent{
-		Type: c.Event.EventType(), SchemaVersion: bus.VersionOf(c.Event), TenantID: c.tenantID, StoreID: c.storeID,
+		Type: c.Event.EventType(), SchemaVersion: handler.VersionOf(c.Event), TenantID: c.tenantID, StoreID: c.storeID,
 		DeliverAt: c.deliverAt, MaxAttempts: o.cfg.MaxRetryCount,
 	}
 	r.AggregateType, r.AggregateID = c.Event.Aggregate()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/chaos"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/invariant"
@@ -123,7 +124,7 @@ func TestOutageLongerThanALeaseIsNoAttempt(t *testing.T) {
 			f.counting("A", bus.ConsumerConfig{})
 			var once sync.Once
 			gone := make(chan struct{})
-			f.bus.Registrations().Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+			handler.Of(f.bus).Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 				once.Do(func() { way.Break(chaos.Fault{Kind: chaos.Reset}); close(gone) })
 				return nil
 			}})

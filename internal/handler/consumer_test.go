@@ -140,7 +140,7 @@ func TestConsumerKnowsItsHandlers(t *testing.T) {
 	require.Same(t, c.Handler("b"), replays.Handler("b"))
 	all.Close()
 	require.True(t, all.Closed)
-	require.Same(t, all, handler.AccessTo(all).Registrations())
+	require.Same(t, all, handler.Of(handler.AccessTo(all)))
 }
 
 // Handlers are called in order, a batch handler once for a run of its type, and an error says which messages it was about.

@@ -84,6 +84,10 @@ func (r *Registrations) Ignores(eventType string) bool {
 	return ok
 }
 
+// WorksIn reports whether the consumers work in db, or in a copy that shares its pool. Registrations without a database work
+// nowhere else: bus.Bus.Err says what is wrong with them.
+func (r *Registrations) WorksIn(db *bun.DB) bool { return r.DB == nil || r.DB.DB == db.DB }
+
 // Inject makes deliveries fail at chosen points, for tests.
 func (r *Registrations) Inject(f inject.Faults) { r.Faults = f }
 
@@ -128,12 +132,24 @@ func (r *Registrations) Upcast(eventType string, stored, known int, payload json
 	return payload, nil
 }
 
-// Access is embedded in a bus, so that the packages of this module can get at what is registered with it. Users cannot name what it
-// returns.
+// Access is embedded in a bus. Its method is not exported, so users of the bus do not see it; [Of] calls it.
 type Access struct{ all *Registrations }
 
 // AccessTo gives access to registrations.
 func AccessTo(all *Registrations) Access { return Access{all} }
 
-// Registrations are those of the bus.
-func (a Access) Registrations() *Registrations { return a.all }
+func (a Access) registrations() *Registrations { return a.all }
+
+// Bus is what embeds an [Access]: a *bus.Bus, which this package must not import.
+type Bus interface{ registrations() *Registrations }
+
+// Of are the registrations of a bus. It is for the packages of this module.
+func Of(b Bus) *Registrations { return b.registrations() }
+
+// VersionOf is the schema version that code saving the event writes: what its bus.Versioned says, at least 1.
+func VersionOf(event any) int {
+	if v, ok := event.(interface{ SchemaVersion() int }); ok {
+		return max(v.SchemaVersion(), 1)
+	}
+	return 1
+}

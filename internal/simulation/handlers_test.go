@@ -9,6 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/handler"
 )
 
 // worker is what the handlers of an instance do.
@@ -56,7 +57,7 @@ func (l *life) register(b *bus.Bus, in *instance, isNewer bool) {
 // take gives all consumers a handler of a type.
 func take[E event](w *worker, all team) {
 	var e E
-	known := bus.VersionOf(e)
+	known := handler.VersionOf(e)
 	same := func(m bus.Message[E]) bus.Message[happened] {
 		if m.SchemaVersion > known {
 			w.t.Errorf("seed %d: an instance that knows version %d was given event %s in version %d", w.plan.seed, known, m.ID, m.SchemaVersion)

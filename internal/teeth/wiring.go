@@ -53,7 +53,7 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a bus of another database is taken", "outbox/publisher.go",
-			"if b.WorksIn(ob.db) {", "if b.WorksIn(ob.db) || true {",
+			"if handler.Of(b).WorksIn(ob.db) {", "if handler.Of(b).WorksIn(ob.db) || true {",
 			engine, "BusOfAnotherDatabase", nil,
 		},
 		{
@@ -115,7 +115,7 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what a test sees of a saved event is not upcast", "bus/on.go",
-			"payload, err := b.all.Upcast(env.Type, env.SchemaVersion, VersionOf(e), env.Data)", "payload, err := env.Data, error(nil)",
+			"payload, err := b.all.Upcast(env.Type, env.SchemaVersion, handler.VersionOf(e), env.Data)", "payload, err := env.Data, error(nil)",
 			"./bustest", "SavedIsComplete", nil,
 		},
 		{
