@@ -46,7 +46,7 @@ type DeadLetter struct {
 	Error    string
 }
 
-// Bus holds the consumers of one process and runs their deliveries.
+// Bus holds the consumers of one process. A publisher runs their deliveries.
 // Register everything before the first publisher runs. Nothing panics: outbox.NewPublisher returns what was registered
 // wrongly, all at once ([Bus.Err]).
 type Bus struct {
@@ -167,7 +167,8 @@ func (b *Bus) Unconsumed(eventTypes ...string) {
 	}
 }
 
-// Upcaster turns a stored payload of one schema version into the next.
+// Upcaster turns a stored payload of one schema version into the next. If it returns an error or panics, the delivery is DEAD at
+// once.
 type Upcaster func(payload json.RawMessage) (json.RawMessage, error)
 
 // Upcast registers the step from version `from` of an event type to `from`+1. Steps are

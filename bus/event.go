@@ -99,15 +99,17 @@ type Message[E Event] struct {
 func (m Message[E]) Key() string { return cmp.Or(m.consumer, m.Consumer) + ":" + m.ID }
 
 // RecordKey writes the business idempotency key under which the handler acted
-// (at most 255 bytes) into consume_log.idempotency_key, if the delivery succeeds.
+// (at most 255 bytes) into bc_event_consume_log.idempotency_key, if the delivery succeeds.
+// A key that is longer, not valid UTF-8, or has control characters or white space at its ends fails the delivery, as an error of
+// the handler would: that of a handler of [OnExternal] after its effect.
 func (m Message[E]) RecordKey(key string) {
 	if m.record != nil {
 		m.record.Key = key
 	}
 }
 
-// RecordResult writes v as JSON into consume_log.consume_result, if the delivery succeeds.
-// A string such as "NO_COUPON" is a result too.
+// RecordResult writes v as JSON into bc_event_consume_log.consume_result, if the delivery succeeds.
+// A string such as "NO_COUPON" is a result too. A v that cannot be encoded fails the delivery, like a key that is too long.
 func (m Message[E]) RecordResult(v any) {
 	if m.record != nil {
 		m.record.Result = v

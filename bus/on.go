@@ -128,7 +128,8 @@ func messagesOf[E Event](c *handler.Consumer, ms []*handler.Message) []Message[E
 }
 
 // Decode is the payload of a stored event as a handler of E gets it: brought to the version of E by the upcasters of b, and
-// decoded. It is for tests and tools: a handler has it in [Message.Payload].
+// decoded. It is for tests and tools: a handler has it in [Message.Payload]. It returns an error if the row is malformed, the event
+// has a newer version than E, an upcaster is missing or fails, or the payload does not decode into an E.
 func Decode[E Event](b *Bus, env *Envelope) (E, error) {
 	var e E
 	if env.Malformed != "" {

@@ -45,8 +45,9 @@ type Record struct {
 	Result         string    `json:"result,omitempty"` // JSON text
 	Error          string    `json:"error,omitempty"`
 	CreatedAt      time.Time `json:"createdAt"`
-	ConsumedAt     time.Time `json:"consumedAt"`
-	NextRetryAt    time.Time `json:"nextRetryAt,omitzero"` // zero for one that waits for an instance that knows its schema version
+	// ConsumedAt is when a SUCCESS was written. In all other states, PENDING too, it is when the row was written.
+	ConsumedAt  time.Time `json:"consumedAt"`
+	NextRetryAt time.Time `json:"nextRetryAt,omitzero"` // zero for one that waits for an instance that knows its schema version
 }
 
 // ByEvents lists the deliveries of the events, by the ids of these, oldest first. Events that have no deliveries yet, or do not

@@ -13,7 +13,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -31,7 +30,7 @@ func (f *fixture) leftBy(owner string, started int, where string) {
 // batches notes how many deliveries of the consumer each transaction is about to hold.
 func (f *fixture) batches() *[]int {
 	var sizes []int
-	handler.Of(f.bus).Inject(inject.Faults{BeforeDelivery: func(_ string, ids []string) error { // one worker calls it
+	f.inject(inject.Faults{BeforeDelivery: func(_ string, ids []string) error { // one worker calls it
 		sizes = append(sizes, len(ids))
 		return nil
 	}})

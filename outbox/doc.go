@@ -3,7 +3,8 @@
 //
 // # Contract
 //
-// [Outbox.Save] takes a bun.Tx, so saving outside a transaction does not compile.
+// [Outbox.Save] takes a transaction: any [Tx], such as a bun.Tx or a *sql.Tx. A *bun.DB or
+// *sql.DB does not compile, so nothing is saved outside a transaction.
 // It validates first, then costs one INSERT in the caller's transaction, and never
 // waits for the engine. The event exists if and only if that transaction commits.
 //
@@ -15,8 +16,8 @@
 //
 // Two instances never work on two events of one aggregate at the same time.
 //
-// The state column is the only cursor: there is no moving id, and no clock of a
-// process decides anything.
+// The status column alone says what is due. A claim's starting point is only a short cut.
+// All times are the database's.
 //
 // # Shutdown
 //

@@ -14,6 +14,8 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/migrations"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -41,6 +43,9 @@ type fixture struct {
 	bus *bus.Bus
 	log *consumelog.Log
 }
+
+// inject makes deliveries fail at chosen points.
+func (f *fixture) inject(faults inject.Faults) { handler.Of(f.bus).Inject(faults) }
 
 func newFixture(t *testing.T, db *bun.DB) *fixture {
 	t.Helper()

@@ -29,7 +29,7 @@ type Intervention struct {
 	Action    string
 	EventID   string
 	Consumers []string      // whose deliveries; empty means all, which skip, replay and mark dead do not take
-	Delay     time.Duration // until what is retried or replayed is due
+	Delay     time.Duration // until what is retried, replayed or backfilled is due; 0 means at once
 	// KeepSkipped leaves deliveries closed that somebody has skipped or discarded, even if a retry names their consumer.
 	KeepSkipped bool
 	Note        string // goes into the details of the audit row
@@ -89,7 +89,9 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 }
 
 // Intervene changes deliveries, the status of their event and the audit log in one
-// transaction, under the lock of the event's row.
+// transaction, under the lock of the event's row. It returns [ErrNotFound] if the event has no such delivery in a state that
+// allows the action, or is gone and cannot be delivered; [ErrNotReplayable] if the consumer of a replay is not replayable;
+// what is wrong with op or iv; or an error of the database. With an error nothing has changed.
 func (o *Outbox) Intervene(ctx context.Context, op Operation, iv Intervention) error {
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return o.InterveneIn(ctx, tx, op, iv) })
 }

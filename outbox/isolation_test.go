@@ -17,7 +17,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -177,7 +176,7 @@ func TestPressureEasesTheLane(t *testing.T) {
 		f.effects()
 		f.counting("A", bus.ConsumerConfig{Batch: 1})
 		var faults atomic.Int64
-		handler.Of(f.bus).Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+		f.inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 			if faults.Add(1) <= 8 {
 				return errors.New("too many connections")
 			}

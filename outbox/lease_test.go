@@ -13,7 +13,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -31,7 +30,7 @@ func TestLostLeaseRollsBack(t *testing.T) {
 			return effect(ctx, tx, m, 1)
 		})
 		var once sync.Once
-		handler.Of(f.bus).Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+		f.inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 			once.Do(func() {
 				f.exec("UPDATE bc_outbox_event SET locked_by = 'thief', lock_version = lock_version + 1")
 				f.hurry()

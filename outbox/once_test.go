@@ -15,7 +15,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -37,7 +36,7 @@ func TestUnknownCommitIsReadBack(t *testing.T) {
 			f.effects()
 			f.counting(name, bus.ConsumerConfig{})
 			var hits atomic.Int64
-			handler.Of(f.bus).Inject(faults(func() error {
+			f.inject(faults(func() error {
 				if hits.Add(1) == 1 {
 					return driver.ErrBadConn
 				}
@@ -215,7 +214,7 @@ func TestFrozenInstanceIsFenced(t *testing.T) {
 			}
 			var once sync.Once
 			taken := 0
-			handler.Of(frozen.bus).Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+			frozen.inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 				once.Do(func() { // the lease expires meanwhile, and the other instance does the work
 					healthy.hurry()
 					healthy.once()

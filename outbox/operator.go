@@ -19,7 +19,7 @@ import (
 // Operation is who intervenes, and why. Both go into the audit log.
 type Operation struct {
 	Actor  string // at most 128 bytes
-	Reason string
+	Reason string // at most 2,000 characters
 }
 
 // Validate reports what is missing: an operation has an actor and a reason.
@@ -42,7 +42,8 @@ func (op Operation) said() string { return text.Clean(op.Actor+": "+op.Reason, t
 var ErrNotFound = errors.New("there is nothing of that name in a state that allows this")
 
 // Retry makes deliveries of the event due at once, with all their attempts before them:
-// those of the named consumers, or every DEAD or FAILED one.
+// those of the named consumers, or every DEAD or FAILED one. The errors of Retry, [Outbox.Skip], [Outbox.Discard],
+// [Outbox.Replay] and [Outbox.MarkDead] are those of [Outbox.Intervene].
 func (o *Outbox) Retry(ctx context.Context, op Operation, eventID string, consumers ...string) error {
 	return o.Intervene(ctx, op, Intervention{Action: ActionRetry, EventID: eventID, Consumers: consumers})
 }
@@ -58,7 +59,7 @@ func (o *Outbox) Discard(ctx context.Context, op Operation, eventID string) erro
 }
 
 // Replay runs the delivery of an event to a consumer again although it is done, in a lane of its
-// own. The consumer must be bus.ConsumerConfig.Replayable.
+// own. The consumer must be bus.ConsumerConfig.Replayable: otherwise the error is [ErrNotReplayable].
 func (o *Outbox) Replay(ctx context.Context, op Operation, eventID, consumer string) error {
 	return o.Intervene(ctx, op, Intervention{Action: ActionReplay, EventID: eventID, Consumers: []string{consumer}})
 }
@@ -69,7 +70,8 @@ func (o *Outbox) MarkDead(ctx context.Context, op Operation, eventID, consumer s
 }
 
 // Pause stops a consumer in the whole deployment, for d (0 means until it is resumed).
-// Its deliveries wait; nobody else's do.
+// Its deliveries wait; nobody else's do. The error of Pause, [Outbox.Resume] and [Outbox.Retire] is [ErrNotFound] if no
+// instance has ever registered the consumer; otherwise it says what is wrong with what was given, or is that of the database.
 func (o *Outbox) Pause(ctx context.Context, op Operation, consumer string, d time.Duration) error {
 	if d < 0 {
 		return fmt.Errorf("outbox: pause %s for %v: the duration must not be negative", consumer, d)
@@ -92,7 +94,8 @@ func (o *Outbox) Resume(ctx context.Context, op Operation, consumer string) erro
 // Retire removes a consumer that no code registers any more from the registry, with its replays, so
 // that new events no longer wait for it; or, if there are any event types, only these of them. Nothing else ends
 // a registration: events wait for a consumer however long its instances are away. Skip what already
-// waits. An instance that still has the consumer, or the type, registers it again within half a minute.
+// waits. An instance that still has the consumer, or the type, registers it again within half a minute. The error is
+// [ErrNotFound], too, if the consumer takes none of eventTypes.
 func (o *Outbox) Retire(ctx context.Context, op Operation, consumer string, eventTypes ...string) error {
 	return steer(ctx, o, op, "retire", consumer, func(a act, key string) error {
 		if len(eventTypes) > 0 {

@@ -27,17 +27,18 @@ func With(e bus.Event, opts ...Option) bus.Event {
 }
 
 // DeliverAt delays the event until t. Only then does it take its place among the
-// events of its aggregate.
+// events of its aggregate. Save refuses a t that is not between the years 2000 and 9000.
 func DeliverAt(t time.Time) Option { return func(c *configured) { c.deliverAt = t } }
 
-// Tenant sets tenant_id and store_id; 0 stores NULL. The tenant is part of the
+// Tenant sets tenant_id and store_id; 0 stores NULL, and Save refuses a negative number. The tenant is part of the
 // identity of a keyed event. Without it an event belongs to nobody, and one that a handler saves to the
 // tenant and store of the handler's message.
 func Tenant(tenantID, storeID int64) Option {
 	return func(c *configured) { c.tenantID, c.storeID, c.hasTenant = tenantID, storeID, true }
 }
 
-// Meta adds one metadata entry.
+// Meta adds one metadata entry. Its key has at most 64 bytes, and all metadata of an event together, as JSON, at most 16 KiB: Save
+// refuses more.
 func Meta(key, value string) Option {
 	return func(c *configured) {
 		if c.meta == nil {

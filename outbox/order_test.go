@@ -16,7 +16,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -167,7 +166,7 @@ func TestEveryDeliveryAsksInItsTransaction(t *testing.T) {
 			claimed, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			letGo, claims := sync.OnceFunc(func() { close(goOn) }), sync.OnceFunc(func() { close(claimed) })
 			t.Cleanup(letGo)
-			handler.Of(other.bus).Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+			other.inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 				claims()
 				<-goOn
 				return nil
@@ -181,7 +180,7 @@ func TestEveryDeliveryAsksInItsTransaction(t *testing.T) {
 				}()
 				<-claimed
 			})
-			handler.Of(f.bus).Inject(inject.Faults{BeforeDelivery: func(string, []string) error { afterTheClaim(); return nil }})
+			f.inject(inject.Faults{BeforeDelivery: func(string, []string) error { afterTheClaim(); return nil }})
 			f.once()
 			require.Zero(t, f.count("SELECT COUNT(*) FROM effect"), "the other instance has the first event in hand")
 			letGo()

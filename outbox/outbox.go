@@ -44,9 +44,9 @@ const (
 // Config configures an [Outbox]. The zero value works.
 type Config struct {
 	// MaxRetryCount is how many failed attempts a delivery may have, unless its
-	// consumer says otherwise (bluecone.outbox.max-retry-count). Default: 10.
+	// consumer says otherwise (bluecone.outbox.max-retry-count). From 1 to 1000. Default: 10.
 	MaxRetryCount int
-	// MaxPayload is the largest payload that is accepted, in bytes of JSON. Default: 256 KiB.
+	// MaxPayload is the largest payload that is accepted, in bytes of JSON: at most 4 MiB. Default: 256 KiB.
 	MaxPayload int
 	// DeleteSent deletes the row of an event at the moment at which it would become SENT, which
 	// costs less than keeping it. The consume log is then the only trace: it says who consumed what
@@ -54,7 +54,7 @@ type Config struct {
 	// replay. An event without any consumer stays, as SENT. Set it alike on all instances.
 	// Default: false.
 	DeleteSent bool
-	// Instance names this process in leases and logs, at most 64 characters. Give no two processes that run one name: the
+	// Instance names this process in leases and logs, at most 64 bytes. Give no two processes that run one name: the
 	// one that starts takes over from a run before it under its name, at once.
 	// Default: host name, process id and a random part.
 	Instance string
@@ -92,7 +92,7 @@ func (c Config) validate() error {
 			maxPayload))
 	}
 	if len(c.Instance) > 64 {
-		errs = append(errs, fmt.Errorf("outbox.Config.Instance %q has %d characters: the limit is 64", c.Instance, len(c.Instance)))
+		errs = append(errs, fmt.Errorf("outbox.Config.Instance %q has %d bytes: the limit is 64", c.Instance, len(c.Instance)))
 	}
 	return errors.Join(errs...)
 }
@@ -136,7 +136,8 @@ func (s *statements) inTx(ctx context.Context, fn func(ctx context.Context, tx b
 }
 
 // New returns the outbox of db. It adds a query hook to db that notices the commits of
-// transactions that saved something, so call it while wiring, before db is in use.
+// transactions that saved something, so call it while wiring, before db is in use. It does not speak to the database. It
+// returns an error if db is nil or not of MySQL, MariaDB, PostgreSQL or SQLite, and all mistakes in cfg at once.
 func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	if db == nil {
 		return nil, errors.New("outbox.New: db is nil")
@@ -184,7 +185,7 @@ func (o *Outbox) Instance() string { return o.cfg.Instance }
 func (o *Outbox) Log() *consumelog.Log { return o.reader }
 
 // Sweep recomputes FAILED events none of whose deliveries waits, and makes rows due that
-// wait for a time they do not have. Publishers do this by themselves every minute.
+// wait for a time they do not have. Publishers do this by themselves every minute. An error is that of the database.
 func (o *Outbox) Sweep(ctx context.Context) error {
 	if err := o.settler.NewSweep().Run(ctx, o.meter, &budget.Transactions{}); err != nil {
 		return fmt.Errorf("outbox: %w", err)

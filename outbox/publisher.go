@@ -19,7 +19,7 @@ import (
 // PublisherConfig configures a [Publisher]. The zero value works.
 type PublisherConfig struct {
 	// BatchSize is the most events one claim takes (bluecone.outbox.batch-size), but in a backlog:
-	// there it takes five times as many, up to 500, if the consumers have room. Default: 100.
+	// there it takes five times as many, up to 500, if the consumers have room. At most 999. Default: 100.
 	BatchSize int
 	// MaxInHand is how many bytes of payloads this process claims before it has delivered them, but for one event, which may
 	// be larger; and as many again for deliveries from the consume log, such as retries. Default: 16 MiB.
@@ -30,13 +30,13 @@ type PublisherConfig struct {
 	Cron string
 	// Poll is how often it looks for events of other processes, retries that have
 	// fallen due and leases that have expired. While it has something to do it looks every
-	// 250 ms, unless Poll is shorter: a backlog starves nothing that falls due. Default: 1 s.
+	// 250 ms, unless Poll is shorter: a backlog starves nothing that falls due. At least 1 ms. Default: 1 s.
 	Poll time.Duration
 	// Lease is how long events are leased; running ones are renewed at a third.
-	// It is how long the events of a dead instance wait. Default: 30 s.
+	// It is how long the events of a dead instance wait. At least 100 ms. Default: 30 s.
 	Lease time.Duration
 	// DrainTimeout is how long running handlers may finish after Run's context has
-	// ended. Default: 30 s.
+	// ended. At least 1 ms. Default: 30 s.
 	DrainTimeout time.Duration
 	// UnroutableGrace is the age after which an event without any consumer is
 	// reported, and how long a delivery may wait for an instance that knows the
@@ -215,6 +215,9 @@ type Report struct {
 // RunOnce publishes what is due now, retries included, waits for its deliveries, and returns. It leaves alone what must
 // wait for an event that another instance has in hand, or for one that has failed, and delivers everything else, however
 // much that is: also what is saved meanwhile, and what had to wait for its own deliveries.
+//
+// The errors are those of [Publisher.Run], and here also those of the database: RunOnce does not wait until it answers again. When
+// ctx ends, RunOnce drains, and returns what it has done, with the error of ctx.
 func (p *Publisher) RunOnce(ctx context.Context) (Report, error) {
 	if err := p.bus.Err(); err != nil {
 		return Report{}, fmt.Errorf("outbox: %w", err)
@@ -229,7 +232,7 @@ const PublisherJob = "outbox_publisher"
 // Schedule is the code of the publisher and the cron expression of its safety net.
 func (p *Publisher) Schedule() (code, cron string) { return PublisherJob, p.cfg.Cron }
 
-// RunNow is [Publisher.RunOnce] with its report by name.
+// RunNow is [Publisher.RunOnce] with its report by name, and with its errors.
 func (p *Publisher) RunNow(ctx context.Context) (counts map[string]int64, err error) {
 	r, err := p.RunOnce(ctx)
 	return map[string]int64{"claimed": int64(r.Claimed), "retried": int64(r.Retried)}, err

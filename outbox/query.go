@@ -43,7 +43,8 @@ type Filter struct {
 	Limit         int   // Default: 100, at most 1000.
 }
 
-// Events lists events in the order they were saved.
+// Events lists events in the order they were saved. It returns an error for a filter that no index serves, and that of the
+// database.
 func (o *Outbox) Events(ctx context.Context, f Filter) ([]Record, error) {
 	limit := min(max(f.Limit, 0), 1000)
 	if limit == 0 {
@@ -79,7 +80,7 @@ func instant(micros int64) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
-// Counts tells how many events are in each state.
+// Counts tells how many events are in each state. It reads the whole table: ask seldom. An error is that of the database.
 func (o *Outbox) Counts(ctx context.Context) (map[Status]int64, error) {
 	found, err := store.CountEvents(ctx, o.db)
 	if err != nil {
@@ -95,7 +96,7 @@ func (o *Outbox) Counts(ctx context.Context) (map[Status]int64, error) {
 // OpenEvents tells how many events of the aggregate (tenant 0 for none) are unfinished for a consumer, whose durable key is
 // given, and how many deliveries of them to it are DEAD. An event is unfinished for everybody until it is fanned out; then
 // for the consumer until its own delivery has ended. Without a consumer it counts the events that are unfinished for
-// anybody. The reaper asks it before it releases a lock.
+// anybody. The reaper asks it before it releases a lock. An error is that of the database.
 func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, tenantID int64, aggregateType, aggregateID, consumer string,
 ) (waiting, dead int, err error) {
 	open, err := store.OpenEvents(ctx, idb, store.Aggregate{Tenant: tenantID, Type: aggregateType, ID: aggregateID}, consumer)
@@ -106,7 +107,7 @@ func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, tenantID int64, ag
 }
 
 // Missing returns those of the event ids that exist neither in the outbox nor in its archive, nor,
-// with Config.DeleteSent, as finished deliveries in the consume log or its archive.
+// with Config.DeleteSent, as finished deliveries in the consume log or its archive. An error is that of the database.
 func (o *Outbox) Missing(ctx context.Context, idb bun.IDB, eventIDs []string) ([]string, error) {
 	if len(eventIDs) == 0 {
 		return nil, nil
@@ -125,7 +126,7 @@ type Backlog struct {
 	Oldest  time.Duration // age of the oldest event that is due and not SENT
 }
 
-// Backlog measures what is pending, by index.
+// Backlog measures what is pending, by index. An error is that of the database.
 func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 	b, err := store.MeasureBacklog(ctx, o.db, o.d)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
@@ -41,7 +40,7 @@ func TestUnknownCommitOfABatchIsReadBackForEveryEvent(t *testing.T) {
 		f.effects()
 		f.counting("A", bus.ConsumerConfig{})
 		var armed, hits atomic.Bool
-		handler.Of(f.bus).Inject(inject.Faults{BeforeCommit: func(_ string, ids []string) error {
+		f.inject(inject.Faults{BeforeCommit: func(_ string, ids []string) error {
 			if len(ids) < 2 || !hits.CompareAndSwap(false, true) {
 				return nil
 			}

@@ -33,7 +33,7 @@ type RetentionConfig struct {
 	// day, because bulk operations look there for what they have done; negative keeps them for
 	// ever. Default: 365 days.
 	KeepAudit time.Duration
-	// Batch is how many events go in one transaction. Default: 500.
+	// Batch is how many events go in one transaction, at most 1000. Default: 500.
 	Batch int
 	// Cron is when it runs. Default: "0 */10 * * * ?", every 10 min.
 	Cron string
@@ -130,13 +130,15 @@ func newRetention(ob *Outbox, cfg RetentionConfig) (*Retention, error) {
 	return r, err
 }
 
-// Run cleans up whenever the job is due, until ctx ends.
+// Run cleans up whenever the job is due, until ctx ends, and always returns nil: a run that fails is logged, and its job is
+// tried again at its next turn.
 func (r *Retention) Run(ctx context.Context) error { return r.jobs.Run(ctx) }
 
 // Schedule is the durable code of the job and its cron expression.
 func (r *Retention) Schedule() (code, cron string) { return RetentionJob, r.cfg.Cron }
 
-// RunNow cleans up at once and tells what it did, by name.
+// RunNow cleans up at once and tells what it did, by name; with an error, what it had done until then. The error is
+// [ErrRetentionBusy] while the job is at work already, that of ctx or of RetentionConfig.Timeout, or that of the database.
 func (r *Retention) RunNow(ctx context.Context) (counts map[string]int64, err error) {
 	rep, err := r.jobs.RunNow(ctx, RetentionJob)
 	return rep.Counts, err
@@ -145,8 +147,7 @@ func (r *Retention) RunNow(ctx context.Context) (counts map[string]int64, err er
 // ErrRetentionBusy means that the job is at work already, here or in another instance.
 var ErrRetentionBusy = schedule.ErrBusy
 
-// RunOnce cleans up at once and tells how many events went. It answers [ErrRetentionBusy] while
-// the job is at work already.
+// RunOnce is [Retention.RunNow], and tells only how many events went.
 func (r *Retention) RunOnce(ctx context.Context) (removed int64, err error) {
 	rep, err := r.jobs.RunNow(ctx, RetentionJob)
 	return rep.Counts["removed"], err

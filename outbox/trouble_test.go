@@ -13,7 +13,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/chaos"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/invariant"
@@ -124,7 +123,7 @@ func TestOutageLongerThanALeaseIsNoAttempt(t *testing.T) {
 			f.counting("A", bus.ConsumerConfig{})
 			var once sync.Once
 			gone := make(chan struct{})
-			handler.Of(f.bus).Inject(inject.Faults{BeforeDelivery: func(string, []string) error {
+			f.inject(inject.Faults{BeforeDelivery: func(string, []string) error {
 				once.Do(func() { way.Break(chaos.Fault{Kind: chaos.Reset}); close(gone) })
 				return nil
 			}})

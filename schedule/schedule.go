@@ -33,7 +33,7 @@ type Job interface {
 type Config struct {
 	// Timeout ends the context of one run of a job. Negative means no limit. Default: 1 h.
 	Timeout time.Duration
-	// Instance names this process in leases and in the history, at most 64 characters.
+	// Instance names this process in leases and in the history, at most 64 bytes.
 	// Default: host name, process id and a random part.
 	Instance string
 	// Logger receives one line per run. Default: slog.Default().
@@ -71,7 +71,7 @@ func New(db *bun.DB, cfg ...Config) *Schedule {
 		s.mistakes = append(s.mistakes, fmt.Errorf("schedule.New: there are %d configurations: give one", len(cfg)))
 	}
 	if n := len(s.cfg.Instance); n > maxName {
-		s.mistakes = append(s.mistakes, fmt.Errorf("schedule.Config.Instance %q has %d characters: the limit is %d", s.cfg.Instance, n, maxName))
+		s.mistakes = append(s.mistakes, fmt.Errorf("schedule.Config.Instance %q has %d bytes: the limit is %d", s.cfg.Instance, n, maxName))
 	}
 	if s.cfg.Timeout == 0 {
 		s.cfg.Timeout = time.Hour
@@ -158,7 +158,8 @@ func (s *Schedule) Run(ctx context.Context) error {
 }
 
 // RunNow runs a job at once, out of turn, and answers what it has counted. The error is [ErrBusy] while the job runs
-// elsewhere.
+// elsewhere, and that of the job itself when it fails. There is no job of an unknown name: that is an error, too. While the jobs
+// have mistakes ([Schedule.Err]) RunNow returns these, and runs nothing.
 func (s *Schedule) RunNow(ctx context.Context, name string) (counts map[string]int64, err error) {
 	r, err := s.open()
 	if err != nil {
