@@ -7,10 +7,10 @@
 //
 // # Contract
 //
-// A turn is taken by one conditional UPDATE of a row in bc_job_lease, by the database's clock: of all instances that have a
-// job, one runs it, never two at a time. A turn that everybody has missed is made up for once. The lease of an instance that
-// dies ends after a minute; a turn whose instance died is not repeated: the job runs at its next turn. What one run does it
-// may therefore do in part, so a job goes on where it stopped.
+// An instance takes a turn by one conditional UPDATE of a row in bc_job_lease, by the database's clock. Of all instances that
+// have a job one runs it, never two at a time. If all instances missed turns, one of them runs the job once for all of these. When
+// an instance dies, its lease ends after a minute, and nobody repeats the turn: the job runs at its next turn. So a run may
+// end in the middle of its work: write the job so that the next run goes on where the last one stopped.
 //
 // An error, and a panic, is a FAILED run: it is logged, stands in the history (bc_job_run keeps the last 200 runs of each
 // job), and raises the alert job_failed; the job is tried again at its next turn. When the context of [Schedule.Run] ends,

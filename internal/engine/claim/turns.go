@@ -1,5 +1,6 @@
-// Package claim decides which due work comes next: of which kind, so that the backlog of one kind starves no other, from
-// where on, when to look again, and what is handed over without a search. Its [Claimer] leases events.
+// Package claim decides which due work comes next. [Turns] says which kind has its turn, so that the backlog of one kind starves
+// no other. [Watermark] and [Walk] say where a claim starts, [Agenda] says when to look again, and [Handover] takes what was just
+// committed, without a search. [Claimer] leases events.
 //
 // It has no SQL of its own and starts no goroutine: a publisher and its lanes ask it, and tell it what they have done.
 package claim

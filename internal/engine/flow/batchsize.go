@@ -4,11 +4,10 @@ import "time"
 
 // BatchSize says how many deliveries a batch takes: as many as fit into a time box, by what the handlers took.
 //
-// While a backlog is worked off, from when it fills half the window until the queue is empty, the
-// box is longer: what is new waits behind the queue anyway, and every transaction saved is work that
-// the database does not do. The box is also a multiple of what a transaction takes beside its handlers,
-// so that a machine that is slow under its load does not get smaller and smaller batches, and with them
-// even more to do.
+// A backlog begins when the queue holds more than half of the window, or more waits in the consume log, and ends when the queue is
+// empty. While there is one, the box is longer: a new event waits behind the queue anyway, and each transaction less
+// is less work for the database. The box is then also at least a multiple of what a transaction takes beside its handlers.
+// Otherwise a slow machine would get smaller and smaller batches, and with them even more to do.
 //
 // The zero value knows of no backlog.
 type BatchSize struct{ backlog bool }

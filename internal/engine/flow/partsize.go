@@ -1,9 +1,10 @@
 package flow
 
-// PartSize says how many deliveries of a consumer share a transaction while a handler refuses some of them: the more are
-// refused the fewer, for a transaction with one that is refused is rolled back, and the others run again. A refusal
-// halves it, and each full transaction that succeeds adds one: with one refusal of n that comes to about the square
-// root of 2n, which is where the runs that are repeated and the transactions that are saved are worth the same.
+// PartSize says how many deliveries of a consumer share a transaction while a handler refuses some of them. When a handler
+// refuses one, the transaction is rolled back, and the others in it run again. So the more are refused, the fewer share one.
+//
+// A refusal halves the number. Each full transaction that succeeds adds one. If one of n is refused, the number comes to about
+// the square root of 2n: there the runs that are repeated cost as much as the transactions that are saved.
 //
 // What never ran and what runs again are told apart, and never share a transaction: an event that is refused time after
 // time, because it waits for something, says nothing about those that come in.

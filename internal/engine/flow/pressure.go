@@ -3,7 +3,7 @@ package flow
 import "time"
 
 // Pressure says how many workers fewer a consumer has, because the database is under pressure: it was too slow for the last look
-// before COMMIT, or a transaction was spoilt.
+// before COMMIT, or a transaction was poisoned.
 type Pressure struct {
 	fewer int           // workers than the consumer may have
 	good  int           // transactions without trouble since

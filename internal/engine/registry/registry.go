@@ -1,8 +1,8 @@
 // Package registry knows who takes what in the deployment: which consumers instances have registered, for which event types,
 // and which of them only other instances can call.
 //
-// It makes rolling deploys safe: an instance that does not know a consumer leaves it a PENDING row instead of calling the
-// event delivered to everybody.
+// It makes rolling deploys safe: an instance that does not have a registered consumer writes a PENDING row for that consumer, and
+// does not mark the event SENT.
 package registry
 
 import (
