@@ -2,6 +2,7 @@ package arch_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -37,6 +38,19 @@ func TestDecisionsAreOnePageEach(t *testing.T) {
 		for _, part := range []string{"Status", "**Context.**", "**Decision.**", "**Consequences.**"} {
 			require.Contains(t, text, part, name)
 		}
+	}
+}
+
+// What the table of CONTRIBUTING.md tells to open is there.
+func TestFilesToOpenAreThere(t *testing.T) {
+	t.Parallel()
+	_, table, found := strings.Cut(read(t, "CONTRIBUTING.md"), "| to change | open |\n")
+	require.True(t, found)
+	paths := regexp.MustCompile("`([A-Za-z0-9/._]+)`").FindAllStringSubmatch(table, -1)
+	require.Greater(t, len(paths), 40, "the test looks at nothing")
+	for _, p := range paths {
+		_, err := os.Stat(filepath.Join(root, filepath.FromSlash(p[1])))
+		require.NoError(t, err, "CONTRIBUTING.md")
 	}
 }
 
