@@ -373,7 +373,7 @@ func TestOutboxConfigNamesEveryMistake(t *testing.T) {
 	t.Parallel()
 	db := testdb.Open(t, "sqlite")
 	_, err := outbox.New(db, outbox.Config{MaxRetryCount: -1, MaxPayload: 1 << 30, Instance: strings.Repeat("i", 65)})
-	for _, field := range []string{"MaxRetryCount is -1", "MaxPayload is 1073741824", "Instance", "65 characters"} {
+	for _, field := range []string{"MaxRetryCount is -1", "MaxPayload is 1073741824", "Instance", "65 bytes"} {
 		require.ErrorContains(t, err, field)
 	}
 	_, err = outbox.New(nil, outbox.Config{})

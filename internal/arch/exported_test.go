@@ -70,8 +70,7 @@ func exports(t *testing.T) types.Importer {
 	})
 }
 
-// reachable are the types of what users of a package can write, by name: constants, variables, functions, and the fields and
-// methods of types, those that embedded ones promote included.
+// reachable are the types of what users of a package can write, by name: constants, variables, functions, and what is in types.
 func reachable(pkg *types.Package) map[string]types.Type {
 	found := make(map[string]types.Type)
 	for _, name := range pkg.Scope().Names() {
@@ -83,26 +82,26 @@ func reachable(pkg *types.Package) map[string]types.Type {
 			found[name] = o.Type()
 			continue
 		}
-		for i := range 2 { // methods of the value and of the pointer: of an interface the pointer has none
-			typ := o.Type()
-			if i == 1 {
-				typ = types.NewPointer(typ)
-			}
-			for m := range types.NewMethodSet(typ).Methods() {
-				if m.Obj().Exported() {
-					found[name+"."+m.Obj().Name()] = m.Type()
-				}
-			}
-		}
-		if s, ok := o.Type().Underlying().(*types.Struct); ok {
-			for f := range s.Fields() {
-				if f.Exported() {
-					found[name+"."+f.Name()] = f.Type()
-				}
-			}
+		for _, in := range members(o.Type()) {
+			found[name+"."+in.Name()] = in.Type()
 		}
 	}
 	return found
+}
+
+// members are the exported fields and methods of a type, those that embedded ones promote included.
+func members(t types.Type) (all []types.Object) {
+	for _, of := range []types.Type{t, types.NewPointer(t)} { // the pointer to an interface has no methods
+		for m := range types.NewMethodSet(of).Methods() {
+			all = append(all, m.Obj())
+		}
+	}
+	if s, ok := t.Underlying().(*types.Struct); ok {
+		for f := range s.Fields() {
+			all = append(all, f)
+		}
+	}
+	return slices.DeleteFunc(all, func(o types.Object) bool { return !o.Exported() })
 }
 
 // internalTypes are the internal types of this module that a type names.
