@@ -158,8 +158,8 @@ func (s *Schedule) Run(ctx context.Context) error {
 }
 
 // RunNow runs a job at once, out of turn, and answers what it has counted. The error is [ErrBusy] while the job runs
-// elsewhere, and that of the job itself when it fails. There is no job of an unknown name: that is an error, too. While the jobs
-// have mistakes ([Schedule.Err]) RunNow returns these, and runs nothing.
+// elsewhere, and that of the job itself when it fails. A name that was not added is an error. While the jobs have mistakes
+// ([Schedule.Err]) RunNow returns these, and runs nothing.
 func (s *Schedule) RunNow(ctx context.Context, name string) (counts map[string]int64, err error) {
 	r, err := s.open()
 	if err != nil {
