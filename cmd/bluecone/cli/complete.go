@@ -92,9 +92,9 @@ func (a *app) completeConsumerFlag(cmd *cobra.Command) {
 	}))
 }
 
-// completeTypes offers the event types that consumers take as values of a flag.
-func (a *app) completeTypes(cmd *cobra.Command, flag string) {
-	a.completeWith(cmd, flag, func(ctx context.Context, o *ops.Ops) ([]string, error) {
+// completeTypes offers the event types that consumers take as values of --type.
+func (a *app) completeTypes(cmd *cobra.Command) {
+	a.completeWith(cmd, "type", func(ctx context.Context, o *ops.Ops) ([]string, error) {
 		all, err := o.Consumers(ctx)
 		var found []string
 		for _, c := range all {

@@ -176,7 +176,7 @@ consumer. With --type only these event types end.`,
   bluecone consumers retire PointsConsumer --type order.renamed --reason "not taken since 4.1"`,
 	}
 	cmd.Flags().StringSliceVar(&types, "type", nil, "only these event types")
-	a.completeTypes(cmd, "type")
+	a.completeTypes(cmd)
 	w := addWrite(cmd)
 	cmd.RunE = a.run(func(ctx context.Context, c *call) error {
 		is, err := c.consumer(ctx, c.args[0])
@@ -211,7 +211,7 @@ done a second time. It is refused unless the consumer is declared Replayable.`,
 	cmd.Flags().StringVar(&eventType, "type", "", "only this event type")
 	cmd.Flags().Var(&since, "since", "only events saved since then, such as 24h or 2026-11-21T15:00 (UTC)")
 	cmd.Flags().Var(&until, "until", "only events saved before then")
-	a.completeTypes(cmd, "type")
+	a.completeTypes(cmd)
 	before(cmd, func(cmd *cobra.Command) error {
 		switch {
 		case eventID == "" && since.at.IsZero():
@@ -260,7 +260,7 @@ one that is not in the consume log yet. Events go back as far as retention keeps
 	cmd.Flags().StringVar(&eventType, "type", "", "only this event type")
 	cmd.Flags().Var(&since, "since", "only events saved since then, such as 24h or 2026-11-21T15:00 (UTC)")
 	cmd.Flags().Var(&until, "until", "only events saved before then")
-	a.completeTypes(cmd, "type")
+	a.completeTypes(cmd)
 	before(cmd, func(cmd *cobra.Command) error {
 		if since.at.IsZero() {
 			return usage("%s: say which events: --since TIME", cmd.CommandPath())

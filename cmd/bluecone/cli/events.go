@@ -53,7 +53,7 @@ func (a eventCommands) addQuery(cmd *cobra.Command) *query {
 	f.Var(&q.since, "since", "saved then or later: 2h, or 2026-11-21T15:00 (UTC)")
 	f.Var(&q.until, "until", "saved before then")
 	a.completeConsumerFlag(cmd)
-	a.completeTypes(cmd, "type")
+	a.completeTypes(cmd)
 	complete(cmd, "status", q.status.of...)
 	complete(cmd, "delivery", q.delivery.of...)
 	before(cmd, func(*cobra.Command) error {

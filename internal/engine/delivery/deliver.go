@@ -16,7 +16,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// infraTries is how often in a row a transaction that the database spoilt is run
+// infraTries is how often in a row a transaction that the database poisoned is run
 // again before it counts as an attempt.
 const infraTries = 5
 
@@ -89,7 +89,7 @@ func (r *runner) mayRun(ctx context.Context, d *delivery) bool {
 }
 
 // deliver runs a batch in one transaction. What is not to run now is set aside, a
-// spoilt transaction is run again (a batch in halves), and a batch that a handler
+// poisoned transaction is run again (a batch in halves), and a batch that a handler
 // refuses is run in parts, so that only the event at fault fails.
 func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 	for try := 1; len(ds) > 0; {

@@ -321,7 +321,7 @@ func TestClaimThatFailsIsTriedAgain(t *testing.T) {
 	require.Equal(t, store.Success, h.row("C", "e").status)
 }
 
-// A spoilt transaction of a delivery from the log does not count, and it goes back to where it waited.
+// A poisoned transaction of a delivery from the log does not count, and it goes back to where it waited.
 func TestWaitingDeliveryIsPutOffWhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
