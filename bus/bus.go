@@ -30,11 +30,11 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// MeterProvider makes the instruments. Default: the global provider.
 	MeterProvider metric.MeterProvider
-	// OnDead is called after a delivery has become DEAD and that is stored, from
+	// OnDeadLetter is called after a delivery has become DEAD and that is stored, from
 	// several goroutines at a time. It should only raise an alert; a slow one
 	// holds up its lane. Default: none (a DEAD delivery is always logged as an
 	// error and counted).
-	OnDead func(ctx context.Context, d DeadLetter)
+	OnDeadLetter func(ctx context.Context, d DeadLetter)
 }
 
 // DeadLetter is a delivery that the engine has given up.
@@ -67,9 +67,9 @@ type access = handler.Access
 func New(db *bun.DB, cfg Config) *Bus {
 	all := handler.NewRegistrations()
 	all.DB, all.Logger, all.Tracer = db, cfg.Logger, telemetry.Tracer(cfg.TracerProvider)
-	if cfg.OnDead != nil {
-		all.OnDead = func(ctx context.Context, d handler.DeadLetter) {
-			cfg.OnDead(ctx, DeadLetter{Envelope: envelopeOf(d.Event), Consumer: d.Consumer, Key: d.Key, Attempts: d.Attempts, Error: d.Error})
+	if cfg.OnDeadLetter != nil {
+		all.OnDeadLetter = func(ctx context.Context, d handler.DeadLetter) {
+			cfg.OnDeadLetter(ctx, DeadLetter{Envelope: envelopeOf(d.Event), Consumer: d.Consumer, Key: d.Key, Attempts: d.Attempts, Error: d.Error})
 		}
 	}
 	if all.Logger == nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-// OnDead says what happens to later events of an aggregate when a delivery is DEAD.
-type OnDead int
+// DeadPolicy says what happens to later events of an aggregate when a delivery is DEAD.
+type DeadPolicy int
 
 const (
 	// Block lets them wait until an operator has retried or skipped the dead one.
-	Block OnDead = iota
+	Block DeadPolicy = iota
 	// Continue lets them pass.
 	Continue
 )
@@ -28,8 +28,8 @@ type ConsumerConfig struct {
 	Key string
 	// Unordered gives up the order of events within an aggregate. Default: false, ordered.
 	Unordered bool
-	// OnDead says whether later events of an aggregate wait behind a DEAD delivery. Default: Block.
-	OnDead OnDead
+	// DeadPolicy says whether later events of an aggregate wait behind a DEAD delivery. Default: Block.
+	DeadPolicy DeadPolicy
 	// Concurrency is how many batches run side by side. Default: 4 (SQLite has one writer: 1).
 	Concurrency int
 	// Batch is the most events in one transaction; the actual number is what recent
@@ -70,7 +70,7 @@ type ConsumerConfig struct {
 // handled is the configuration as the engine takes it.
 func (c ConsumerConfig) handled() handler.Config {
 	return handler.Config{
-		Unordered: c.Unordered, PassDead: c.OnDead == Continue, Concurrency: c.Concurrency, Batch: c.Batch, Queue: c.Queue, Rate: c.Rate,
+		Unordered: c.Unordered, PassDead: c.DeadPolicy == Continue, Concurrency: c.Concurrency, Batch: c.Batch, Queue: c.Queue, Rate: c.Rate,
 		MaxAttempts: c.MaxAttempts, Timeout: c.Timeout, Replayable: c.Replayable, SlowCadence: c.SlowCadence,
 		MaxAge: c.MaxAge, Backoff: c.Backoff,
 	}
@@ -95,8 +95,8 @@ func (c ConsumerConfig) validate() error {
 	if c.Timeout < 0 || c.SlowCadence < 0 {
 		errs = append(errs, fmt.Errorf("ConsumerConfig.Timeout is %v and SlowCadence %v: they must not be negative", c.Timeout, c.SlowCadence))
 	}
-	if c.OnDead != Block && c.OnDead != Continue {
-		errs = append(errs, fmt.Errorf("ConsumerConfig.OnDead is %d: it must be bus.Block or bus.Continue", c.OnDead))
+	if c.DeadPolicy != Block && c.DeadPolicy != Continue {
+		errs = append(errs, fmt.Errorf("ConsumerConfig.DeadPolicy is %d: it must be bus.Block or bus.Continue", c.DeadPolicy))
 	}
 	return errors.Join(append(errs, c.checkBackoff())...)
 }

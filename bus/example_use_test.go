@@ -90,8 +90,8 @@ func ExampleBus_Use_validator() {
 	db, end := openDB()
 	defer end()
 	b := bus.New(db, bus.Config{
-		Logger: slog.New(slog.DiscardHandler),
-		OnDead: func(_ context.Context, d bus.DeadLetter) { fmt.Println("DEAD:", d.Error) },
+		Logger:       slog.New(slog.DiscardHandler),
+		OnDeadLetter: func(_ context.Context, d bus.DeadLetter) { fmt.Println("DEAD:", d.Error) },
 	})
 	b.Use(func(next bus.HandlerFunc) bus.HandlerFunc {
 		return func(ctx context.Context, ms []bus.Message[bus.Event]) error {

@@ -32,7 +32,7 @@ func TestEveryDeliveryEndsAfterItsMaxAge(t *testing.T) {
 			testdb.Each(t, func(t *testing.T, db *bun.DB) {
 				f := newFixture(t, db)
 				var dead atomic.Int64
-				f.bus = bus.New(db, bus.Config{Logger: logger(), OnDead: func(context.Context, bus.DeadLetter) { dead.Add(1) }})
+				f.bus = bus.New(db, bus.Config{Logger: logger(), OnDeadLetter: func(context.Context, bus.DeadLetter) { dead.Add(1) }})
 				bus.On(f.bus.Consumer("A", bus.ConsumerConfig{MaxAge: 50 * time.Millisecond}),
 					func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return answer })
 				f.save(orderPaid{OrderID: "1"})
@@ -56,7 +56,7 @@ func TestManyRefusedDeliveriesEndAfterTheirMaxAge(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
 		var dead atomic.Int64
-		f.bus = bus.New(db, bus.Config{Logger: logger(), OnDead: func(context.Context, bus.DeadLetter) { dead.Add(1) }})
+		f.bus = bus.New(db, bus.Config{Logger: logger(), OnDeadLetter: func(context.Context, bus.DeadLetter) { dead.Add(1) }})
 		refused := fmt.Errorf("call the partner: %w", syscall.ECONNREFUSED)
 		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{MaxAge: time.Hour}),
 			func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return refused })

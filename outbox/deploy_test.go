@@ -185,7 +185,7 @@ func TestOldPayloadsAreUpcast(t *testing.T) {
 			}
 			return json.RawMessage(strings.Replace(string(p), "}", `,"currency":"CNY"}`, 1)), nil
 		})
-		bus.On(f.bus.Consumer("Reader", bus.ConsumerConfig{OnDead: bus.Continue}),
+		bus.On(f.bus.Consumer("Reader", bus.ConsumerConfig{DeadPolicy: bus.Continue}),
 			func(_ context.Context, _ bun.Tx, m bus.Message[priced]) error {
 				mu.Lock()
 				defer mu.Unlock()

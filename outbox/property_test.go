@@ -148,7 +148,7 @@ func (f *fixture) consumers(fail *failing) {
 		})
 	}
 	one("Ordered", bus.ConsumerConfig{})
-	one("Passing", bus.ConsumerConfig{OnDead: bus.Continue, Batch: 2, Queue: 3})
+	one("Passing", bus.ConsumerConfig{DeadPolicy: bus.Continue, Batch: 2, Queue: 3})
 	one("Unordered", bus.ConsumerConfig{Unordered: true})
 	bus.OnBatch(f.bus.Consumer("Batches", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, ms []bus.Message[orderPaid]) error {
 		for _, m := range ms {

@@ -73,7 +73,7 @@ func TestAttemptsEndInDead(t *testing.T) {
 		f := newFixture(t, db)
 		f.effects()
 		var dead atomic.Int64
-		f.bus = bus.New(db, bus.Config{Logger: logger(), OnDead: func(_ context.Context, d bus.DeadLetter) {
+		f.bus = bus.New(db, bus.Config{Logger: logger(), OnDeadLetter: func(_ context.Context, d bus.DeadLetter) {
 			if d.Consumer == "Bad" && d.Attempts == 3 {
 				dead.Add(1)
 			}
@@ -186,7 +186,7 @@ func poisoned(t *testing.T, db *bun.DB, cfg bus.ConsumerConfig) *fixture {
 func TestDeadLetsOthersPassIfTheConsumerSaysSo(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		f := poisoned(t, db, bus.ConsumerConfig{OnDead: bus.Continue})
+		f := poisoned(t, db, bus.ConsumerConfig{DeadPolicy: bus.Continue})
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
 	})
 }

@@ -134,7 +134,7 @@ func TestAlertThatPanicsStopsNobody(t *testing.T) {
 	t.Parallel()
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		var told atomic.Int64
-		w := newWorldOf(t, db, outbox.Config{}, bus.Config{OnDead: func(context.Context, bus.DeadLetter) {
+		w := newWorldOf(t, db, outbox.Config{}, bus.Config{OnDeadLetter: func(context.Context, bus.DeadLetter) {
 			told.Add(1)
 			panic("the alert panics")
 		}})

@@ -26,13 +26,13 @@ type Upcaster = func(payload json.RawMessage) (json.RawMessage, error)
 // Registrations are what was registered with one bus, and what its consumers work with. Whoever registers something holds
 // the lock; after Close nothing changes any more.
 type Registrations struct {
-	DB      *bun.DB
-	Log     store.Log
-	Logger  *slog.Logger
-	Tracer  trace.Tracer
-	Metrics *telemetry.Metrics
-	OnDead  func(ctx context.Context, d DeadLetter) // nil if nobody wants to know
-	Faults  inject.Faults
+	DB           *bun.DB
+	Log          store.Log
+	Logger       *slog.Logger
+	Tracer       trace.Tracer
+	Metrics      *telemetry.Metrics
+	OnDeadLetter func(ctx context.Context, d DeadLetter) // nil if nobody wants to know
+	Faults       inject.Faults
 	// Around runs a handler inside of the middleware that there is; nil if there is none.
 	Around func(ctx context.Context, c *Consumer, ms []*Message, run func(context.Context) error) error
 

@@ -142,7 +142,7 @@ func start(rt *rapid.T, pools []*bun.DB) *machine {
 // register registers the consumers of a release.
 func (m *machine) register(b *bus.Bus, isNewer bool) {
 	for key, cfg := range map[string]bus.ConsumerConfig{
-		"Ordered": {}, "Passing": {OnDead: bus.Continue, Batch: 2, Queue: 2},
+		"Ordered": {}, "Passing": {DeadPolicy: bus.Continue, Batch: 2, Queue: 2},
 		"Unordered": {Unordered: true, Replayable: true},
 	} {
 		name := key

@@ -74,7 +74,7 @@ func TestNoPayloadLeavesItsColumn(t *testing.T) {
 		meters, tracers := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 		alerts := &lines{}
 		f := newFixture(t, db, outbox.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers},
-			bus.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers, OnDead: func(_ context.Context, d bus.DeadLetter) {
+			bus.Config{Logger: logger, MeterProvider: meters, TracerProvider: tracers, OnDeadLetter: func(_ context.Context, d bus.DeadLetter) {
 				fmt.Fprintln(alerts, d.Error)
 			}})
 		f.exec("CREATE TABLE holder (name VARCHAR(200) PRIMARY KEY, n INT)")

@@ -63,7 +63,7 @@ func TestDeadRaisesAnAlertAndMetricsTellTheRest(t *testing.T) {
 		logger := slog.New(slog.NewTextHandler(log, nil))
 		var alerts atomic.Int64
 		f := newFixture(t, db, outbox.Config{Logger: logger, MeterProvider: provider},
-			bus.Config{Logger: logger, MeterProvider: provider, OnDead: func(_ context.Context, d bus.DeadLetter) {
+			bus.Config{Logger: logger, MeterProvider: provider, OnDeadLetter: func(_ context.Context, d bus.DeadLetter) {
 				if d.Consumer == "Bad" && d.Error == "no hope" && d.Attempts == 1 {
 					alerts.Add(1)
 				}

@@ -40,7 +40,7 @@ func (l *life) register(b *bus.Bus, in *instance, isNewer bool) {
 			b.Consumer(first, bus.ConsumerConfig{Key: "Ordered", MaxAttempts: most}),
 			b.Consumer("Unordered", bus.ConsumerConfig{Unordered: true, Concurrency: 2, Replayable: true, MaxAttempts: most}),
 		},
-		b.Consumer("Passing", bus.ConsumerConfig{OnDead: bus.Continue, Batch: 2, Queue: 3, MaxAttempts: most}),
+		b.Consumer("Passing", bus.ConsumerConfig{DeadPolicy: bus.Continue, Batch: 2, Queue: 3, MaxAttempts: most}),
 		b.Consumer("Outside", bus.ConsumerConfig{MaxAttempts: most}),
 	}
 	if l.plan.versions && isNewer {

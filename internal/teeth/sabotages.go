@@ -236,7 +236,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"nobody is told of a DEAD delivery", "internal/engine/delivery/outcome.go",
-			"if o.l.regs.OnDead != nil {", "if o.l.regs.OnDead == nil {",
+			"if o.l.regs.OnDeadLetter != nil {", "if o.l.regs.OnDeadLetter == nil {",
 			rooms, "AnswerOfAHandlerIsStored|TriedUntilItsLastAttempt", nil,
 		},
 		{

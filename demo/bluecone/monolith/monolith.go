@@ -29,12 +29,12 @@ import (
 
 // Options say what kind of instance it is.
 type Options struct {
-	DB          *bun.DB
-	Settings    settings.Settings
-	Node        string                                      // names the instance in leases and logs; Default: host and process
-	Logger      *slog.Logger                                // Default: slog.Default().
-	NoPublisher bool                                        // saves events and delivers none
-	OnDead      func(ctx context.Context, d bus.DeadLetter) // raises the alert
+	DB           *bun.DB
+	Settings     settings.Settings
+	Node         string                                      // names the instance in leases and logs; Default: host and process
+	Logger       *slog.Logger                                // Default: slog.Default().
+	NoPublisher  bool                                        // saves events and delivers none
+	OnDeadLetter func(ctx context.Context, d bus.DeadLetter) // raises the alert
 }
 
 const (
@@ -92,7 +92,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := a.modules(); err != nil {
 		return nil, err
 	}
-	b := bus.New(o.DB, bus.Config{Logger: o.Logger, OnDead: o.OnDead})
+	b := bus.New(o.DB, bus.Config{Logger: o.Logger, OnDeadLetter: o.OnDeadLetter})
 	coupon.Register(b, a.Coupons, a.Faults)
 	wallet.Register(b, a.Wallet, a.Faults)
 	points.Register(b, a.Points, a.Faults)

@@ -123,7 +123,7 @@ func duplicateCallback(ctx context.Context, w *world) error {
 func poison(ctx context.Context, w *world) error {
 	alerts := make(chan bus.DeadLetter, 10)
 	raise := func(_ context.Context, d bus.DeadLetter) { alerts <- d }
-	return w.with(ctx, func(o *monolith.Options) { o.OnDead = raise }, func(app *monolith.App) error {
+	return w.with(ctx, func(o *monolith.Options) { o.OnDeadLetter = raise }, func(app *monolith.App) error {
 		u, o, err := w.place(ctx, app)
 		if err != nil {
 			return err

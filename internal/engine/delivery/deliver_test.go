@@ -337,12 +337,12 @@ func TestWhatCannotBeDecodedIsDead(t *testing.T) {
 func TestPanicOfTheDeadLetterHookIsContained(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.regs.OnDead = func(context.Context, handler.DeadLetter) { panic("oh") }
+	h.regs.OnDeadLetter = func(context.Context, handler.DeadLetter) { panic("oh") }
 	h.consumer("C", handler.Config{MaxAttempts: 1}, refuses("a"))
 	h.open().offer("C", h.event("a", "1"), h.event("b", "2"))
 	require.Equal(t, store.Dead, h.row("C", "a").status)
 	require.Equal(t, store.Success, h.row("C", "b").status)
-	require.Contains(t, h.log(), "OnDead panicked")
+	require.Contains(t, h.log(), "OnDeadLetter panicked")
 }
 
 // Tests of a user may have deliveries of different aggregates run in the reverse order.

@@ -63,7 +63,7 @@ func newHouse(t *testing.T) *house {
 	require.NoError(t, err)
 	h.regs.Metrics, err = telemetry.NewMetrics(nil)
 	require.NoError(t, err)
-	h.regs.OnDead = func(_ context.Context, d handler.DeadLetter) { h.note(func() { h.dead = append(h.dead, d) }) }
+	h.regs.OnDeadLetter = func(_ context.Context, d handler.DeadLetter) { h.note(func() { h.dead = append(h.dead, d) }) }
 	stmts := prepared.New(h.db)
 	read := registry.New(store.NewRegistry(h.d, stmts), nil)
 	h.cfg = Config{

@@ -250,7 +250,7 @@ func (o *outcomes) publishFailure(ctx context.Context, d *delivery, v store.Verd
 		return
 	}
 	o.line(ctx, slog.LevelError, d, "delivery is DEAD and waits for an operator", telemetry.Err, v.Error)
-	if o.l.regs.OnDead != nil {
+	if o.l.regs.OnDeadLetter != nil {
 		o.raiseAlert(ctx, d, handler.DeadLetter{Event: d.Event, Consumer: o.c.Name, Key: o.c.Key, Attempts: d.Attempt, Error: v.Error})
 	}
 }
@@ -259,10 +259,10 @@ func (o *outcomes) publishFailure(ctx context.Context, d *delivery, v store.Verd
 func (o *outcomes) raiseAlert(ctx context.Context, d *delivery, letter handler.DeadLetter) {
 	defer func() {
 		if v := recover(); v != nil {
-			o.line(ctx, slog.LevelError, d, "Config.OnDead panicked", telemetry.Stack, text.Clean(string(debug.Stack()), text.MaxError))
+			o.line(ctx, slog.LevelError, d, "Config.OnDeadLetter panicked", telemetry.Stack, text.Clean(string(debug.Stack()), text.MaxError))
 		}
 	}()
-	o.l.regs.OnDead(ctx, letter)
+	o.l.regs.OnDeadLetter(ctx, letter)
 }
 
 // report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their

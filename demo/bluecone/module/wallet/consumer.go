@@ -21,7 +21,7 @@ const revertRetry = 300 * time.Millisecond
 // Register makes the wallet follow the orders.
 func Register(b *bus.Bus, f *Facade, faulty *faults.Set) {
 	// Continue: an order whose freeze is DEAD can be canceled, and its cancellation must get through.
-	c := b.Consumer(Consumer, bus.ConsumerConfig{OnDead: bus.Continue})
+	c := b.Consumer(Consumer, bus.ConsumerConfig{DeadPolicy: bus.Continue})
 	bus.On(c, func(ctx context.Context, tx bun.Tx, m bus.Message[order.CheckoutLocked]) error {
 		p := m.Payload
 		return record(ctx, m, faulty, key(string(p.OrderID), "freeze"), p.WalletAmount, func() (string, error) {
