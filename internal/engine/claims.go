@@ -57,7 +57,7 @@ func newStatements(cfg *Config) statements {
 
 // look looks, in one statement that locks nothing, for kinds of due work that the plan does not know of. An instance that
 // has nothing to do asks nothing else.
-func (c *claims) look(ctx context.Context) error {
+func (c *claims) look(ctx context.Context, isExhaustive bool) error {
 	question := c.plan.Question(c.lanes.Left())
 	began := time.Now()
 	answer, err := c.events.LookForDue(ctx, c.cfg.DB, question)
@@ -65,7 +65,7 @@ func (c *claims) look(ctx context.Context) error {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	if answer.Left {
-		if err := c.lanes.TakeLeft(ctx); err != nil {
+		if err := c.lanes.TakeLeft(ctx, isExhaustive); err != nil {
 			return err
 		}
 	}
@@ -272,9 +272,9 @@ func (c *claims) retryAll(ctx context.Context) error {
 	return c.lanes.Retry(ctx, waiting)
 }
 
-// isLeft reports whether the last cycle has left alone events that had to wait for others, or deliveries that have been due for so
-// long. Claims of two lanes side by side may pass over each other's deliveries: MariaDB locks, besides what a claim takes, the
-// next row of the index, which is the first of another consumer.
+// isLeft reports whether the last cycle has left alone events that had to wait for others, deliveries that have been due for so
+// long, or what other releases have left to this one. Claims of two lanes side by side may pass over each other's deliveries:
+// MariaDB locks, besides what a claim takes, the next row of the index, which is the first of another consumer.
 func (c *claims) isLeft(ctx context.Context, dueFor time.Duration) (bool, error) {
 	if c.plan.HasPassedOver() {
 		return true, nil
@@ -283,5 +283,12 @@ func (c *claims) isLeft(ctx context.Context, dueFor time.Duration) (bool, error)
 	if err != nil {
 		return false, fmt.Errorf("outbox: %w", err)
 	}
-	return c.lanes.Has(waiting), nil
+	if c.lanes.Has(waiting) {
+		return true, nil
+	}
+	answer, err := c.events.LookForDue(ctx, c.cfg.DB, store.DueQuestion{Left: c.lanes.Left()})
+	if err != nil {
+		return false, fmt.Errorf("outbox: %w", err)
+	}
+	return answer.Left, nil
 }

@@ -263,7 +263,7 @@ func (r *run) cycle(ctx context.Context, t turn) error {
 		r.claims.claimer.WalkThoroughly()
 	}
 	if t.isBeat {
-		if err := r.claims.look(ctx); err != nil {
+		if err := r.claims.look(ctx, t.isExhaustive); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ func ofVersions() []sabotage {
 		},
 		{
 			"nobody looks for what old instances have left", "internal/engine/claims.go",
-			"if err := c.lanes.TakeLeft(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
+			"if err := c.lanes.TakeLeft(ctx, isExhaustive); err != nil {", "if err := ctx.Err(); err != nil {",
 			engineAndLives, "Version|TwoReleases|SimulatedLives", nil,
 		},
 		{

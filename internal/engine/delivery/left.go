@@ -28,14 +28,14 @@ func (l *Lanes) Left() []string {
 }
 
 // TakeLeft lets the lanes that [Lanes.Left] last asked for claim what instances that do not know its schema version have
-// left to others. It returns at once.
-func (l *Lanes) TakeLeft(ctx context.Context) error {
+// left to others. It returns at once. A lane that has just done so does it again only if it must see all.
+func (l *Lanes) TakeLeft(ctx context.Context, mustSeeAll bool) error {
 	if err := l.cfg.Roster.Refresh(ctx); err != nil {
 		return err
 	}
 	for _, key := range l.asked {
 		if ln := l.lanes[key]; !ln.isHalted() {
-			ln.retries.takeLeft()
+			ln.retries.takeLeft(mustSeeAll)
 		}
 	}
 	return nil
@@ -49,10 +49,10 @@ type leftWalk struct {
 	rests time.Time     // until when the lane does not begin another walk: one takes at most a tenth of the time
 }
 
-func (q *retryQueue) takeLeft() {
+func (q *retryQueue) takeLeft(mustSeeAll bool) {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
-	if time.Now().After(q.left.rests) {
+	if mustSeeAll || time.Now().After(q.left.rests) {
 		q.left.on = true
 		q.refillLocked()
 	}
