@@ -60,9 +60,9 @@ type ConsumerConfig struct {
 	// Negative means no limit. Default: 24 h, 15 days for handlers registered with [OnExternal], no limit with SlowCadence.
 	MaxAge time.Duration
 	// Backoff says how long a delivery waits after its failed attempt number attempt, from 1; 0 means that it is due at once.
-	// It is called from several goroutines, and as a check with every attempt up to MaxAttempts when the consumer is registered: one
-	// that panics or answers a negative time is a mistake. If it does so later, the default counts and an error is logged. It is not
-	// asked where the answer says when ([RetryAfter], [Unavailable], SlowCadence).
+	// It is called from several goroutines, and as a check with the first 25 attempts, or up to MaxAttempts if that is more (at most
+	// 1000), when the consumer is registered: one that panics or answers a negative time is a mistake. If it does so later, the default
+	// counts and an error is logged. It is not asked where the answer says when ([RetryAfter], [Unavailable], SlowCadence).
 	// Default: [Backoff], for handlers registered with [OnExternal] 2^n seconds, a quarter more or less at random, at most 24 h.
 	Backoff func(attempt int) time.Duration
 }
@@ -101,7 +101,7 @@ func (c ConsumerConfig) validate() error {
 	return errors.Join(append(errs, c.checkBackoff())...)
 }
 
-// checkBackoff asks for every attempt that there may be, and finds the first that has no answer.
+// checkBackoff asks for the attempts that there may be, and returns the mistake of the first that has no usable answer.
 func (c ConsumerConfig) checkBackoff() error {
 	if c.Backoff == nil {
 		return nil
@@ -114,7 +114,7 @@ func (c ConsumerConfig) checkBackoff() error {
 	return nil
 }
 
-// How many attempts a Backoff is asked about when its consumer is registered.
+// How many attempts a Backoff is asked about when its consumer is registered, at least and at most.
 const (
 	backoffAsked    = 25
 	maxBackoffAsked = 1000

@@ -4,22 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/uptrace/bun"
-
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // A handler with SQL of its own, here as sqlc would write it for SQLite. On PostgreSQL its placeholders are $1, $2.
 func ExampleOnSQL() {
-	ctx := context.Background()
-	db, end := openDB()
+	db, end := openWeights()
 	defer end()
 
-	_, err := db.ExecContext(ctx, "CREATE TABLE weights (parcel TEXT, grams INT)")
-	must(err)
-	ob, err := outbox.New(db, outbox.Config{})
-	must(err)
 	b := bus.New(db, bus.Config{})
 	bus.OnSQL(b.Consumer("Weights", bus.ConsumerConfig{}), func(ctx context.Context, tx bus.Tx, m bus.Message[parcelShipped]) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO weights (parcel, grams) VALUES (?, ?)", m.Payload.Parcel, m.Payload.Grams)
@@ -33,13 +25,7 @@ func ExampleOnSQL() {
 		fmt.Println(total, "grams until now")
 		return nil
 	})
-	must(db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-		return ob.Save(ctx, tx, parcelShipped{Parcel: "7", Grams: 420}, parcelShipped{Parcel: "7", Grams: 80})
-	}))
-	pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
-	must(err)
-	_, err = pub.RunOnce(ctx)
-	must(err)
+	deliver(db, b, parcelShipped{Parcel: "7", Grams: 420}, parcelShipped{Parcel: "7", Grams: 80})
 	// Output:
 	// 420 grams until now
 	// 500 grams until now
@@ -47,14 +33,9 @@ func ExampleOnSQL() {
 
 // A batch handler prepares a statement once for all its events.
 func ExampleOnSQLBatch() {
-	ctx := context.Background()
-	db, end := openDB()
+	db, end := openWeights()
 	defer end()
 
-	_, err := db.ExecContext(ctx, "CREATE TABLE weights (parcel TEXT, grams INT)")
-	must(err)
-	ob, err := outbox.New(db, outbox.Config{})
-	must(err)
 	b := bus.New(db, bus.Config{})
 	bus.OnSQLBatch(b.Consumer("Weights", bus.ConsumerConfig{}), func(ctx context.Context, tx bus.Tx, ms []bus.Message[parcelShipped]) error {
 		insert, err := tx.PrepareContext(ctx, "INSERT INTO weights (parcel, grams) VALUES (?, ?)")
@@ -69,15 +50,9 @@ func ExampleOnSQLBatch() {
 		}
 		return nil
 	})
-	must(db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-		return ob.Save(ctx, tx, parcelShipped{Parcel: "7", Grams: 420}, parcelShipped{Parcel: "8", Grams: 80})
-	}))
-	pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
-	must(err)
-	_, err = pub.RunOnce(ctx)
-	must(err)
+	deliver(db, b, parcelShipped{Parcel: "7", Grams: 420}, parcelShipped{Parcel: "8", Grams: 80})
 	var total int
-	must(db.NewRaw("SELECT SUM(grams) FROM weights").Scan(ctx, &total))
+	must(db.NewRaw("SELECT SUM(grams) FROM weights").Scan(context.Background(), &total))
 	fmt.Println(total, "grams")
 	// Output:
 	// 500 grams

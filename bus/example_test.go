@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -39,6 +40,26 @@ func openDB() (*bun.DB, func()) {
 		must(db.Close())
 		must(os.RemoveAll(dir))
 	}
+}
+
+// openWeights is openDB with a table of weights.
+func openWeights() (*bun.DB, func()) {
+	db, end := openDB()
+	_, err := db.ExecContext(context.Background(), "CREATE TABLE weights (parcel TEXT, grams INT)")
+	must(err)
+	return db, end
+}
+
+// deliver saves events, and runs what is due.
+func deliver(db *bun.DB, b *bus.Bus, events ...bus.Event) {
+	ctx := context.Background()
+	ob, err := outbox.New(db, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
+	must(err)
+	must(db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return ob.Save(ctx, tx, events...) }))
+	pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
+	must(err)
+	_, err = pub.RunOnce(ctx)
+	must(err)
 }
 
 func must(err error) {

@@ -14,21 +14,6 @@ import (
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
-// deliver saves a parcel for a tenant, and runs what is due.
-func deliver(db *bun.DB, b *bus.Bus, tenant int64, parcels ...bus.Event) {
-	ctx := context.Background()
-	ob, err := outbox.New(db, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
-	must(err)
-	for i, p := range parcels {
-		parcels[i] = outbox.With(p, outbox.Tenant(tenant, 0))
-	}
-	must(db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return ob.Save(ctx, tx, parcels...) }))
-	pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
-	must(err)
-	_, err = pub.RunOnce(ctx)
-	must(err)
-}
-
 // A line in the log for every call of a handler, whatever its kind.
 func ExampleBus_Use_logging() {
 	db, end := openDB()
@@ -50,31 +35,56 @@ func ExampleBus_Use_logging() {
 		}
 	})
 	bus.OnBatch(b.Consumer("Totals", bus.ConsumerConfig{}), func(context.Context, bun.Tx, []bus.Message[parcelShipped]) error { return nil })
-	deliver(db, b, 0, parcelShipped{Parcel: "7", Grams: 420}, parcelShipped{Parcel: "8", Grams: 80})
+	deliver(db, b, parcelShipped{Parcel: "7", Grams: 420}, parcelShipped{Parcel: "8", Grams: 80})
 	// Output:
 	// level=INFO msg=handled consumer=Totals type=parcel.shipped events=2 err=<nil>
 }
 
+// parcelWeighed says what a parcel weighs.
+type parcelWeighed struct {
+	Parcel string
+	Grams  int
+}
+
+func (parcelWeighed) EventType() string              { return "parcel.weighed" }
+func (e parcelWeighed) Aggregate() (kind, id string) { return "PARCEL", e.Parcel }
+
 // tenantKey is under what the application's own code looks for the tenant in a context.
 type tenantKey struct{}
 
-// The tenant of the event in the context, where the application's own code looks for it.
+// The tenant of the event in the context, where the application's own code looks for it. The messages of a batch handler may be of
+// several tenants: then none is in the context, and the handler takes that of each message.
 func ExampleBus_Use_tenant() {
 	db, end := openDB()
 	defer end()
 	b := bus.New(db, bus.Config{})
 	b.Use(func(next bus.HandlerFunc) bus.HandlerFunc {
 		return func(ctx context.Context, ms []bus.Message[bus.Event]) error {
-			return next(context.WithValue(ctx, tenantKey{}, ms[0].TenantID), ms)
+			tenant := ms[0].TenantID
+			for _, m := range ms {
+				if m.TenantID != tenant {
+					return next(ctx, ms)
+				}
+			}
+			return next(context.WithValue(ctx, tenantKey{}, tenant), ms)
 		}
 	})
 	bus.OnSQL(b.Consumer("Labels", bus.ConsumerConfig{}), func(ctx context.Context, _ bus.Tx, m bus.Message[parcelShipped]) error {
 		fmt.Println("parcel", m.Payload.Parcel, "of tenant", ctx.Value(tenantKey{}))
 		return nil
 	})
-	deliver(db, b, 12, parcelShipped{Parcel: "7", Grams: 420})
+	bus.OnBatch(b.Consumer("Totals", bus.ConsumerConfig{}), func(ctx context.Context, _ bun.Tx, ms []bus.Message[parcelWeighed]) error {
+		fmt.Println(len(ms), "weights of tenant", ctx.Value(tenantKey{}))
+		return nil
+	})
+	of := func(tenant int64, e bus.Event) bus.Event { return outbox.With(e, outbox.Tenant(tenant, 0)) }
+	deliver(db, b, of(12, parcelShipped{Parcel: "7", Grams: 420}))
+	deliver(db, b, of(12, parcelWeighed{Parcel: "8", Grams: 80}), of(12, parcelWeighed{Parcel: "9", Grams: 100}))
+	deliver(db, b, of(12, parcelWeighed{Parcel: "10", Grams: 80}), of(13, parcelWeighed{Parcel: "11", Grams: 100}))
 	// Output:
 	// parcel 7 of tenant 12
+	// 2 weights of tenant 12
+	// 2 weights of tenant <nil>
 }
 
 // Validate refuses a parcel without a weight.
@@ -106,7 +116,7 @@ func ExampleBus_Use_validator() {
 		}
 	})
 	bus.On(b.Consumer("Weights", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[parcelShipped]) error { return nil })
-	deliver(db, b, 0, parcelShipped{Parcel: "7"})
+	deliver(db, b, parcelShipped{Parcel: "7"})
 	// Output:
 	// DEAD: a parcel has a weight
 }

@@ -113,8 +113,13 @@ func decoder[E Event](name string) func(payload json.RawMessage) (any, error) {
 }
 
 func messageOf[E Event](c *handler.Consumer, m *handler.Message) Message[E] {
+	return messageWith(c, m, *m.Payload.(*E))
+}
+
+// messageWith is m with its payload as a handler, or middleware, knows it.
+func messageWith[E Event](c *handler.Consumer, m *handler.Message, payload E) Message[E] {
 	return Message[E]{
-		Envelope: envelopeOf(m.Event), Payload: *m.Payload.(*E), Consumer: c.Name, consumer: c.Key, Attempt: m.Attempt, Replay: m.Replay,
+		Envelope: envelopeOf(m.Event), Payload: payload, Consumer: c.Name, consumer: c.Key, Attempt: m.Attempt, Replay: m.Replay,
 		record: &m.Record,
 	}
 }

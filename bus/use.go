@@ -45,7 +45,7 @@ func (b *Bus) Use(mw func(next HandlerFunc) HandlerFunc) {
 
 type runKey struct{}
 
-// chain is all middleware, around whatever handler a context carries.
+// chain is all middleware, made once. The handler that it is around differs from call to call, so the context carries it.
 func (b *Bus) chain() HandlerFunc {
 	chain := func(ctx context.Context, _ []Message[Event]) error {
 		run, ok := ctx.Value(runKey{}).(func(context.Context) error)
@@ -73,10 +73,7 @@ func anyMessages(c *handler.Consumer, ms []*handler.Message) []Message[Event] {
 	all := make([]Message[Event], len(ms))
 	for i, m := range ms {
 		payload, _ := reflect.TypeAssert[Event](reflect.ValueOf(m.Payload).Elem())
-		all[i] = Message[Event]{
-			Envelope: envelopeOf(m.Event), Payload: payload, Consumer: c.Name, consumer: c.Key, Attempt: m.Attempt, Replay: m.Replay,
-			record: &m.Record,
-		}
+		all[i] = messageWith(c, m, payload)
 	}
 	return all
 }
