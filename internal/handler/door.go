@@ -9,25 +9,15 @@ import (
 	"reflect"
 )
 
-// doorway is where the pool of a [SQLTx] gets its only connection.
-type doorway struct{ t *SQLTx }
+// doorConn is a connection that sends every statement by way of the delivery's transaction, and takes arguments and values as they
+// are: the real driver converts them. To the pool of a [SQLTx] it is also where its only connection comes from.
+type doorConn struct{ t *SQLTx }
 
 // Connect returns the connection.
-func (d doorway) Connect(context.Context) (driver.Conn, error) { return doorConn(d), nil }
+func (c doorConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
 
-// Driver is asked by nobody.
-func (d doorway) Driver() driver.Driver { return noDriver{} }
-
-type noDriver struct{}
-
-// Open fails: there is no connection without its transaction.
-func (noDriver) Open(string) (driver.Conn, error) {
-	return nil, errors.New("bus: a delivery's transaction cannot be opened by name")
-}
-
-// doorConn is a connection that sends every statement by way of the delivery's transaction, and takes arguments and values as they
-// are: the real driver converts them.
-type doorConn struct{ t *SQLTx }
+// Driver is called by sql.DB.Driver alone, and nobody gets that pool.
+func (c doorConn) Driver() driver.Driver { return nil }
 
 // Prepare is for callers without a context, of which there are none.
 func (c doorConn) Prepare(query string) (driver.Stmt, error) {

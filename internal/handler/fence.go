@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 
 	"github.com/uptrace/bun"
@@ -113,11 +112,7 @@ func (f *Fence) before(query string) {
 
 // AfterQuery poisons the transaction after an error of a class that poisons, and if the error has ended it.
 func (f *Fence) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
-	if ev.Err != nil && hasNativePlaceholder(ev) {
-		f.mu.Lock()
-		f.misplaced = true
-		f.mu.Unlock()
-	}
+	f.notePlaceholder(ev)
 	f.after(ctx, ev.Err)
 }
 
@@ -183,27 +178,4 @@ func (f *Fence) release() {
 		_ = f.conn.Raw(func(any) error { return driver.ErrBadConn }) // which closes it
 	}
 	_ = f.conn.Close() // again, if it was closed
-}
-
-var (
-	nativePlaceholder = regexp.MustCompile(`\$[1-9]`)
-	// misplacedErrors are what drivers and databases say to $1 in a statement without arguments.
-	misplacedErrors = regexp.MustCompile(`there is no parameter \$|expected \d+ arguments, got 0|Unknown column '\$|missing (named )?argument`)
-)
-
-// hasNativePlaceholder reports whether a statement of bun's has failed because it has $1 where bun takes ?.
-func hasNativePlaceholder(ev *bun.QueryEvent) bool {
-	return misplacedErrors.MatchString(ev.Err.Error()) && nativePlaceholder.MatchString(ev.Query)
-}
-
-// explain adds to the error of a handler what to write instead, where the placeholders of its bun.Tx are of the wrong kind.
-func (f *Fence) explain(err error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.misplaced {
-		return err
-	}
-	f.misplaced = false
-	return fmt.Errorf("%w (a bun.Tx takes ? for a value on every database, not $1: write ?, or register the handler with bus.OnSQL, whose "+
-		"bus.Tx takes $1)", err)
 }

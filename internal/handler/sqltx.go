@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
@@ -133,15 +132,6 @@ func (t *SQLTx) checkGuard(ctx context.Context, query string, err error) error {
 	return err
 }
 
-// explain adds what to write instead, where placeholders are of the wrong kind.
-func (t *SQLTx) explain(query string, err error) error {
-	var state interface{ SQLState() string }
-	if t.fence.dialect.Name == "postgres" && strings.Contains(query, "?") && errors.As(err, &state) && state.SQLState() == "42601" {
-		return fmt.Errorf("%w (a bus.Tx takes the database's own placeholders, which are $1, $2 on PostgreSQL, not ?)", err)
-	}
-	return err
-}
-
 func (t *SQLTx) isClosed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +143,7 @@ func (t *SQLTx) open(ctx context.Context) *sql.Tx {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.door == nil {
-		t.pool = sql.OpenDB(doorway{t})
+		t.pool = sql.OpenDB(doorConn{t})
 		// Neither can fail: nothing is sent. The transaction of the delivery ends with its own context.
 		t.door, _ = t.pool.BeginTx(context.WithoutCancel(ctx), nil)
 		if t.closed {
