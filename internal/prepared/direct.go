@@ -38,17 +38,21 @@ func ask(ctx context.Context, conn *sql.Conn) (direct bool, mode any, err error)
 }
 
 // caching is pgx.QueryExecModeCacheStatement for a connection of pgx that has a cache of statements, else nil. As the first
-// argument of a statement it has pgx prepare the statement once for each connection, whatever its default mode is.
+// argument of a statement it has pgx prepare the statement once for each connection, whatever its default mode is. With nil
+// [Statements.Given] adds nothing, so that the default mode counts.
+//
+// Like [process] it goes by name, because no package of the library imports a driver. The mode is an integer type of pgx's, and 1 is
+// this constant in pgx v5. A release of pgx that counts otherwise is found out by the text of the mode, and gets nil.
 func caching(driverConn any) any {
-	conn := reflect.ValueOf(driverConn).MethodByName("Conn")
-	if !conn.IsValid() || conn.Type().NumIn() != 0 || conn.Type().NumOut() != 1 {
+	conn, ok := result(reflect.ValueOf(driverConn).MethodByName("Conn"))
+	if !ok {
 		return nil
 	}
-	config := conn.Call(nil)[0].MethodByName("Config")
-	if !config.IsValid() || config.Type().NumIn() != 0 || config.Type().NumOut() != 1 {
+	config, ok := result(conn.MethodByName("Config"))
+	if !ok {
 		return nil
 	}
-	fields := reflect.Indirect(config.Call(nil)[0])
+	fields := reflect.Indirect(config)
 	if fields.Kind() != reflect.Struct {
 		return nil
 	}
@@ -66,22 +70,27 @@ func caching(driverConn any) any {
 
 // process is the server's process that a connection of pgx was told of when it began,
 // Conn().PgConn().PID(), and 0 for other drivers. By name: no package of the library imports a driver.
-// The names are constants, or the linker would keep all methods of all types.
 func process(driverConn any) uint64 {
-	v := reflect.ValueOf(driverConn)
-	for _, method := range []func(reflect.Value) reflect.Value{
-		func(v reflect.Value) reflect.Value { return v.MethodByName("Conn") },
-		func(v reflect.Value) reflect.Value { return v.MethodByName("PgConn") },
-		func(v reflect.Value) reflect.Value { return v.MethodByName("PID") },
-	} {
-		m := method(v)
-		if !m.IsValid() || m.Type().NumIn() != 0 || m.Type().NumOut() != 1 {
-			return 0
-		}
-		v = m.Call(nil)[0]
-	}
-	if !v.CanUint() {
+	conn, ok := result(reflect.ValueOf(driverConn).MethodByName("Conn"))
+	if !ok {
 		return 0
 	}
-	return v.Uint()
+	server, ok := result(conn.MethodByName("PgConn"))
+	if !ok {
+		return 0
+	}
+	pid, ok := result(server.MethodByName("PID"))
+	if !ok || !pid.CanUint() {
+		return 0
+	}
+	return pid.Uint()
+}
+
+// result calls a method that takes nothing and returns one value, and reports whether it is there and is such a one. Callers name
+// it by a constant, in MethodByName: otherwise the linker would keep all methods of all types.
+func result(method reflect.Value) (reflect.Value, bool) {
+	if !method.IsValid() || method.Type().NumIn() != 0 || method.Type().NumOut() != 1 {
+		return reflect.Value{}, false
+	}
+	return method.Call(nil)[0], true
 }
