@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,4 +76,60 @@ func TestThousandsOfConsumersArePaged(t *testing.T) {
 	var all []ops.Consumer
 	require.NoError(t, json.Unmarshal(get(c, "/api/v1/consumers").Body.Bytes(), &all))
 	require.Len(t, all, 2000)
+}
+
+// backfilled is a deployment with one consumer, which keeps the bulk operations that are started.
+type backfilled struct {
+	*fake
+
+	is      ops.Consumer
+	started *[]ops.NewBulk
+}
+
+func (d backfilled) Consumers(context.Context) ([]ops.Consumer, error) { return []ops.Consumer{d.is}, nil }
+
+func (d backfilled) StartBulk(_ context.Context, _ ops.Operation, b ops.NewBulk) (ops.Bulk, error) {
+	*d.started = append(*d.started, b)
+	return ops.Bulk{ID: b.ID}, nil
+}
+
+// The page of consumers leads to a backfill: of the type and the time that were chosen, for this consumer.
+func TestConsumerIsGivenThePastFromItsPage(t *testing.T) {
+	t.Parallel()
+	d := backfilled{&fake{text: "x", count: 3}, ops.Consumer{Name: "Late", Types: []string{"a", "b"}, State: ops.Running}, &[]ops.NewBulk{}}
+	c := newConsole(d, Config{Authorize: Anyone(everything()), Logger: quiet()})
+	chosen := url.Values{"eventType": {"b"}, "since": {"24h"}}
+	form := browserForm(t, get(c, "/consumers").Body.String(), "bulk-new", chosen)
+	require.Equal(t, "Late", form.Get("forConsumer"))
+	w := get(c, "/bulk-new?"+form.Encode())
+	require.Equal(t, http.StatusOK, w.Code)
+	form = browserForm(t, w.Body.String(), "bulk", url.Values{"reason": {"new in 4.2"}, "confirm": {"3"}})
+	require.Equal(t, http.StatusSeeOther, post(c, "/bulk", form, "Origin", "http://example.com").Code)
+	require.Len(t, *d.started, 1)
+	b := (*d.started)[0]
+	require.Equal(t, ops.ActionBackfill, b.Action)
+	require.Equal(t, "Late", b.Consumer)
+	require.Equal(t, ops.Query{EventType: "b", Since: b.Query.Since}, b.Query)
+	require.WithinDuration(t, time.Now().Add(-24*time.Hour), b.Query.Since, time.Hour)
+
+	without := func(is ops.Consumer, may ...Permission) {
+		t.Helper()
+		d.is = is
+		c := newConsole(d, Config{Authorize: Anyone(Principal{Name: "anna", May: may}), Logger: quiet()})
+		require.NotContains(t, get(c, "/consumers").Body.String(), "act-backfill")
+	}
+	without(d.is, View, Bulk)
+	without(d.is, View, Replay)
+	without(ops.Consumer{Name: "Late", State: ops.Unregistered}, everything().May...)
+}
+
+// browserForm is what a browser sends for the form with an action, when somebody fills in the rest.
+func browserForm(t *testing.T, body, action string, filled url.Values) url.Values {
+	t.Helper()
+	all := parseHTML(t, body)
+	i := slices.IndexFunc(all, func(e *element) bool { return e.name == "form" && e.attrs["action"] == action })
+	require.NotEqual(t, -1, i, "no form leads to %s", action)
+	sent := hiddenFields(all[i+1:])
+	maps.Copy(sent, filled)
+	return sent
 }

@@ -86,6 +86,20 @@ func parseHTML(t *testing.T, body string) []*element {
 	}
 }
 
+// hiddenFields are those of a form whose elements begin here.
+func hiddenFields(inside []*element) url.Values {
+	fields := url.Values{}
+	for _, e := range inside {
+		if e.name == "form" {
+			break
+		}
+		if e.name == "input" && e.attrs["type"] == "hidden" {
+			fields.Add(e.attrs["name"], e.attrs["value"])
+		}
+	}
+	return fields
+}
+
 // joined is a name as it is written, such as "hx-on:click".
 func joined(n xml.Name) string {
 	if n.Space == "" {

@@ -59,7 +59,8 @@ func crawl(t *testing.T, h http.Handler, base string) {
 		}
 		from, err := url.Parse("http://example.com" + at)
 		require.NoError(t, err)
-		for _, n := range parseHTML(t, w.Body.String()) {
+		all := parseHTML(t, w.Body.String())
+		for i, n := range all {
 			for _, name := range []string{"href", "src", "action", "hx-get"} {
 				to, ok := n.attrs[name]
 				if !ok || strings.HasPrefix(to, "https://traces.example/") || strings.HasPrefix(to, "#") {
@@ -70,6 +71,9 @@ func crawl(t *testing.T, h http.Handler, base string) {
 				require.True(t, !u.IsAbs() && u.Host == "" && !strings.HasPrefix(u.Path, "/") && !strings.Contains(to, ".."), "%s links to %q", at, to)
 				next := from.ResolveReference(u)
 				require.True(t, strings.HasPrefix(next.Path, base), "%s leads out: %s", at, to)
+				if name == "action" && n.attrs["method"] == "get" {
+					next.RawQuery = hiddenFields(all[i+1:]).Encode()
+				}
 				if name != "action" || n.attrs["method"] != "post" {
 					todo = append(todo, next.RequestURI())
 				}

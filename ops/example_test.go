@@ -188,6 +188,42 @@ func ExampleOps_StartBulk() {
 	// DONE 3 done
 }
 
+// A consumer that a new release brings gets an event that was delivered before it came. For many events start a bulk operation
+// with [ops.ActionBackfill].
+func ExampleOps_Backfill() {
+	ctx := context.Background()
+	db, end := openDB()
+	defer end()
+
+	ob, err := outbox.New(db, outbox.Config{})
+	must(err)
+	run := func(b *bus.Bus) {
+		pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
+		must(err)
+		_, err = pub.RunOnce(ctx)
+		must(err)
+	}
+	before := bus.New(db, bus.Config{})
+	bus.On(before.Consumer("Labels", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[parcelShipped]) error { return nil })
+	must(db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return ob.Save(ctx, tx, parcelShipped{Parcel: "7"}) }))
+	run(before)
+
+	now := bus.New(db, bus.Config{})
+	bus.On(now.Consumer("Statistics", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[parcelShipped]) error {
+		fmt.Println("Statistics has parcel", m.Payload.Parcel)
+		return nil
+	})
+	run(now) // registers it
+	o, err := ops.New(db, ob, ops.Config{})
+	must(err)
+	shipped, err := o.Events(ctx, ops.Query{EventType: parcelShipped{}.EventType()})
+	must(err)
+	must(o.Backfill(ctx, ops.Operation{Actor: "anna", Reason: "new in 4.2"}, shipped.Rows[0].EventID, "Statistics"))
+	run(now)
+	// Output:
+	// Statistics has parcel 7
+}
+
 // Everything that operators do leaves a row in the audit log: who, what and why.
 func ExampleOps_Audit() {
 	ctx := context.Background()
