@@ -87,7 +87,32 @@ func (f *fixture) begun(id string) {
 	require.Eventually(f.t, func() bool {
 		b, err := f.ops.Bulk(f.t.Context(), id)
 		return err == nil && b.Done > 0
-	}, time.Minute, 5*time.Millisecond)
+	}, testdb.Patience(), 5*time.Millisecond)
+}
+
+// dieAt works on a bulk operation as an instance that is ended in the middle of it.
+func (f *fixture) dieAt(id string) {
+	f.t.Helper()
+	ctx, die := context.WithCancel(f.t.Context())
+	defer die()
+	died := make(chan error, 1)
+	go func() {
+		_, err := f.ops.RunBulkOnce(ctx)
+		died <- err
+	}()
+	f.begun(id)
+	die()
+	require.NoError(f.t, <-died)
+}
+
+// hurry lets bulk operations of one event a second go on as fast as they can.
+func (f *fixture) hurry() {
+	f.t.Helper()
+	text, json := "request", ""
+	if f.db.Dialect().Name().String() == "pg" {
+		text, json = "request::text", "::json"
+	}
+	f.exec("UPDATE bc_bulk_operation SET request = REPLACE(" + text + `, '"rate":1,', '"rate":10000,')` + json)
 }
 
 // An instance that dies in the middle leaves its lease; another one goes on where it was, and no
@@ -98,18 +123,10 @@ func TestBulkSurvivesItsInstance(t *testing.T) {
 		f := newFixture(t, db, ops.Config{}).consumers()
 		f.die(50)
 		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{
-			ID: "b", Action: ops.ActionSkip, Query: ops.Query{Status: outbox.StatusDead}, Consumer: "Moody", Rate: 40,
+			ID: "b", Action: ops.ActionSkip, Query: ops.Query{Status: outbox.StatusDead}, Consumer: "Moody", Rate: 1,
 		})
 		require.NoError(t, err)
-		ctx, die := context.WithCancel(t.Context())
-		died := make(chan error, 1)
-		go func() {
-			_, err := f.ops.RunBulkOnce(ctx)
-			died <- err
-		}()
-		f.begun("b")
-		die()
-		require.NoError(t, <-died)
+		f.dieAt("b")
 		b, err := f.ops.Bulk(t.Context(), "b")
 		require.NoError(t, err)
 		require.Equal(t, ops.BulkRunning, b.State)
@@ -119,6 +136,7 @@ func TestBulkSurvivesItsInstance(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, worked, "its lease is not over")
 		f.exec("UPDATE bc_bulk_operation SET next_cursor = '', locked_until = " + f.now(-time.Second)) // and it had not noted where it was
+		f.hurry()
 		worked, err = f.ops.RunBulkOnce(t.Context())
 		require.NoError(t, err)
 		require.True(t, worked)
@@ -149,12 +167,7 @@ func TestBulkIsCanceledAndResumed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ops.BulkCanceled, b.State)
 		require.Less(t, b.Done, int64(10))
-		f.exec("UPDATE bc_bulk_operation SET request = REPLACE(" + map[bool]string{
-			true: "request::text", false: "request",
-		}[db.Dialect().Name().String() == "pg"] + ", '\"rate\":1,', '\"rate\":1000,')" + map[bool]string{
-			true:  "::json",
-			false: "",
-		}[db.Dialect().Name().String() == "pg"])
+		f.hurry()
 		require.NoError(t, f.ops.ResumeBulk(t.Context(), op, "b"))
 		_, err = f.ops.RunBulkOnce(t.Context())
 		require.NoError(t, err)

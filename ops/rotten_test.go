@@ -42,7 +42,7 @@ func TestRottenRowsKeepBackNoOtherBulkOperation(t *testing.T) {
 					_, _ = f.ops.RunBulkOnce(ctx) // it may report the rotten row
 					b, err := f.ops.Bulk(t.Context(), "good")
 					return err == nil && b.State == ops.BulkDone
-				}, time.Minute, time.Millisecond)
+				}, testdb.Patience(), time.Millisecond)
 			})
 		})
 	}

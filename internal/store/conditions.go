@@ -55,7 +55,7 @@ func (c Conditions) OpenEvents(ctx context.Context, idb bun.IDB, most int) (foun
 		" UNION ALL " + kind(OpenParked, "status = 'SCHEDULED' AND last_error IS NOT NULL", since) + " UNION ALL " +
 		kind(OpenDead, "status = 'DEAD' AND NOT EXISTS (SELECT 1 FROM "+deliveryTable+" c WHERE c.event_id = e.event_id AND c.status = 'DEAD')",
 			c.d.Micros("updated_at"))
-	err = eachRow(ctx, idb, func(rows *sql.Rows) error {
+	err = EachRow(ctx, idb, func(rows *sql.Rows) error {
 		var o OpenOfType
 		err := rows.Scan(&o.Kind, &o.EventType, &o.Count, &o.Since)
 		found = append(found, o)
@@ -81,7 +81,7 @@ type ConsumerState struct {
 
 // Consumers reads the registry by its primary key.
 func (c Conditions) Consumers(ctx context.Context, idb bun.IDB) (found []ConsumerState, err error) {
-	err = eachRow(ctx, idb, func(rows *sql.Rows) error {
+	err = EachRow(ctx, idb, func(rows *sql.Rows) error {
 		var s ConsumerState
 		err := rows.Scan(&s.Name, &s.IsPaused, &s.PausedBy, &s.Seen)
 		found = append(found, s)
@@ -94,7 +94,7 @@ func (c Conditions) Consumers(ctx context.Context, idb bun.IDB) (found []Consume
 // PausedSince tells when consumers were last paused, by idx_target of the audit log.
 func (c Conditions) PausedSince(ctx context.Context, idb bun.IDB, consumers []string) (map[string]int64, error) {
 	since := make(map[string]int64)
-	err := eachRow(ctx, idb, func(rows *sql.Rows) error {
+	err := EachRow(ctx, idb, func(rows *sql.Rows) error {
 		var name string
 		var at int64
 		err := rows.Scan(&name, &at)
@@ -124,7 +124,7 @@ func (c Conditions) QueueStates(ctx context.Context, idb bun.IDB, queues []Queue
 		"(SELECT consumer_name, event_type, status, attempts, next_retry_at AS due, " + c.d.Micros("created_at") + " AS created, " +
 		c.d.Micros("updated_at") + " AS changed FROM " + OfQueue(c.d) + " LIMIT ?) AS t GROUP BY consumer_name, event_type, status"
 	for query, args := range Union(part, queues, MostParts, func(q Queue) []any { return []any{q.Consumer, q.Status, most} }) {
-		err := eachRow(ctx, idb, func(rows *sql.Rows) error {
+		err := EachRow(ctx, idb, func(rows *sql.Rows) error {
 			var q QueueState
 			err := rows.Scan(&q.Consumer, &q.EventType, &q.Status, &q.All.Count, &q.All.Since, &q.Changed, &q.Uncounted.Count, &q.Uncounted.Since,
 				&q.Left.Count, &q.Left.Since)
@@ -142,7 +142,7 @@ func (c Conditions) QueueStates(ctx context.Context, idb bun.IDB, queues []Queue
 // idx_created_at.
 func (c Conditions) FailedAttempts(ctx context.Context, idb bun.IDB, within time.Duration, most int) (map[string]Tally, error) {
 	failed := make(map[string]Tally)
-	err := eachRow(ctx, idb, func(rows *sql.Rows) error {
+	err := EachRow(ctx, idb, func(rows *sql.Rows) error {
 		var name string
 		var t Tally
 		err := rows.Scan(&name, &t.Count, &t.Since)
@@ -164,7 +164,7 @@ type NewestDeliveries struct {
 
 // NewestDeliveries counts, by consumer, so many of the newest deliveries, by the primary key.
 func (c Conditions) NewestDeliveries(ctx context.Context, idb bun.IDB, since int64, among int) (found []NewestDeliveries, err error) {
-	err = eachRow(ctx, idb, func(rows *sql.Rows) error {
+	err = EachRow(ctx, idb, func(rows *sql.Rows) error {
 		var n NewestDeliveries
 		err := rows.Scan(&n.Consumer, &n.Count, &n.Succeeded, &n.Oldest)
 		found = append(found, n)

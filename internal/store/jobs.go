@@ -137,7 +137,7 @@ type JobState struct {
 
 // States lists how all jobs but one stand.
 func (j Jobs) States(ctx context.Context, idb bun.IDB, except string) (found []JobState, err error) {
-	err = eachRow(ctx, idb, func(rows *sql.Rows) error {
+	err = EachRow(ctx, idb, func(rows *sql.Rows) error {
 		var s JobState
 		err := rows.Scan(&s.Code, &s.LastStatus, &s.LastDue, &s.LastFinished)
 		found = append(found, s)

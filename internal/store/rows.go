@@ -7,8 +7,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// eachRow runs a statement, and calls scan for every row.
-func eachRow(ctx context.Context, idb bun.IDB, scan func(rows *sql.Rows) error, query string, args ...any) error {
+// EachRow runs a statement, and calls scan for every row.
+func EachRow(ctx context.Context, idb bun.IDB, scan func(rows *sql.Rows) error, query string, args ...any) error {
 	rows, err := idb.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err

@@ -196,9 +196,26 @@ consumer. With --type only these event types end.`,
 	return cmd
 }
 
+// past is the flags that select events by their type and by when they were saved.
+type past struct {
+	eventType    string
+	since, until moment
+}
+
+func (a consumerCommands) addPast(cmd *cobra.Command, p *past) {
+	cmd.Flags().StringVar(&p.eventType, "type", "", "only this event type")
+	cmd.Flags().Var(&p.since, "since", "only events saved since then, such as 24h or 2026-11-21T15:00 (UTC)")
+	cmd.Flags().Var(&p.until, "until", "only events saved before then")
+	a.completeTypes(cmd)
+}
+
+func (p *past) query() ops.Query {
+	return ops.Query{EventType: p.eventType, Since: p.since.at, Until: p.until.at}
+}
+
 func (a consumerCommands) consumersReplay() *cobra.Command {
-	var eventType, eventID string
-	since, until := moment{}, moment{}
+	var eventID string
+	which := &past{}
 	cmd := &cobra.Command{
 		Use: "replay CONSUMER", Short: "Run a consumer again over events that it has done", Args: takes("consumer"),
 		ValidArgsFunction: a.completeConsumers,
@@ -208,18 +225,15 @@ done a second time. It is refused unless the consumer is declared Replayable.`,
   bluecone consumers replay SearchIndex --event 0193… --reason INC-1234`,
 	}
 	cmd.Flags().StringVar(&eventID, "event", "", "only this event id")
-	cmd.Flags().StringVar(&eventType, "type", "", "only this event type")
-	cmd.Flags().Var(&since, "since", "only events saved since then, such as 24h or 2026-11-21T15:00 (UTC)")
-	cmd.Flags().Var(&until, "until", "only events saved before then")
-	a.completeTypes(cmd)
+	a.addPast(cmd, which)
 	before(cmd, func(cmd *cobra.Command) error {
 		switch {
-		case eventID == "" && since.at.IsZero():
+		case eventID == "" && which.since.at.IsZero():
 			return usage("%s: say which events: --event ID or --since TIME", cmd.CommandPath())
-		case eventID != "" && (eventType != "" || !since.at.IsZero() || !until.at.IsZero()):
+		case eventID != "" && which.query() != ops.Query{}:
 			return usage("%s: --event names one event: it does not go with --type, --since or --until", cmd.CommandPath())
 		}
-		return ordered(since, until)
+		return ordered(which.since, which.until)
 	})
 	p := addPace(cmd)
 	w := addWrite(cmd)
@@ -236,7 +250,8 @@ done a second time. It is refused unless the consumer is declared Replayable.`,
 			}
 			return c.done(w, "replay", eventID, "%s is run again by %s", eventID, is.Name)
 		}
-		q := ops.Query{EventID: eventID, EventType: eventType, Since: since.at, Until: until.at}
+		q := which.query()
+		q.EventID = eventID
 		if eventID == "" {
 			q.Consumer, q.DeliveryStatus = is.Name, consumelog.Success
 		}
@@ -246,8 +261,7 @@ done a second time. It is refused unless the consumer is declared Replayable.`,
 }
 
 func (a consumerCommands) consumersBackfill() *cobra.Command {
-	var eventType string
-	since, until := moment{}, moment{}
+	which := &past{}
 	cmd := &cobra.Command{
 		Use: "backfill CONSUMER", Short: "Give a consumer past events that it has never had", Args: takes("consumer"),
 		ValidArgsFunction: a.completeConsumers,
@@ -257,15 +271,12 @@ alone. Pause the consumer before and resume it when the operation is done, so th
 one that is not in the consume log yet. Events go back as far as retention keeps them.`,
 		Example: `  bluecone consumers backfill SearchIndex --since 168h --rate 500 --reason "new in 4.2"`,
 	}
-	cmd.Flags().StringVar(&eventType, "type", "", "only this event type")
-	cmd.Flags().Var(&since, "since", "only events saved since then, such as 24h or 2026-11-21T15:00 (UTC)")
-	cmd.Flags().Var(&until, "until", "only events saved before then")
-	a.completeTypes(cmd)
+	a.addPast(cmd, which)
 	before(cmd, func(cmd *cobra.Command) error {
-		if since.at.IsZero() {
+		if which.since.at.IsZero() {
 			return usage("%s: say which events: --since TIME", cmd.CommandPath())
 		}
-		return ordered(since, until)
+		return ordered(which.since, which.until)
 	})
 	p := addPace(cmd)
 	w := addWrite(cmd)
@@ -274,10 +285,7 @@ one that is not in the consume log yet. Events go back as far as retention keeps
 		if err != nil {
 			return err
 		}
-		return c.bulk(ctx, w, p, ops.NewBulk{
-			Action: ops.ActionBackfill, Consumer: is.Name,
-			Query: ops.Query{EventType: eventType, Since: since.at, Until: until.at},
-		})
+		return c.bulk(ctx, w, p, ops.NewBulk{Action: ops.ActionBackfill, Consumer: is.Name, Query: which.query()})
 	})
 	return cmd
 }

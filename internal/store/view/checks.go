@@ -88,16 +88,20 @@ type ConsumerType struct{ Consumer, EventType string }
 
 // AbsentTypes lists the event types that no instance has taken for so long, of consumers that some instance has, by the primary
 // keys.
-func AbsentTypes(ctx context.Context, r Reader, unseen time.Duration, most int) (found []ConsumerType, err error) {
+func AbsentTypes(ctx context.Context, r Reader, unseen time.Duration, most int) ([]ConsumerType, error) {
+	return r.consumerTypes(ctx, "JOIN bc_consumer c ON c.name = t.consumer_name "+
+		"WHERE t.seen_at < "+r.D.After+" AND c.seen_at > "+r.D.After, most, -dialect.Micro(unseen), -dialect.Micro(unseen))
+}
+
+// consumerTypes reads those rows of bc_consumer_type, as t, that a join and a condition leave, in the order of the primary key.
+func (r Reader) consumerTypes(ctx context.Context, where string, most int, args ...any) (found []ConsumerType, err error) {
 	err = r.Rows(ctx, func(rows *sql.Rows) error {
 		var t ConsumerType
 		err := rows.Scan(&t.Consumer, &t.EventType)
 		found = append(found, t)
 		return err
-	}, "SELECT "+r.name("t.consumer_name")+", "+r.name("t.event_type")+
-		" FROM bc_consumer_type t JOIN bc_consumer c ON c.name = t.consumer_name "+
-		"WHERE t.seen_at < "+r.D.After+" AND c.seen_at > "+r.D.After+" ORDER BY t.consumer_name, t.event_type LIMIT ?",
-		-dialect.Micro(unseen), -dialect.Micro(unseen), most)
+	}, "SELECT "+r.name("t.consumer_name")+", "+r.name("t.event_type")+" FROM bc_consumer_type t "+where+
+		" ORDER BY t.consumer_name, t.event_type LIMIT ?", append(args, most)...)
 	return found, err
 }
 

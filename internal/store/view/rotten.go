@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
@@ -10,16 +9,8 @@ import (
 
 // RottenTypes lists rows of bc_consumer_type that say nothing to anybody: without a type, or of a consumer that is not in
 // bc_consumer. It goes through the table by its primary key.
-func RottenTypes(ctx context.Context, r Reader, most int) (found []ConsumerType, err error) {
-	err = r.Rows(ctx, func(rows *sql.Rows) error {
-		var t ConsumerType
-		err := rows.Scan(&t.Consumer, &t.EventType)
-		found = append(found, t)
-		return err
-	}, "SELECT "+r.name("t.consumer_name")+", "+r.name("t.event_type")+
-		" FROM bc_consumer_type t LEFT JOIN bc_consumer c ON c.name = t.consumer_name "+
-		"WHERE t.event_type = '' OR c.name IS NULL ORDER BY t.consumer_name, t.event_type LIMIT ?", most)
-	return found, err
+func RottenTypes(ctx context.Context, r Reader, most int) ([]ConsumerType, error) {
+	return r.consumerTypes(ctx, "LEFT JOIN bc_consumer c ON c.name = t.consumer_name WHERE t.event_type = '' OR c.name IS NULL", most)
 }
 
 // RottenInstances lists rows of bc_instance that no instance has written: without a name, with less than no events in flight, or

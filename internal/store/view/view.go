@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Table is one of the large tables, or its archive.
@@ -39,17 +40,7 @@ type Reader struct {
 // On is the Rows of a [Reader] that runs every statement on a database as it is.
 func On(db bun.IDB) func(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) error {
 	return func(ctx context.Context, scan func(rows *sql.Rows) error, query string, args ...any) error {
-		rows, err := db.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			if err := scan(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
+		return store.EachRow(ctx, db, scan, query, args...)
 	}
 }
 
