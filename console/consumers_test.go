@@ -86,7 +86,9 @@ type backfilled struct {
 	started *[]ops.NewBulk
 }
 
-func (d backfilled) Consumers(context.Context) ([]ops.Consumer, error) { return []ops.Consumer{d.is}, nil }
+func (d backfilled) Consumers(context.Context) ([]ops.Consumer, error) {
+	return []ops.Consumer{d.is}, nil
+}
 
 func (d backfilled) StartBulk(_ context.Context, _ ops.Operation, b ops.NewBulk) (ops.Bulk, error) {
 	*d.started = append(*d.started, b)
