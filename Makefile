@@ -71,7 +71,7 @@ bench-quick: packages ## the same in three minutes, to see the direction; BENCH=
 	cd bench && go run . -quick $(BENCH)
 
 bench-console: packages ## every page of the console on a million events: time and connections
-	BLUECONE_BENCH_CONSOLE=1 go test -count=1 -v -timeout 60m -run TestConsoleOnAMillionEvents ./console
+	BLUECONE_TEST_MEASURE=1 go test -count=1 -v -timeout 60m -run TestConsoleOnAMillionEvents ./console
 
 screenshots: packages ## the pictures of docs/console.md, of the demo's own data
 	cd console/browser && go run ./screenshots -out ../../docs/console

@@ -3,7 +3,6 @@ package console
 import (
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -21,9 +20,7 @@ import (
 // Every page on a million events, with two connections: what make bench-console reports. How long
 // something takes is no test, so it runs on request only.
 func TestConsoleOnAMillionEvents(t *testing.T) { //nolint:paralleltest // it measures: one database after the other
-	if os.Getenv("BLUECONE_BENCH_CONSOLE") == "" {
-		t.Skip("make bench-console measures this")
-	}
+	testdb.Measures(t)
 	for _, dialect := range testdb.Dialects() { //nolint:paralleltest // see above
 		t.Run(dialect, func(t *testing.T) {
 			dsn := testdb.DSN(t, dialect)

@@ -56,7 +56,7 @@ func TestPublisherRemovesWhatIsOld(t *testing.T) {
 		p, err := outbox.NewPublisher(f.ob, f.bus, outbox.PublisherConfig{})
 		require.NoError(t, err)
 		f.runUntil(p, func() bool {
-			return f.runsOfRetention() == 1 && f.statuses()[outbox.StatusSent] == 1
+			return f.runsOfRetention() >= 1 && f.statuses()[outbox.StatusSent] == 1
 		}, "two of three SENT events are gone, and the one of today is delivered")
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1, outbox.StatusDead: 1}, f.statuses())
 		require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_event_consume_log"))
@@ -69,7 +69,7 @@ func TestPublisherKeepsForAsLongAsItIsTold(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := aged(t, db)
 		f.runUntil(f.publisher(outbox.PublisherConfig{Retention: outbox.RetentionConfig{Keep: 10 * 24 * time.Hour}}),
-			func() bool { return f.runsOfRetention() == 1 && f.statuses()[outbox.StatusSent] == 3 }, "it has looked, and removed nothing")
+			func() bool { return f.runsOfRetention() >= 1 && f.statuses()[outbox.StatusSent] == 3 }, "it has looked, and removed nothing")
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,9 +22,7 @@ import (
 //
 //	BLUECONE_TEST_MEASURE=1 BLUECONE_TEST_ONLY=mysql,mysql9 go test -count=1 -v -run MeasureLockSlots ./outbox
 func TestMeasureLockSlots(t *testing.T) { //nolint:paralleltest // it measures
-	if os.Getenv("BLUECONE_TEST_MEASURE") == "" {
-		t.Skip("BLUECONE_TEST_MEASURE is not set")
-	}
+	testdb.Measures(t)
 	for _, name := range testdb.Servers() { //nolint:paralleltest // they would measure each other
 		if testdb.Dialect(name) != "mysql" {
 			continue

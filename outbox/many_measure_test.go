@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -23,9 +22,7 @@ import (
 //
 //	BLUECONE_TEST_MEASURE=1 go test -count=1 -v -p 1 -parallel 1 -run MeasureManyConsumers ./outbox
 func TestMeasureManyConsumers(t *testing.T) { //nolint:paralleltest // it measures
-	if os.Getenv("BLUECONE_TEST_MEASURE") == "" {
-		t.Skip("BLUECONE_TEST_MEASURE is not set")
-	}
+	testdb.Measures(t)
 	for _, dialect := range testdb.Dialects() { //nolint:paralleltest // they would measure each other
 		for _, n := range []int{20, 200, 2000} {
 			t.Run(fmt.Sprint(dialect, "/", n), func(t *testing.T) { measureMany(t, testdb.Open(t, dialect), dialect, n) })

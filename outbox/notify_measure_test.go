@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,9 +17,7 @@ import (
 //
 //	BLUECONE_TEST_MEASURE=1 go test -count=1 -v -run MeasureNotify ./outbox
 func TestMeasureNotify(t *testing.T) { //nolint:paralleltest // it measures
-	if os.Getenv("BLUECONE_TEST_MEASURE") == "" {
-		t.Skip("BLUECONE_TEST_MEASURE is not set")
-	}
+	testdb.Measures(t)
 	for _, writers := range []int{1, 16} {
 		dsn := testdb.DSN(t, "postgres")
 		saver := newFixture(t, migrated(t, dsn))

@@ -3,7 +3,6 @@ package outbox_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -19,9 +18,7 @@ import (
 // How long other aggregates wait while one handler of their consumer is slow: the figures of
 // docs/measurements/slow-event.md. It asserts nothing: TestSlowEventLeavesTheDelayOfOthersAsItWas does, in fake time.
 func TestMeasureLatencyBesideASlowEvent(t *testing.T) { //nolint:paralleltest // it measures
-	if os.Getenv("BLUECONE_TEST_MEASURE") == "" {
-		t.Skip("BLUECONE_TEST_MEASURE is not set")
-	}
+	testdb.Measures(t)
 	const slow, every = 10 * time.Second, 10 * time.Millisecond
 	t.Log("| database | handler | others | p50 | p99 | longest |")
 	for _, c := range []struct {

@@ -3,9 +3,7 @@ package outbox_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,17 +20,10 @@ import (
 
 // How long due work waits beside a backlog of NEW events, and under overload: docs/measurements/due-work.md.
 //
-//	BLUECONE_MEASURE_DUE=100000 go test -count=1 -v -p 1 -parallel 1 -timeout 1h -run MeasureDueWork ./outbox | grep -o '|.*'
+//	BLUECONE_TEST_MEASURE=1 go test -count=1 -v -p 1 -parallel 1 -timeout 1h -run MeasureDueWork ./outbox | grep -o '|.*'
 func TestMeasureDueWork(t *testing.T) { //nolint:paralleltest // it measures
-	backlog, err := strconv.Atoi(os.Getenv("BLUECONE_MEASURE_DUE"))
-	if err != nil {
-		t.Skip("BLUECONE_MEASURE_DUE, the number of events in the backlog, is not set")
-	}
-	overload := 3 * time.Minute
-	if v := os.Getenv("BLUECONE_MEASURE_OVERLOAD"); v != "" {
-		overload, err = time.ParseDuration(v)
-		require.NoError(t, err)
-	}
+	backlog := testdb.MeasuresWith(t, 100_000)
+	overload := time.Duration(backlog) * 1800 * time.Microsecond // three minutes beside the usual backlog
 	t.Log("| database | load | kind | falls due | median | 99 of 100 within | slowest |")
 	t.Log("|---|---|---|---|---|---|---|")
 	for _, dialect := range testdb.Dialects() { //nolint:paralleltest // it measures

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -22,9 +21,7 @@ import (
 //
 //	BLUECONE_TEST_MEASURE=1 go test -count=1 -v -run MeasureForeignCommits ./outbox
 func TestMeasureForeignCommits(t *testing.T) { //nolint:paralleltest // it measures
-	if os.Getenv("BLUECONE_TEST_MEASURE") == "" {
-		t.Skip("BLUECONE_TEST_MEASURE is not set")
-	}
+	testdb.Measures(t)
 	for _, name := range testdb.Dialects() { //nolint:paralleltest // they would measure each other
 		for _, way := range []string{"db.RunInTx", "bun.Tx", "*sql.Tx", elsewhere} {
 			if way == elsewhere && name != "postgres" {

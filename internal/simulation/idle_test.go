@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // statements counts what a pool is asked.
@@ -46,35 +44,26 @@ func idleStatements(t *testing.T, consumers int) (perSecond float64) {
 	t.Helper()
 	s := newStore(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := newLife(s, plan{})
-		l.t, l.began, l.writer, l.logger = t, time.Now(), make(chan struct{}, 1), slog.New(slog.DiscardHandler)
-		db := l.connect("idle", true).open()
-		asked := &statements{}
-		db.AddQueryHook(asked) //nolint:staticcheck // the engine's own statements are counted
-		ob, err := outbox.New(db, outbox.Config{Logger: l.logger})
-		require.NoError(t, err)
-		b := bus.New(db, bus.Config{Logger: l.logger})
-		l.register(b, &instance{}, false)
-		for i := range consumers {
-			bus.On(b.Consumer(fmt.Sprint("More", i), bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[happened]) error {
-				return nil
-			})
-		}
-		pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
-		require.NoError(t, err)
+		l, asked := quietLife(t, s), &statements{}
+		p := l.process("idle", func(b *bus.Bus) {
+			l.register(b, &instance{}, false)
+			for i := range consumers {
+				bus.On(b.Consumer(fmt.Sprint("More", i), bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[happened]) error {
+					return nil
+				})
+			}
+		}, asked)
 		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- bus.Run(ctx, pub) }()
+		p.run(ctx)
 		wait(ctx, time.Minute) // it has begun
 		idle := runtime.NumGoroutine()
 		before := asked.n.Load()
 		const whole = 5 * time.Minute
 		wait(ctx, whole)
 		perSecond = float64(asked.n.Load()-before) / whole.Seconds()
-		require.Less(t, idle, 100, "no goroutine waits for a consumer that has nothing to do")
 		stop()
-		require.NoError(t, <-done)
-		require.NoError(t, db.Close())
+		p.end()
+		require.Less(t, idle, 100, "no goroutine waits for a consumer that has nothing to do")
 	})
 	return perSecond
 }

@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // While one consumer is busy for an hour with the first event of each aggregate, another one gets every event within
@@ -32,18 +30,11 @@ func TestSlowConsumerKeepsNothingFromOthers(t *testing.T) {
 
 func besideASlowConsumer(t *testing.T, s *store, r *rand.Rand) {
 	t.Helper()
-	l := &life{t: t, store: s, began: time.Now(), writer: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler)}
+	l := quietLife(t, s)
 	ctx, stop := context.WithCancel(t.Context())
 	var mu sync.Mutex
 	quick, over := make(map[int]bool), make(chan struct{})
-	var dbs []*bun.DB
-	var obs []*outbox.Outbox
-	done := make(chan error, 2)
-	for i := range cap(done) {
-		db := l.connect(fmt.Sprint("instance ", i), true).open()
-		ob, err := outbox.New(db, outbox.Config{Logger: l.logger})
-		require.NoError(t, err)
-		b := bus.New(db, bus.Config{Logger: l.logger})
+	register := func(b *bus.Bus) {
 		bus.On(b.Consumer("Quick", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[happened]) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -58,20 +49,19 @@ func besideASlowConsumer(t *testing.T, s *store, r *rand.Rand) {
 			}
 			return nil
 		})
-		pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
-		require.NoError(t, err)
-		dbs, obs = append(dbs, db), append(obs, ob)
-		go func() { done <- bus.Run(ctx, pub) }()
+	}
+	var all []*process
+	for i := range 2 {
+		p := l.process(fmt.Sprint("instance ", i), register)
+		p.run(ctx)
+		all = append(all, p)
 	}
 	wait(ctx, time.Minute)
 	const events = 120
 	var failed error
 	for n := range events {
-		i := r.IntN(len(dbs))
-		failed = dbs[i].RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-			return obs[i].Save(ctx, tx, happened{N: n, Of: fmt.Sprint(r.IntN(4))})
-		})
-		if failed != nil {
+		p := all[r.IntN(len(all))]
+		if failed = p.save(ctx, n, fmt.Sprint(r.IntN(4))); failed != nil {
 			break
 		}
 		wait(ctx, time.Duration(r.IntN(3))*time.Millisecond)
@@ -79,12 +69,11 @@ func besideASlowConsumer(t *testing.T, s *store, r *rand.Rand) {
 	wait(ctx, 10*time.Second)
 	mu.Lock()
 	got := len(quick)
-	mu.Unlock() // whoever fails in a bubble must leave nobody waiting
+	mu.Unlock()
 	close(over)
 	stop()
-	for _, db := range dbs {
-		require.NoError(t, <-done)
-		require.NoError(t, db.Close())
+	for _, p := range all {
+		p.end()
 	}
 	require.NoError(t, failed)
 	require.Equal(t, events, got)

@@ -29,6 +29,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -71,6 +72,30 @@ func Patience() time.Duration {
 		return d
 	}
 	return 5 * time.Minute
+}
+
+// Measures skips a test that measures, unless BLUECONE_TEST_MEASURE is set.
+func Measures(t testing.TB) {
+	t.Helper()
+	MeasuresWith(t, 0)
+}
+
+// MeasuresWith does the same, and returns with how many rows or events to measure: as many as usual, or as
+// BLUECONE_TEST_MEASURE says if it is more than 1.
+func MeasuresWith(t testing.TB, usual int) int {
+	t.Helper()
+	value := os.Getenv("BLUECONE_TEST_MEASURE")
+	if value == "" {
+		t.Skip("testdb: it measures, takes minutes and wants a quiet machine: BLUECONE_TEST_MEASURE=1 runs it (docs/testing.md)")
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		t.Fatalf("testdb: BLUECONE_TEST_MEASURE must be 1, or a number of rows or events, not %q", value)
+	}
+	if n == 1 {
+		return usual
+	}
+	return n
 }
 
 // only leaves of names those that BLUECONE_TEST_ONLY asks for.

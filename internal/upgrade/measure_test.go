@@ -23,12 +23,9 @@ import (
 // How long each migration takes with so many rows in the tables of events and of deliveries, and how long it keeps writers
 // waiting, on durable servers: docs/schema.md.
 //
-//	BLUECONE_MEASURE_MIGRATIONS=1000000 go test -count=1 -v -timeout 1h -run MeasureMigrations ./internal/upgrade | grep -o '|.*'
+//	BLUECONE_TEST_MEASURE=1 go test -count=1 -v -timeout 1h -run MeasureMigrations ./internal/upgrade | grep -o '|.*'
 func TestMeasureMigrations(t *testing.T) { //nolint:paralleltest // it measures
-	rows, err := strconv.Atoi(os.Getenv("BLUECONE_MEASURE_MIGRATIONS"))
-	if err != nil {
-		t.Skip("BLUECONE_MEASURE_MIGRATIONS, the number of rows, is not set")
-	}
+	rows := testdb.MeasuresWith(t, 1_000_000)
 	t.Log("| database | migration | takes | longest wait of a writer: event | delivery |")
 	t.Log("|---|---|---|---|---|")
 	for _, name := range testdb.Dialects() { //nolint:paralleltest // it measures
