@@ -3,7 +3,9 @@ package bus
 import (
 	"context"
 	"database/sql"
+	"fmt"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/handler"
 )
 
@@ -49,4 +51,39 @@ func OnSQLBatch[E Event](c *Consumer, fn func(ctx context.Context, tx Tx, ms []M
 		&handler.Handler{Batch: true, Run: func(ctx context.Context, tx handler.Transaction, ms []*handler.Message) error {
 			return fn(ctx, tx.SQL, messagesOf[E](c.c, ms))
 		}})
+}
+
+// SQLTx returns the transaction of a handler as a *sql.Tx, for code that takes no other type, such as sqlx. It is watched like tx: its
+// Commit and Rollback are errors, and the delivery fails. It is not for use after the handler. SQLTx returns an error if tx is not what
+// [OnSQL] or [OnSQLBatch] has handed to a handler.
+func SQLTx(ctx context.Context, tx Tx) (*sql.Tx, error) {
+	own, ok := tx.(*handler.SQLTx)
+	if !ok {
+		return nil, fmt.Errorf("bus.SQLTx: tx is a %T: give it the bus.Tx that OnSQL has handed to the handler", tx)
+	}
+	return own.Std(ctx), nil
+}
+
+// Database is what the bus works in: mysql (MariaDB, too), postgres or sqlite, for packages that bring handlers another type of
+// transaction. It is empty if [New] was given none of these, which outbox.NewPublisher says.
+func (c *Consumer) Database() string {
+	if c.bus.all.DB == nil {
+		return ""
+	}
+	d, err := dialect.Of(c.bus.all.DB)
+	if err != nil {
+		return ""
+	}
+	return d.Name
+}
+
+// Refuse adds a mistake to those that outbox.NewPublisher returns, for packages that register handlers on somebody's behalf. It says
+// who found what.
+func (c *Consumer) Refuse(err error) {
+	c.bus.all.Lock()
+	defer c.bus.all.Unlock()
+	if !c.bus.isLate(fmt.Sprintf("a handler of consumer %q", c.Name())) {
+		c.refused = true
+		c.bus.refuse(err)
+	}
 }

@@ -181,6 +181,9 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 // Instance is the name of this process in leases and logs.
 func (o *Outbox) Instance() string { return o.cfg.Instance }
 
+// Database is where the outbox is: mysql (MariaDB, too), postgres or sqlite.
+func (o *Outbox) Database() string { return o.d.Name }
+
 // Log is the consume log beside the outbox.
 func (o *Outbox) Log() *consumelog.Log { return o.reader }
 

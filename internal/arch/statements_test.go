@@ -28,6 +28,7 @@ var elsewhere = map[string]string{
 	"internal/hostile":  "a text that looks like SQL; only tests",
 	"internal/testdb":   "only tests",
 	"internal/testplan": "only tests",
+	"internal/txtest":   "only tests",
 	"internal/teeth":    "quotes the code that it sabotages",
 	"internal/store":    "is where statements are",
 }

@@ -27,20 +27,30 @@ func (c doorConn) Prepare(query string) (driver.Stmt, error) {
 // Close leaves the transaction alone.
 func (c doorConn) Close() error { return nil }
 
-// Begin and its end send nothing: the delivery's transaction is the bus's.
+// Begin sends nothing: the delivery's transaction is the bus's.
 func (c doorConn) Begin() (driver.Tx, error) { return c, nil }
 
 // BeginTx sends nothing.
 func (c doorConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
 
-// Commit sends nothing.
-func (c doorConn) Commit() error { return nil }
+// Commit is the handler's, by a *sql.Tx: it fails, and so does the delivery.
+func (c doorConn) Commit() error { return c.t.Commit() }
 
-// Rollback sends nothing.
-func (c doorConn) Rollback() error { return nil }
+// Rollback is that of [SQLTx.close], which sends nothing, or the handler's, which fails like [doorConn.Commit].
+func (c doorConn) Rollback() error {
+	if c.t.closed.Load() {
+		return nil
+	}
+	return c.t.Rollback()
+}
 
 // CheckNamedValue takes every value.
 func (c doorConn) CheckNamedValue(*driver.NamedValue) error { return nil }
+
+// ExecContext sends a statement.
+func (c doorConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.t.ExecContext(ctx, query, values(args)...)
+}
 
 // QueryContext sends a statement.
 func (c doorConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {

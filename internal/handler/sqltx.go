@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
@@ -23,15 +24,16 @@ type SQLTx struct {
 	isShared bool // by several deliveries
 	handler  *Handler
 
-	mu     sync.Mutex
-	pool   *sql.DB // opened when rows or a prepared statement are asked for
-	door   *sql.Tx
-	closed bool // the handler is over
+	closed atomic.Bool // the handler is over
+
+	mu   sync.Mutex
+	pool *sql.DB // opened when rows, a prepared statement or a *sql.Tx are asked for
+	door *sql.Tx
 }
 
 // ExecContext runs a statement.
 func (t *SQLTx) ExecContext(ctx context.Context, query string, args ...any) (res sql.Result, err error) {
-	if t.isClosed() {
+	if t.closed.Load() {
 		return nil, sql.ErrTxDone
 	}
 	done, err := t.begin(ctx, query)
@@ -64,9 +66,9 @@ func (t *SQLTx) Commit() error { return t.refuse("Commit") }
 func (t *SQLTx) Rollback() error { return t.refuse("Rollback") }
 
 func (t *SQLTx) refuse(method string) error {
-	err := fmt.Errorf("%w: it called %s of its bus.Tx; the bus commits when the handler returns nil and rolls back when it returns an error, "+
+	err := fmt.Errorf("%w: it called %s; the bus commits when the handler returns nil and rolls back when it returns an error, "+
 		"so leave both out", ErrEnds, method)
-	if t.isClosed() {
+	if t.closed.Load() {
 		return fmt.Errorf("%w (%w)", err, sql.ErrTxDone)
 	}
 	t.fence.poison(err)
@@ -132,11 +134,8 @@ func (t *SQLTx) checkGuard(ctx context.Context, query string, err error) error {
 	return err
 }
 
-func (t *SQLTx) isClosed() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.closed
-}
+// Std is the same transaction as database/sql has it.
+func (t *SQLTx) Std(ctx context.Context) *sql.Tx { return t.open(ctx) }
 
 // open returns the transaction whose rows and statements are watched. After the handler it is one that refuses everything.
 func (t *SQLTx) open(ctx context.Context) *sql.Tx {
@@ -146,7 +145,7 @@ func (t *SQLTx) open(ctx context.Context) *sql.Tx {
 		t.pool = sql.OpenDB(doorConn{t})
 		// Neither can fail: nothing is sent. The transaction of the delivery ends with its own context.
 		t.door, _ = t.pool.BeginTx(context.WithoutCancel(ctx), nil)
-		if t.closed {
+		if t.closed.Load() {
 			t.shut()
 		}
 	}
@@ -155,12 +154,13 @@ func (t *SQLTx) open(ctx context.Context) *sql.Tx {
 
 // close ends what the handler has left open. From now on everything is refused.
 func (t *SQLTx) close() {
+	if t.closed.Swap(true) {
+		return
+	}
 	t.mu.Lock()
-	closed := t.closed
-	t.closed = true
 	opened := t.door != nil
 	t.mu.Unlock()
-	if !closed && opened {
+	if opened {
 		t.shut()
 	}
 }
