@@ -15,6 +15,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/kind"
+	"github.com/bluecone-go/bluecone/internal/rawevent"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -118,15 +119,30 @@ func (o *Outbox) prepare(ctx context.Context, e bus.Event) (r store.NewEvent, er
 		checkTenant(c),
 		o.cfg.encode(ctx, c, &r),
 	)
-	if key != "" {
-		r.IsKeyed, r.Key = true, key
-		err = errors.Join(err, text.Key("idempotency key", key, 255))
-		r.ID = EventID(c.tenantID, r.Type, key)
-	} else {
-		id, idErr := uuid.NewV7()
-		r.ID, err = id.String(), errors.Join(err, idErr)
+	return r, errors.Join(err, identify(c, key, &r))
+}
+
+// identify gives an event its id: the one that it brings, that of its key, or a new one.
+func identify(c configured, key string, r *store.NewEvent) error {
+	r.IsKeyed, r.Key = key != "", key
+	if raw, ok := c.Event.(*rawevent.Event); ok && raw.ID != "" {
+		r.IsKeyed, r.ID = true, raw.ID
+		return errors.Join(text.Key("event id", r.ID, 64), keyError(key))
 	}
-	return r, err
+	if key != "" {
+		r.ID = EventID(c.tenantID, r.Type, key)
+		return keyError(key)
+	}
+	id, err := uuid.NewV7()
+	r.ID = id.String()
+	return err
+}
+
+func keyError(key string) error {
+	if key == "" {
+		return nil
+	}
+	return text.Key("idempotency key", key, 255)
 }
 
 func checkTenant(c configured) error {

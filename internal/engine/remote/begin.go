@@ -1,0 +1,102 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
+)
+
+// Decision is the answer to a consumer that wants to run an event.
+type Decision struct {
+	IsGo       bool
+	Lease      Lease
+	Until      time.Time
+	IsDone     bool   // the delivery has ended before
+	Result     string // of that end, JSON text
+	RetryAfter time.Duration
+}
+
+// untilNext is when to ask again about an event behind an unfinished one.
+const untilNext = time.Second
+
+// Begin leases a consumer's delivery of one event, unless it has ended or somebody else has it, or an earlier event of its
+// aggregate is unfinished for the consumer. It returns [ErrUnknown] or [ErrDead] where that is so.
+func (r *Deliveries) Begin(ctx context.Context, consumer, eventID string) (d Decision, err error) {
+	owner := newOwner()
+	err = r.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		d = Decision{}
+		row, err := r.lockOrAdd(ctx, tx, consumer, eventID)
+		if err != nil {
+			return err
+		}
+		switch {
+		case row.Status.Done():
+			d = Decision{IsDone: true, Result: row.Result}
+			return nil
+		case row.Status == store.Dead:
+			return ErrDead
+		case row.IsLeased():
+			d = Decision{RetryAfter: max(time.Duration(row.Until-row.Now)*time.Microsecond, time.Millisecond)}
+			return nil
+		}
+		if blocked, err := r.isBlocked(ctx, tx, consumer, owner, row); err != nil || blocked {
+			d = Decision{RetryAfter: untilNext}
+			return err
+		}
+		d, err = r.take(ctx, tx, owner, row)
+		return err
+	})
+	return d, err
+}
+
+// lockOrAdd locks the row of a delivery. If the event waits for no such consumer yet, it gets a row.
+func (r *Deliveries) lockOrAdd(ctx context.Context, tx bun.Tx, consumer, eventID string) (store.RemoteRow, error) {
+	row, found, err := r.rows.LockOf(ctx, tx, consumer, eventID)
+	if err != nil || found {
+		return row, err
+	}
+	events, _, err := store.EventsByID(ctx, tx, r.d, []string{eventID}, func(int) bool { return true })
+	if err != nil {
+		return row, err
+	}
+	if len(events) == 0 {
+		return row, ErrUnknown
+	}
+	e := events[0]
+	err = r.log.Defer(ctx, tx, []store.Delivery{{
+		Consumer: consumer, EventID: e.ID, EventType: e.Type, OutboxID: e.OutboxID,
+		AggregateType: e.AggregateType, AggregateID: e.AggregateID, TenantID: e.TenantID,
+	}}, 0)
+	if err != nil {
+		return row, err
+	}
+	if row, found, err = r.rows.LockOf(ctx, tx, consumer, eventID); err == nil && !found {
+		err = errors.New("the delivery was removed while it was added: ask again")
+	}
+	return row, err
+}
+
+func (r *Deliveries) isBlocked(ctx context.Context, tx bun.Tx, consumer, owner string, row store.RemoteRow) (bool, error) {
+	answers, err := r.log.Ask(ctx, tx, gate(consumer, owner, []string{row.EventType}),
+		[]store.Asked{{Event: dialect.Pair{ID: row.OutboxID}, Aggregate: row.Aggregate()}})
+	return answers[row.OutboxID] == store.Blocked, err
+}
+
+// take leases a row that is locked and may run. Its start is noted by the same transaction.
+func (r *Deliveries) take(ctx context.Context, tx bun.Tx, owner string, row store.RemoteRow) (Decision, error) {
+	leased, err := r.rows.Take(ctx, tx, owner, r.cfg.Lease, row)
+	if err != nil {
+		return Decision{}, err
+	}
+	if err := r.rows.NoteStart(ctx, tx, leased); err != nil {
+		return Decision{}, err
+	}
+	return Decision{
+		IsGo: true, Until: r.until(row.Now), Lease: Lease{Row: leased.ID, Version: leased.Version, Owner: owner},
+	}, nil
+}

@@ -1,0 +1,177 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
+)
+
+// announceEvery is how often the registry is told that a consumer still asks for deliveries.
+const announceEvery = 30 * time.Second
+
+// Delivery is an event that a consumer has been given.
+type Delivery struct {
+	Event   *eventrow.Row
+	Lease   Lease
+	Until   time.Time // end of the lease, by the database's clock
+	Attempt int       // number of this run
+}
+
+// Register announces a consumer and the event types that it takes from now on, instead of those that it took before.
+func (r *Deliveries) Register(ctx context.Context, consumer string, types []string) error {
+	types = slices.Compact(slices.Sorted(slices.Values(types)))
+	now := announced{types: strings.Join(types, "\n"), at: time.Now()}
+	r.mu.Lock()
+	last := r.announced[consumer]
+	r.mu.Unlock()
+	if last.types == now.types && now.at.Sub(last.at) < announceEvery {
+		return nil
+	}
+	all := []store.Announcement{{Key: consumer, Name: consumer, Types: types}}
+	if err := r.registry.AnnounceConsumers(ctx, r.db, all); err != nil {
+		return fmt.Errorf("register consumer %s: %w", consumer, err)
+	}
+	if err := r.registry.AnnounceTypes(ctx, r.db, all); err != nil {
+		return fmt.Errorf("register consumer %s: %w", consumer, err)
+	}
+	if err := r.rows.KeepTypes(ctx, r.db, consumer, types); err != nil {
+		return fmt.Errorf("register consumer %s: %w", consumer, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.announced[consumer] = now
+	return nil
+}
+
+// Fetch leases up to limit deliveries of a consumer that are due, of these event types: in the order of the outbox, and one of
+// each aggregate, so that the next one is handed out when it has ended. What a program that has died may have started is handed
+// out alone, and counted before.
+func (r *Deliveries) Fetch(ctx context.Context, consumer string, types []string, limit, maxBytes int) ([]Delivery, error) {
+	now, err := r.events.Now(ctx, r.db)
+	if err != nil {
+		return nil, err
+	}
+	owner := newOwner()
+	leased, err := r.claim(ctx, gate(consumer, owner, types), types, limit)
+	if err != nil {
+		return nil, err
+	}
+	chosen, back := choose(leased, limit)
+	if err := r.putBack(ctx, owner, back); err != nil {
+		return nil, err
+	}
+	chosen, err = r.start(ctx, owner, chosen)
+	if err != nil || len(chosen) == 0 {
+		return nil, err
+	}
+	return r.load(ctx, owner, chosen, r.until(now), maxBytes)
+}
+
+// claim leases what is due: of each kind a third, and of what has never run as much as is left.
+func (r *Deliveries) claim(ctx context.Context, g store.Gate, types []string, limit int) ([]store.Leased, error) {
+	third := max(limit/3, 1)
+	q := store.ClaimQuery{
+		Gate: g, Types: types, Lease: r.cfg.Lease,
+		Limits: store.Limits{Failed: third, Processing: third, Pending: max(limit-2*third, 1)},
+	}
+	first, err := r.log.Claim(ctx, q)
+	if err != nil || len(first.Deliveries) >= limit || first.Found.Pending < q.Limits.Pending {
+		return first.Deliveries, err
+	}
+	q.Limits = store.Limits{Pending: limit - len(first.Deliveries)}
+	second, err := r.log.Claim(ctx, q)
+	return append(first.Deliveries, second.Deliveries...), err
+}
+
+// choose says which of the leased deliveries to hand out, in the order of the outbox, and which not.
+func choose(leased []store.Leased, limit int) (chosen, back []store.Leased) {
+	slices.SortFunc(leased, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
+	if i := slices.IndexFunc(leased, func(d store.Leased) bool { return d.Suspect }); i >= 0 {
+		return leased[i : i+1 : i+1], slices.Concat(leased[:i], leased[i+1:])
+	}
+	taken := make(map[store.Aggregate]bool, len(leased))
+	for _, d := range leased {
+		if taken[d.Aggregate()] || len(chosen) == limit {
+			back = append(back, d)
+			continue
+		}
+		taken[d.Aggregate()] = true
+		chosen = append(chosen, d)
+	}
+	return chosen, back
+}
+
+// untilAsked is how long a delivery waits that was leased and not handed out. The end of what is before it wakes it.
+const untilAsked = time.Second
+
+func (r *Deliveries) putBack(ctx context.Context, owner string, ds []store.Leased) error {
+	if len(ds) == 0 {
+		return nil
+	}
+	return r.log.PutBack(ctx, owner, untilAsked, ds...)
+}
+
+// start notes that the other program may have started the deliveries. Those whose attempts are used up end DEAD.
+func (r *Deliveries) start(ctx context.Context, owner string, ds []store.Leased) ([]store.Leased, error) {
+	if len(ds) == 0 {
+		return nil, nil
+	}
+	if d := ds[0]; d.Suspect {
+		if d.Attempts > r.cfg.MaxAttempts {
+			_, err := r.end(ctx, owner, d, r.usedUp(), 0)
+			return nil, err
+		}
+		return ds, r.log.StartCounted(ctx, owner, d)
+	}
+	return ds, r.log.Start(ctx, owner, ds)
+}
+
+// load reads the events of what was chosen. What does not fit is put back, and what has no event any more ends DEAD.
+func (r *Deliveries) load(ctx context.Context, owner string, chosen []store.Leased, until time.Time, maxBytes int) ([]Delivery, error) {
+	ids := make([]string, len(chosen))
+	for i, d := range chosen {
+		ids[i] = d.EventID
+	}
+	total := 0
+	rows, more, err := store.EventsByID(ctx, r.db, r.d, ids, func(bytes int) bool {
+		total += bytes
+		return total == bytes || total <= maxBytes
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load events: %w", err)
+	}
+	byID := make(map[string]*eventrow.Row, len(rows))
+	for i := range rows {
+		byID[rows[i].ID] = &rows[i]
+	}
+	var out []Delivery
+	var back []store.Leased
+	for _, d := range chosen {
+		event := byID[d.EventID]
+		switch {
+		case event == nil && more:
+			back = append(back, d)
+		case event == nil || event.Malformed != "":
+			if _, err := r.end(ctx, owner, d, unreadable(event), 0); err != nil {
+				return nil, err
+			}
+		default:
+			out = append(out, Delivery{Event: event, Lease: Lease{Row: d.ID, Version: d.Version, Owner: owner}, Until: until, Attempt: d.Attempts})
+		}
+	}
+	return out, r.putBack(ctx, owner, back)
+}
+
+// unreadable is the verdict on a delivery whose event cannot be handed out.
+func unreadable(event *eventrow.Row) store.Verdict {
+	v := store.Verdict{Status: store.Dead, Counts: true, Error: "the event's row does not exist any more"}
+	if event != nil {
+		v.Error = event.Malformed
+	}
+	return v
+}

@@ -1,0 +1,53 @@
+// Package spi is what the modules relay and ledger need of the engine beyond what users call.
+package spi
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/remote"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
+	"github.com/bluecone-go/bluecone/internal/prepared"
+	"github.com/bluecone-go/bluecone/internal/rawevent"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
+)
+
+// RawEvent is an event whose payload another program has encoded. outbox.Save takes it.
+type RawEvent = rawevent.Event
+
+// RemoteDeliveries leases deliveries to handlers in other programs.
+type RemoteDeliveries = remote.Deliveries
+
+type ( // what calls on RemoteDeliveries take and answer
+	RemoteConfig   = remote.Config
+	RemoteDelivery = remote.Delivery
+	RemoteDecision = remote.Decision
+	RemoteLease    = remote.Lease
+	RemoteFinish   = remote.Finish
+	RemoteOutcome  = remote.Outcome
+)
+
+// Errors of [RemoteDeliveries].
+var (
+	ErrRemoteUnknown = remote.ErrUnknown
+	ErrRemoteDead    = remote.ErrDead
+	ErrRemoteLost    = remote.ErrLost
+)
+
+// NewRemoteDeliveries returns the deliveries of a database, whose outbox keeps events that are SENT.
+func NewRemoteDeliveries(db *bun.DB, logger *slog.Logger, lease time.Duration, attempts int, backoff func(attempt int) time.Duration,
+) (*RemoteDeliveries, error) {
+	d, err := dialect.Of(db)
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := telemetry.NewMetrics(nil)
+	if err != nil {
+		return nil, err
+	}
+	return remote.New(db, settle.NewSettler(db, d, prepared.New(db), false), settle.NewMeter(metrics, logger), logger,
+		remote.Config{Lease: lease, MaxAttempts: attempts, Backoff: backoff})
+}
