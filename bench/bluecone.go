@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,37 +50,75 @@ func newEngineOf(ctx context.Context, db *database, cfg outbox.Config) (*engine,
 	return e, err
 }
 
-// ordinary registers consumers whose handlers insert one row each.
+// ordinary registers consumers whose handlers insert one row each, with bun: on PostgreSQL text with the values in it, which the
+// server parses and plans each time.
 func (e *engine) ordinary(n int) {
 	for c := range n {
-		bus.On(e.bus.Consumer(fmt.Sprintf("Consumer%d", c), bus.ConsumerConfig{}),
-			func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
-				e.calls.Add(1)
-				return e.effect(ctx, tx, c, m.Payload)
-			})
+		bus.On(e.consumer(c, 0), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
+			e.calls.Add(1)
+			_, err := tx.ExecContext(ctx, "INSERT INTO effect (consumer, agg, seq) VALUES (?, ?, ?)", c, m.Payload.OrderID, m.Payload.Seq)
+			return err
+		})
 	}
 }
 
-// batches registers consumers whose handlers insert the rows of many events at once.
+// ordinarySQL registers the same handlers with [bus.OnSQL]: on PostgreSQL the driver prepares the statement once for each connection.
+func (e *engine) ordinarySQL(n int) {
+	query := "INSERT INTO effect (consumer, agg, seq) VALUES " + e.db.tuples(1, 3)
+	for c := range n {
+		bus.OnSQL(e.consumer(c, 0), func(ctx context.Context, tx bus.Tx, m bus.Message[paid]) error {
+			e.calls.Add(1)
+			_, err := tx.ExecContext(ctx, query, c, m.Payload.OrderID, m.Payload.Seq)
+			return err
+		})
+	}
+}
+
+// batches registers consumers whose handlers insert the rows of many events at once, with bun.
 func (e *engine) batches(n int) {
 	for c := range n {
-		bus.OnBatch(e.bus.Consumer(fmt.Sprintf("Consumer%d", c), bus.ConsumerConfig{Batch: 500}),
-			func(ctx context.Context, tx bun.Tx, ms []bus.Message[paid]) error {
-				e.calls.Add(int64(len(ms)))
-				query := make([]byte, 0, 64+16*len(ms))
-				query = append(query, "INSERT INTO effect (consumer, agg, seq) VALUES "...)
-				args := make([]any, 0, 3*len(ms))
-				for i, m := range ms {
-					if i > 0 {
-						query = append(query, ',')
-					}
-					query = append(query, "(?,?,?)"...)
-					args = append(args, c, m.Payload.OrderID, m.Payload.Seq)
-				}
-				_, err := tx.ExecContext(ctx, string(query), args...)
-				return err
-			})
+		bus.OnBatch(e.consumer(c, 500), func(ctx context.Context, tx bun.Tx, ms []bus.Message[paid]) error {
+			e.calls.Add(int64(len(ms)))
+			query := "INSERT INTO effect (consumer, agg, seq) VALUES (?, ?, ?)" + strings.Repeat(", (?, ?, ?)", len(ms)-1)
+			_, err := tx.ExecContext(ctx, query, values(c, ms)...)
+			return err
+		})
 	}
+}
+
+// batchesSQL registers the same handlers with [bus.OnSQLBatch]. On PostgreSQL they hand over arrays, so that the statement has the
+// same text for any number of rows.
+func (e *engine) batchesSQL(n int) {
+	for c := range n {
+		bus.OnSQLBatch(e.consumer(c, 500), func(ctx context.Context, tx bus.Tx, ms []bus.Message[paid]) (err error) {
+			e.calls.Add(int64(len(ms)))
+			if e.db.dialect == "postgres" {
+				aggregates, seqs := make([]string, len(ms)), make([]int32, len(ms))
+				for i, m := range ms {
+					aggregates[i], seqs[i] = m.Payload.OrderID, int32(m.Payload.Seq) //nolint:gosec // at most a number of events
+				}
+				_, err = tx.ExecContext(ctx, "INSERT INTO effect (consumer, agg, seq) SELECT $1::smallint, unnest($2::text[]), unnest($3::int[])",
+					c, aggregates, seqs)
+				return err
+			}
+			_, err = tx.ExecContext(ctx, "INSERT INTO effect (consumer, agg, seq) VALUES "+e.db.tuples(len(ms), 3), values(c, ms)...)
+			return err
+		})
+	}
+}
+
+// values are those of the rows that a consumer inserts for messages.
+func values(consumer int, ms []bus.Message[paid]) []any {
+	args := make([]any, 0, 3*len(ms))
+	for _, m := range ms {
+		args = append(args, consumer, m.Payload.OrderID, m.Payload.Seq)
+	}
+	return args
+}
+
+// consumer is the one of this number.
+func (e *engine) consumer(number, batch int) *bus.Consumer {
+	return e.bus.Consumer(fmt.Sprintf("Consumer%d", number), bus.ConsumerConfig{Batch: batch})
 }
 
 // noop registers one consumer that does nothing.
@@ -90,8 +129,8 @@ func (e *engine) noop(int) {
 	})
 }
 
-// effect is what an ordinary handler does. On PostgreSQL it lets the driver prepare the statement
-// once, as the hand-written limit does: bun would have every one of them parsed and planned.
+// effect is what a handler of W2 and W6 does, which tells by its bun.Tx when it has committed ([commits]). On PostgreSQL it lets the
+// driver prepare the statement once, as [bus.OnSQL] and the hand-written limit do.
 func (e *engine) effect(ctx context.Context, tx bun.Tx, consumer int, p paid) (err error) {
 	if e.db.dialect == "postgres" {
 		_, err = tx.Tx.ExecContext(ctx, "INSERT INTO effect (consumer, agg, seq) VALUES ($1, $2, $3)", pgx.QueryExecModeCacheStatement,

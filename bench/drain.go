@@ -36,10 +36,13 @@ const (
 	limitBatch       = "hand-written limit, batch handlers"
 	fullOrdinary     = "by hand on bluecone's tables, ordinary handlers"
 	fullBatch        = "by hand on bluecone's tables, batch handlers"
-	engineOrdinary   = "bluecone, ordinary handlers, defaults"
-	engineBatch      = "bluecone, batch handlers"
+	engineOrdinary   = "bluecone, ordinary handlers, OnSQL"
+	engineOrdinaryOn = "bluecone, ordinary handlers, On with bun"
+	engineBatch      = "bluecone, batch handlers, OnSQLBatch"
+	engineBatchOn    = "bluecone, batch handlers, OnBatch with bun"
 	engineNoop       = "bluecone, one no-op consumer"
 	watermillTuned   = "watermill-sql, tuned"
+	watermillText    = "watermill-sql, tuned, statements as text"
 	riverExactlyOnce = "River, exactly once"
 	riverAtLeastOnce = "River, at least once"
 )
@@ -50,20 +53,29 @@ func drainers() []drainer {
 		{name: fullOrdinary, dialects: all, share: 1, consumers: consumers, prepare: limits(full, 8, 100, false)},
 		{
 			name: engineOrdinary, dialects: all, share: 1, consumers: consumers, ordered: true,
+			prepare: engines((*engine).ordinarySQL, outbox.PublisherConfig{}),
+		},
+		{
+			name: engineOrdinaryOn, dialects: all, share: 1, consumers: consumers, ordered: true,
 			prepare: engines((*engine).ordinary, outbox.PublisherConfig{}),
 		},
 		{name: limitBatch, dialects: all, share: 1, consumers: consumers, prepare: limits(slim, 4, 500, true)},
 		{name: fullBatch, dialects: all, share: 1, consumers: consumers, prepare: limits(full, 4, 500, true)},
 		{
 			name: engineBatch, dialects: all, share: 1, consumers: consumers, ordered: true,
+			prepare: engines((*engine).batchesSQL, outbox.PublisherConfig{BatchSize: 500}),
+		},
+		{
+			name: engineBatchOn, dialects: all, share: 1, consumers: consumers, ordered: true,
 			prepare: engines((*engine).batches, outbox.PublisherConfig{BatchSize: 500}),
 		},
 		{
 			name: "bluecone, batch handlers, SENT rows deleted", dialects: all, share: 1, consumers: consumers, ordered: true,
-			prepare: deleting((*engine).batches, outbox.PublisherConfig{BatchSize: 500}),
+			prepare: deleting((*engine).batchesSQL, outbox.PublisherConfig{BatchSize: 500}),
 		},
 		{name: engineNoop, dialects: all, share: 1, prepare: engines((*engine).noop, outbox.PublisherConfig{BatchSize: 500})},
-		{name: watermillTuned, dialects: servers, share: 0.5, consumers: consumers, ordered: true, prepare: watermillDrain},
+		{name: watermillTuned, dialects: servers, share: 0.5, consumers: consumers, ordered: true, prepare: watermillDrain(false)},
+		{name: watermillText, dialects: postgres, share: 0.5, consumers: consumers, ordered: true, prepare: watermillDrain(true)},
 		{name: riverExactlyOnce, dialects: postgres, share: 0.04, consumers: consumers, prepare: riverDrain(true)},
 		{name: riverAtLeastOnce, dialects: postgres, share: 0.1, consumers: consumers, prepare: riverDrain(false)},
 		{

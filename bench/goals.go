@@ -78,15 +78,20 @@ func (c *collector) atMost(text, workload, dialect, name, to string, bound float
 
 // drains are the goals of W1.
 func (c *collector) drains() {
-	c.atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "mysql", engineOrdinary, limitOrdinary, 0.75)
-	c.atLeast("W1 ordinary handlers, defaults, to watermill-sql tuned", "W1", "mysql", engineOrdinary, watermillTuned, 1.7)
-	c.atLeast("W1 batch handlers, to the limit", "W1", "mysql", engineBatch, limitBatch, 0.60)
-	c.atLeast("W1 batch handlers, to watermill-sql tuned", "W1", "mysql", engineBatch, watermillTuned, 3.8)
-	c.atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "postgres", engineOrdinary, limitOrdinary, 0.75)
-	c.atLeast("W1 batch handlers, to the limit", "W1", "postgres", engineBatch, limitBatch, 0.55)
-	c.atLeast("W1 ordinary handlers, to River exactly once", "W1", "postgres", engineOrdinary, riverExactlyOnce, 15)
-	c.atLeast("W1 ordinary handlers, to River at least once", "W1", "postgres", engineOrdinary, riverAtLeastOnce, 4)
-	c.atLeast("W1 ordinary handlers, defaults, to the limit", "W1", "sqlite", engineOrdinary, limitOrdinary, 0.75)
+	for _, d := range servers {
+		c.atLeast("W1 ordinary handlers by OnSQL, to the limit", "W1", d, engineOrdinary, limitOrdinary, 0.70)
+	}
+	c.atLeast("W1 ordinary handlers by OnSQL, to the limit", "W1", "sqlite", engineOrdinary, limitOrdinary, 0.75)
+	c.atLeast("W1 ordinary handlers by OnSQL, to watermill-sql", "W1", "mysql", engineOrdinary, watermillTuned, 1.5)
+	c.atLeast("W1 ordinary handlers by On, to the limit", "W1", "mysql", engineOrdinaryOn, limitOrdinary, 0.70)
+	c.atLeast("W1 ordinary handlers by On, to watermill-sql", "W1", "mysql", engineOrdinaryOn, watermillTuned, 1.5)
+	c.atLeast("W1 batch handlers by OnSQLBatch, to the limit", "W1", "mysql", engineBatch, limitBatch, 0.60)
+	c.atLeast("W1 batch handlers by OnSQLBatch, to watermill-sql", "W1", "mysql", engineBatch, watermillTuned, 3.8)
+	c.atLeast("W1 ordinary handlers by OnSQL, to watermill-sql", "W1", "postgres", engineOrdinary, watermillTuned, 1.1)
+	c.atLeast("W1 ordinary handlers by On, to watermill-sql", "W1", "postgres", engineOrdinaryOn, watermillTuned, 0.85)
+	c.atLeast("W1 batch handlers by OnSQLBatch, to the limit", "W1", "postgres", engineBatch, limitBatch, 0.55)
+	c.atLeast("W1 ordinary handlers by OnSQL, to River exactly once", "W1", "postgres", engineOrdinary, riverExactlyOnce, 15)
+	c.atLeast("W1 ordinary handlers by OnSQL, to River at least once", "W1", "postgres", engineOrdinary, riverAtLeastOnce, 4)
 	for _, d := range all {
 		*c = append(*c, goal{"W1 memory above idle, MiB", d, func(rs *results) float64 {
 			return rs.find(beside, d, engineOrdinary+", memory above idle").median()
@@ -107,9 +112,17 @@ func (c *collector) produces() {
 	for _, d := range all {
 		for _, writers := range []int{1, 4, 16} {
 			c.atLeast(fmt.Sprintf("W3 %d writers, to the insert by hand", writers), "W3", d,
-				fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceHand, writers), 0.9)
+				fmt.Sprintf("%s, %d writers", produceEngine, writers), fmt.Sprintf("%s, %d writers", produceHand, writers), producing(d, writers))
 		}
 	}
+}
+
+// producing is the goal of so many writers. On PostgreSQL with 16 it is what the row's columns and indexes leave.
+func producing(dialect string, writers int) float64 {
+	if dialect == "postgres" && writers == 16 {
+		return 0.70
+	}
+	return 0.90
 }
 
 // histories are the goals of W4.
@@ -152,11 +165,14 @@ func reasons() (gs []goal) {
 				crowd{1, true}.name())
 		}
 	}
+	explain("W1 ordinary handlers by On, to watermill-sql with text", "W1", "postgres", engineOrdinaryOn, watermillText)
 	for _, d := range all {
 		explain("W1 ordinary handlers: by hand on bluecone's tables, to the limit on slim ones", "W1", d, fullOrdinary, limitOrdinary)
-		explain("W1 ordinary handlers: bluecone, to by hand on its tables", "W1", d, engineOrdinary, fullOrdinary)
+		explain("W1 ordinary handlers: by OnSQL, to by hand on bluecone's tables", "W1", d, engineOrdinary, fullOrdinary)
+		explain("W1 ordinary handlers: by On with bun, to by OnSQL", "W1", d, engineOrdinaryOn, engineOrdinary)
 		explain("W1 batch handlers: by hand on bluecone's tables, to the limit on slim ones", "W1", d, fullBatch, limitBatch)
-		explain("W1 batch handlers: bluecone, to by hand on its tables", "W1", d, engineBatch, fullBatch)
+		explain("W1 batch handlers: by OnSQLBatch, to by hand on bluecone's tables", "W1", d, engineBatch, fullBatch)
+		explain("W1 batch handlers: by OnBatch with bun, to by OnSQLBatch", "W1", d, engineBatchOn, engineBatch)
 		for _, writers := range []int{1, 4, 16} {
 			explain(fmt.Sprintf("W3 %d writers: by hand into bluecone's table, to a slim one", writers), "W3", d,
 				fmt.Sprintf("%s, %d writers", produceFull, writers), fmt.Sprintf("%s, %d writers", produceHand, writers))

@@ -54,7 +54,7 @@ func oneHistory(ctx context.Context, o options, m *machine, rs *results, name st
 			if err := before(ctx, db); err != nil {
 				return nil, err
 			}
-			return engines((*engine).ordinary, outbox.PublisherConfig{})(ctx, db, n)
+			return engines((*engine).ordinarySQL, outbox.PublisherConfig{})(ctx, db, n)
 		},
 	}, n)
 	if err != nil {

@@ -209,7 +209,7 @@ func workOf(ctx context.Context, db *database, byHand bool) (work func(context.C
 	if err != nil {
 		return nil, err
 	}
-	e.ordinary(consumers)
+	e.ordinarySQL(consumers)
 	p, err := outbox.NewPublisher(e.ob, e.bus, outbox.PublisherConfig{})
 	if err != nil {
 		return nil, err

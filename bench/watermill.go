@@ -13,6 +13,8 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/uptrace/bun/dialect/pgdialect"
+	"github.com/uptrace/bun/schema"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -25,6 +27,8 @@ type water struct {
 	pool  wsql.Beginner
 	close func()
 	poll  time.Duration
+
+	asText bool // handlers write their values into the text, as bun does
 }
 
 func newWater(ctx context.Context, db *database, poll time.Duration) (*water, error) {
@@ -118,8 +122,12 @@ func (w *water) handle(m *message.Message, consumer int, handled func(paid)) err
 	if !ok {
 		return errors.New("watermill gave no transaction")
 	}
-	if _, err := tx.ExecContext(m.Context(), "INSERT INTO effect (consumer, agg, seq) VALUES "+w.db.tuples(1, 3), consumer, e.OrderID,
-		e.Seq); err != nil {
+	query, args := "INSERT INTO effect (consumer, agg, seq) VALUES "+w.db.tuples(1, 3), []any{consumer, e.OrderID, e.Seq}
+	if w.asText {
+		query = schema.NewQueryGen(pgdialect.New()).FormatQuery("INSERT INTO effect (consumer, agg, seq) VALUES (?, ?, ?)", args...)
+		args = nil
+	}
+	if _, err := tx.ExecContext(m.Context(), query, args...); err != nil {
 		return err
 	}
 	m.Ack()
@@ -127,39 +135,46 @@ func (w *water) handle(m *message.Message, consumer int, handled func(paid)) err
 	return nil
 }
 
-func watermillDrain(ctx context.Context, db *database, n int) (func(context.Context) error, error) {
-	w, err := newWater(ctx, db, 5*time.Millisecond)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) error {
-		defer w.close()
-		g, ctx := errgroup.WithContext(ctx)
-		for c := range consumers {
-			g.Go(func() error {
-				var count atomic.Int64
-				all := make(chan struct{})
-				s, failed, err := w.subscribe(ctx, c, func(paid) {
-					if count.Add(1) == int64(n) {
-						close(all)
-					}
-				})
-				if err != nil {
-					return err
-				}
-				defer s.Close()
-				select {
-				case <-all:
-					return db.reach(ctx, "SELECT COUNT(*) FROM effect WHERE consumer = "+strconv.Itoa(c), n) // its commit is still to come
-				case err := <-failed:
-					return fmt.Errorf("watermill handler: %w", err)
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			})
+// watermillDrain is watermill in W1. On PostgreSQL pgx prepares the statements of its handlers, unless they are text.
+func watermillDrain(asText bool) preparation {
+	return func(ctx context.Context, db *database, n int) (func(context.Context) error, error) {
+		w, err := newWater(ctx, db, 5*time.Millisecond)
+		if err != nil {
+			return nil, err
 		}
-		return g.Wait()
-	}, w.fill(n)
+		w.asText = asText
+		return func(ctx context.Context) error {
+			defer w.close()
+			g, ctx := errgroup.WithContext(ctx)
+			for c := range consumers {
+				g.Go(func() error { return w.drain(ctx, c, n) })
+			}
+			return g.Wait()
+		}, w.fill(n)
+	}
+}
+
+// drain handles n messages for a consumer.
+func (w *water) drain(ctx context.Context, consumer, n int) error {
+	var count atomic.Int64
+	all := make(chan struct{})
+	s, failed, err := w.subscribe(ctx, consumer, func(paid) {
+		if count.Add(1) == int64(n) {
+			close(all)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	select {
+	case <-all: // its commit is still to come
+		return w.db.reach(ctx, "SELECT COUNT(*) FROM effect WHERE consumer = "+strconv.Itoa(consumer), n)
+	case err := <-failed:
+		return fmt.Errorf("watermill handler: %w", err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // watermillCourier is watermill in W2. It tells that a message was handled before it commits, so
