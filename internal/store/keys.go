@@ -51,6 +51,10 @@ const unsaved = "NOT EXISTS (SELECT 1 FROM " + keyTable + " k WHERE k.event_id =
 	" AND COALESCE((SELECT MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) FROM " + deliveryTable +
 	" l WHERE l.event_id = ?), 0) = 0"
 
+// meetsNewer begins a statement that may meet a row which its transaction's snapshot does not show. MariaDB from 11.6.2 on ends the
+// transaction then, by error 1020, unless innodb_snapshot_isolation is off; other servers take this for a comment.
+const meetsNewer = "/*M!110602 SET STATEMENT innodb_snapshot_isolation = OFF FOR */ "
+
 // lookAndEnter is for MySQL. It looks without any lock which of the events are known to have been saved, enters in order the ids
 // of the others, and tells which of them to save. An INSERT that meets its key locks it there, and one of several rows that fails
 // gives back those before the failure, for which others may wait already.
@@ -64,7 +68,7 @@ func (s Saving) lookAndEnter(ctx context.Context, tx Tx, ids []string) (absent m
 		for _, id := range chunk {
 			known, entered := saved[id]
 			if !entered {
-				_, err := tx.exec(ctx, true, "INSERT INTO "+keyTable+" (event_id) VALUES (?)", id)
+				_, err := tx.exec(ctx, true, meetsNewer+"INSERT INTO "+keyTable+" (event_id) VALUES (?)", id)
 				if dialect.Classify(err) == dialect.Duplicate {
 					continue // saved since this transaction's snapshot
 				}

@@ -35,6 +35,7 @@ func Record(db *bun.DB, tables ...string) *Recorder {
 func (r *Recorder) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
 
 var (
+	newer   = regexp.MustCompile(`^/\*M!.*?\*/ `) // what newer releases of MariaDB alone read
 	texts   = regexp.MustCompile(`'(?:[^'\\]|\\.|'')*'`)
 	numbers = regexp.MustCompile(`\b\d+\b`)
 	lists   = regexp.MustCompile(`\?(?:,\s*\?)+`)
@@ -42,7 +43,7 @@ var (
 
 // AfterQuery implements [bun.QueryHook].
 func (r *Recorder) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
-	q := ev.Query
+	q := newer.ReplaceAllString(ev.Query, "")
 	asks := !strings.HasPrefix(q, "INSERT") || strings.Contains(q, " WHERE NOT EXISTS ") // a keyed event asks as it is inserted
 	if !asks || !slices.ContainsFunc(r.tables, func(t string) bool { return strings.Contains(q, t) }) {
 		return
