@@ -16,6 +16,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -66,7 +67,7 @@ func (s *statementsOf) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) conte
 func (s *statementsOf) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = append(s.all, strings.ToUpper(strings.Fields(ev.Query)[0]))
+	s.all = append(s.all, dialect.Verb(ev.Query))
 }
 
 // Promise 7, first half: saving costs one INSERT, however many events. One with a key costs at most two statements more.

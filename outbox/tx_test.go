@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/url"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -151,12 +151,12 @@ type sent struct {
 }
 
 func (s *sent) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	s.all = append(s.all, "Exec "+strings.Fields(query)[0])
+	s.all = append(s.all, "Exec "+dialect.Verb(query))
 	return s.Tx.ExecContext(ctx, query, args...)
 }
 
 func (s *sent) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	s.all = append(s.all, "Query "+strings.Fields(query)[0])
+	s.all = append(s.all, "Query "+dialect.Verb(query))
 	return s.Tx.QueryContext(ctx, query, args...)
 }
 
