@@ -95,7 +95,7 @@ func New(db *bun.DB, cfg Config) *Bus {
 // another consumer (also but for case), mistakes in cfg, and a consumer that is given no handler are mistakes
 // that outbox.NewPublisher returns.
 func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
-	c := &Consumer{bus: b, c: handler.NewConsumer(b.all, name, cmp.Or(cfg.Key, name), cfg.handled())}
+	c := &Consumer{access: b.access, bus: b, c: handler.NewConsumer(b.all, name, cmp.Or(cfg.Key, name), cfg.handled())}
 	b.all.Lock()
 	defer b.all.Unlock()
 	if b.isLate("bus.Consumer " + text.Quote(name)) {

@@ -122,6 +122,7 @@ const (
 
 // Consumer is one receiver of events. Give it handlers with [On], [OnBatch], [OnSQL], [OnSQLBatch] and [OnExternal].
 type Consumer struct {
+	access  // for adapters, as that of its bus
 	bus     *Bus
 	c       *handler.Consumer
 	refused bool // a handler was registered wrongly

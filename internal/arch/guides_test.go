@@ -1,6 +1,7 @@
 package arch_test
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,7 +14,7 @@ import (
 var codeBlock = regexp.MustCompile("(?ms)^```(\\w*)[^\n]*\n(.*?)^```")
 
 // Each guide is short, and all its code stands in the test file of its name, or in that of the index, line by line: the tests of
-// docs/guides run it.
+// docs/guides run it. A guide to an adapter has the examples of that adapter.
 func TestCodeOfTheGuidesIsRun(t *testing.T) {
 	t.Parallel()
 	const longest = 900
@@ -31,7 +32,11 @@ func TestCodeOfTheGuidesIsRun(t *testing.T) {
 		} else {
 			require.Contains(t, index, "("+name+")", "the index lists every guide")
 		}
-		code := trimmedLines(read(t, "docs/guides/"+file)) + shared
+		file = "docs/guides/" + file
+		if adapter := "adapter/" + strings.TrimSuffix(name, ".md") + "tx/example_test.go"; exists(adapter) {
+			file = adapter
+		}
+		code := trimmedLines(read(t, file)) + shared
 		blocks := codeBlock.FindAllStringSubmatch(page, -1)
 		require.NotEmpty(t, blocks, "%s has no code", name)
 		for _, b := range blocks {
@@ -39,6 +44,11 @@ func TestCodeOfTheGuidesIsRun(t *testing.T) {
 			require.True(t, strings.Contains(code, trimmedLines(b[2])), "%s: %s does not have this:\n%s", name, file, b[2])
 		}
 	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(filepath.Join(root, path))
+	return err == nil
 }
 
 // trimmedLines is a text without indentation, with a line break before and after each line.

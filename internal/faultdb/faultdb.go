@@ -66,6 +66,9 @@ type conn struct {
 	cut  bool
 }
 
+// Raw is the connection below, for those who want the driver's own.
+func (c *conn) Raw() driver.Conn { return c.Conn }
+
 // around does one step between the two calls of the hook.
 func around[T any](ctx context.Context, c *conn, s Step, do func() (T, error)) (T, error) {
 	var none T

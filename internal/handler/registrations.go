@@ -132,7 +132,7 @@ func (r *Registrations) Upcast(eventType string, stored, known int, payload json
 	return payload, nil
 }
 
-// Access is embedded in a bus. Its method is not exported, so users of the bus do not see it; [Of] calls it.
+// Access is embedded in a bus and in its consumers. Its method is not exported, so users do not see it; [Of] calls it.
 type Access struct{ all *Registrations }
 
 // AccessTo gives access to registrations.
@@ -140,10 +140,10 @@ func AccessTo(all *Registrations) Access { return Access{all} }
 
 func (a Access) registrations() *Registrations { return a.all }
 
-// Bus is what embeds an [Access]: a *bus.Bus, which this package must not import.
+// Bus is what embeds an [Access]: a *bus.Bus or a *bus.Consumer, which this package must not import.
 type Bus interface{ registrations() *Registrations }
 
-// Of are the registrations of a bus. It is for the packages of this module.
+// Of are the registrations of a bus, or of that of a consumer. It is for the packages of this module.
 func Of(b Bus) *Registrations { return b.registrations() }
 
 // VersionOf is the schema version that code saving the event writes: what its bus.Versioned says, at least 1.

@@ -1,4 +1,4 @@
-// Package spi is what the modules relay and ledger need of the engine beyond what users call.
+// Package spi is what the modules relay, ledger and those in adapter need of the inside beyond what users call.
 package spi
 
 import (
