@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
+
+	"github.com/bluecone-go/bluecone/internal/process"
 )
 
 // prefix begins the name of every directory that this package makes in the temporary directory.
@@ -21,20 +22,18 @@ const prefix = "bluecone-dbserver-"
 // system of its own.
 type dataDir struct {
 	root, data string
-	lock       *os.File // locked while this process lives, so that nobody sweeps the directory away
+	dir        *process.Dir
 }
 
 func (d *dataDir) remove() {
 	unmount(filepath.Join(d.root, diskName))
-	_ = os.RemoveAll(d.root) // what is left goes with the next sweep
-	_ = d.lock.Close()
+	d.dir.Remove()
 }
 
 // newDataDir makes an initialised data directory. Initialising takes seconds, copying a fraction
 // of one, so the result is kept in the user's cache, one template per server version.
 func newDataDir(kind, daemon, variant string, owner *syscall.Credential, o options, initialise func(data string) error) (*dataDir, error) {
-	sweep()
-	dir, err := lockedTempDir(kind)
+	dir, err := tempDir(kind)
 	if err != nil {
 		return nil, err
 	}
@@ -135,45 +134,14 @@ func lockFile(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // closing unlocks
 }
 
-// lockedTempDir makes a directory whose file "lock" appears already locked.
-func lockedTempDir(kind string) (*dataDir, error) {
-	root, err := os.MkdirTemp("", prefix+kind+"-")
+// tempDir makes a directory for a server, after it has swept away what killed test processes left.
+func tempDir(kind string) (*dataDir, error) {
+	process.Sweep(prefix, func(root string) { unmount(filepath.Join(root, diskName)) })
+	dir, err := process.NewDir(prefix + kind + "-")
 	if err != nil {
 		return nil, err
 	}
-	pending := filepath.Join(root, "lock.new")
-	f, err := os.Create(pending)
-	if err == nil {
-		err = errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_EX), os.Rename(pending, filepath.Join(root, "lock")))
-	}
-	if err != nil {
-		_ = os.RemoveAll(root) // the first error is the one to tell
-		return nil, err
-	}
-	return &dataDir{root: root, data: filepath.Join(root, "data"), lock: f}, nil
-}
-
-// sweep removes what test processes left that were killed before they could tidy up.
-func sweep() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // only a bad pattern fails
-	for _, root := range dirs {
-		f, err := os.OpenFile(filepath.Join(root, "lock"), os.O_RDWR, 0)
-		if err != nil {
-			removeIfOld(root) // not locked yet, or somebody else's
-			continue
-		}
-		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			unmount(filepath.Join(root, diskName))
-			_ = os.RemoveAll(root) // next time, then
-		}
-		_ = f.Close()
-	}
-}
-
-func removeIfOld(root string) {
-	if st, err := os.Stat(root); err == nil && time.Since(st.ModTime()) > time.Hour {
-		_ = os.RemoveAll(root) // it fails where the directory is somebody else's
-	}
+	return &dataDir{root: dir.Path, data: filepath.Join(dir.Path, "data"), dir: dir}, nil
 }
 
 // output runs a command and puts what it said into its error.

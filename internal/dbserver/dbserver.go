@@ -11,7 +11,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -23,6 +22,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"github.com/bluecone-go/bluecone/internal/process"
 )
 
 // Settings are how large a server is, and whether it is durable.
@@ -68,7 +69,7 @@ func MySQLConfig(u *url.URL) *mysql.Config {
 func onFreePort(start func(port string) (*Server, error)) (*Server, error) {
 	var failed error
 	for range 3 {
-		port, err := freePort()
+		port, err := process.FreePort()
 		if err != nil {
 			return nil, err
 		}
@@ -79,17 +80,6 @@ func onFreePort(start func(port string) (*Server, error)) (*Server, error) {
 		failed = err
 	}
 	return nil, failed
-}
-
-func freePort() (string, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
 }
 
 // answers makes sure that the server behind the DSN is up and is the one in the directory data,

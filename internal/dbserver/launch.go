@@ -1,22 +1,18 @@
 package dbserver
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/bluecone-go/bluecone/internal/process"
 )
 
-const (
-	startLimit = time.Minute
-	stopLimit  = 10 * time.Second
-)
+const startLimit = time.Minute
 
 // Server is a running server. Its methods must not be called at the same time.
 type Server struct {
@@ -29,9 +25,7 @@ type Server struct {
 	command func() *exec.Cmd // what to start
 	ready   func() error
 
-	cmd    *exec.Cmd
-	log    *bytes.Buffer
-	exited chan struct{}
+	process *process.Process // nil before it was started
 }
 
 // launch starts a server that dies with this process, and waits until it is ready. If that fails its
@@ -50,106 +44,32 @@ func launch(s *Server) (*Server, error) {
 
 // Stop ends the server and removes its files.
 func (s *Server) Stop() {
-	if s.Running() {
-		s.Thaw()
-		_ = s.cmd.Process.Signal(s.end) // it fails if the server is gone already
-		select {
-		case <-s.exited:
-		case <-time.After(stopLimit):
-			s.Kill()
-		}
-	}
+	s.process.Stop()
 	s.dir.remove()
 }
 
 // Kill ends the server, and all processes it consists of, with SIGKILL. Its files stay.
-func (s *Server) Kill() {
-	s.signal(syscall.SIGKILL)
-	if s.cmd != nil {
-		<-s.exited
-	}
-}
+func (s *Server) Kill() { s.process.Kill() }
 
 // Freeze stops the server in its tracks, with all its processes, until [Server.Thaw].
-func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Freeze() { s.process.Signal(syscall.SIGSTOP) }
 
 // Thaw lets a frozen server go on.
-func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
+func (s *Server) Thaw() { s.process.Signal(syscall.SIGCONT) }
 
 // Running reports whether the server has not ended, by itself or because it was killed.
-func (s *Server) Running() bool {
-	if s.cmd == nil {
-		return false
-	}
-	select {
-	case <-s.exited:
-		return false
-	default:
-		return true
-	}
-}
-
-// signal reaches the server's first process first, so that it starts no others meanwhile.
-func (s *Server) signal(sig syscall.Signal) {
-	if !s.Running() {
-		return
-	}
-	others := children(s.cmd.Process.Pid)
-	_ = s.cmd.Process.Signal(sig) // it may have ended
-	for _, pid := range append(others, children(s.cmd.Process.Pid)...) {
-		_ = syscall.Kill(pid, sig) // as above
-	}
-}
+func (s *Server) Running() bool { return s.process.Running() }
 
 // Restart starts the server, on the files and the port it had before, and waits until it answers.
 func (s *Server) Restart() error {
 	if s.Running() {
 		return errors.New("dbserver: the server runs already")
 	}
-	s.log = &bytes.Buffer{}
 	cmd := s.command()
-	cmd.Stdout, cmd.Stderr = s.log, s.log
-	cmd.WaitDelay = stopLimit // a child of the server could keep our pipe open
 	cmd.Env = append(os.Environ(), s.options.environment(s.dir)...)
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Setpgid = true // Ctrl-C is for the tests, which then end it
-	dieWithParent(cmd.SysProcAttr, s.end)
-	started, exited := make(chan error, 1), make(chan struct{})
-	var failed error
-	go run(cmd, &failed, started, exited)
-	if err := <-started; err != nil {
-		s.cmd = nil
+	var err error
+	if s.process, err = process.Start(cmd, s.end, filepath.Join(s.dir.root, "log")); err != nil {
 		return err
 	}
-	s.cmd, s.exited = cmd, exited
-	for deadline := time.Now().Add(startLimit); ; {
-		err := s.ready()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-exited:
-			return fmt.Errorf("%s ended at once: %w: %s", filepath.Base(cmd.Path), errors.Join(failed, err), bytes.TrimSpace(s.log.Bytes()))
-		case <-time.After(20 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			s.Kill()
-			return fmt.Errorf("%s does not answer after %v: %w: %s", filepath.Base(cmd.Path), startLimit, err, bytes.TrimSpace(s.log.Bytes()))
-		}
-	}
-}
-
-// run starts cmd and waits for it on one thread of its own: the kernel sends the parent-death
-// signal when the thread that started a process ends, not when the process does. It closes exited
-// when the process has ended, with failed set.
-func run(cmd *exec.Cmd, failed *error, started chan<- error, exited chan<- struct{}) {
-	runtime.LockOSThread()
-	err := cmd.Start()
-	started <- err
-	if err == nil {
-		*failed = cmd.Wait()
-	}
-	close(exited)
+	return s.process.Await(s.ready, startLimit)
 }

@@ -31,10 +31,13 @@ func (s *instance) url(database string) string {
 	return u.String()
 }
 
-// Main runs the tests of a package, stops the servers they started, and fails the package if
-// a goroutine is still there. It ends the process: let TestMain do nothing else after it.
-func Main(m *testing.M) {
+// Main runs the tests of a package, stops the servers they started, calls stop for what else they have started, and fails the
+// package if a goroutine is still there. It ends the process: let TestMain do nothing else after it.
+func Main(m *testing.M, stop ...func()) {
 	code := m.Run()
+	for _, fn := range stop {
+		fn()
+	}
 	for _, s := range servers {
 		if s.private != nil {
 			s.private.Stop()
@@ -121,7 +124,8 @@ func adminURL(dialect, dsn string) (*url.URL, error) {
 	return u, nil
 }
 
-// Unavailable skips the test, or fails it if BLUECONE_TEST_REQUIRE names what is missing: one of [Dialects], pgbouncer, or history (git's).
+// Unavailable skips the test, or fails it if BLUECONE_TEST_REQUIRE names what is missing: one of [Dialects], pgbouncer, libfaketime,
+// history (git's), or a broker.
 func Unavailable(t testing.TB, what string, err error) {
 	t.Helper()
 	unavailable(t, what, err)
@@ -133,6 +137,7 @@ func unavailable(t testing.TB, what string, err error) {
 		"mysql": "apt-get install mariadb-server", "mysql9": "scripts/newer-databases mysql",
 		"postgres": "apt-get install postgresql", "pgbouncer": "apt-get install pgbouncer", "history": "git fetch --unshallow",
 		"libfaketime": "apt-get install libfaketime",
+		"rabbitmq":    "scripts/brokers rabbitmq", "nats": "scripts/brokers nats", "redis": "scripts/brokers redis",
 	}[what]
 	lend := ""
 	if _, ok := servers[what]; ok {

@@ -1,0 +1,39 @@
+package testbroker
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/bluecone-go/bluecone/internal/process"
+)
+
+// natsConfig keeps streams in files. This version does not know sync_interval: what it has acknowledged outlives its process, not
+// its machine.
+const natsConfig = `listen: "127.0.0.1:%s"
+authorization { user: %s, password: "%s" }
+jetstream { store_dir: %q, max_memory_store: 64MB, max_file_store: 1GB }
+`
+
+func nats(b *Broker, home string) error {
+	port, err := process.FreePort()
+	if err != nil {
+		return err
+	}
+	b.URL = address("nats", port, user, "secret")
+	config := b.path("nats.conf")
+	b.configure = func() error {
+		text := fmt.Appendf(nil, natsConfig, port, user, b.password(), b.path("data"))
+		return os.WriteFile(config, text, 0o600)
+	}
+	b.processes = []*server{{
+		name:    "nats-server",
+		command: func() *exec.Cmd { return exec.Command(filepath.Join(home, "bin", "nats-server"), "-c", config) },
+		ready: func() error {
+			hello := fmt.Sprintf("CONNECT {\"user\":%q,\"pass\":%q,\"verbose\":false}\r\nPING\r\n", user, b.password())
+			return answersLine(b.URL.Host, hello, "PONG", "-ERR")
+		},
+	}}
+	return nil
+}
