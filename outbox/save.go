@@ -2,33 +2,20 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	"github.com/google/uuid"
+	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/engine/settle"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/kind"
-	"github.com/bluecone-go/bluecone/internal/rawevent"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
-	"github.com/bluecone-go/bluecone/internal/text"
 )
-
-const (
-	metaInstance   = settle.MetaInstance
-	keyedNamespace = "bluecone event"
-)
-
-// namespace is the UUID namespace of keyed events.
-var namespace = uuid.NewSHA1(uuid.NameSpaceURL, //nolint:gochecknoglobals // a constant
-	[]byte("https://github.com/bluecone-go/bluecone#event"))
 
 // ErrInvalidEvent means that [Outbox.Save] refused an event before it spoke to the database. The
 // error's text says which event, and what is wrong with it.
@@ -88,121 +75,6 @@ func (o *Outbox) Save(ctx context.Context, tx Tx, events ...bus.Event) (err erro
 	return nil
 }
 
-// prepare validates an event and encodes it.
-func (o *Outbox) prepare(ctx context.Context, e bus.Event) (r store.NewEvent, err error) {
-	if isNil(e) {
-		return r, errors.New("the event is nil")
-	}
-	c, ok := e.(configured)
-	if !ok {
-		c = configured{Event: e}
-	}
-	if isNil(c.Event) {
-		return r, errors.New("the event is nil")
-	}
-	if err := c.inherit(ctx); err != nil {
-		return r, err
-	}
-	r = store.NewEvent{
-		Type: c.Event.EventType(), SchemaVersion: handler.VersionOf(c.Event), TenantID: c.tenantID, StoreID: c.storeID,
-		DeliverAt: c.deliverAt, MaxAttempts: o.cfg.MaxRetryCount,
-	}
-	r.AggregateType, r.AggregateID = c.Event.Aggregate()
-	key := ""
-	if k, ok := c.Event.(bus.Keyed); ok {
-		key = k.IdempotencyKey()
-	}
-	err = errors.Join(
-		text.EventType("event type", r.Type),
-		text.AggregateType("aggregate type", r.AggregateType),
-		text.Key("aggregate id", r.AggregateID, 128),
-		checkTenant(c),
-		o.cfg.encode(ctx, c, &r),
-	)
-	return r, errors.Join(err, identify(c, key, &r))
-}
-
-// identify gives an event its id: the one that it brings, that of its key, or a new one.
-func identify(c configured, key string, r *store.NewEvent) error {
-	r.IsKeyed, r.Key = key != "", key
-	if raw, ok := c.Event.(*rawevent.Event); ok && raw.ID != "" {
-		r.IsKeyed, r.ID = true, raw.ID
-		return errors.Join(text.Key("event id", r.ID, 64), keyError(key))
-	}
-	if key != "" {
-		r.ID = EventID(c.tenantID, r.Type, key)
-		return keyError(key)
-	}
-	id, err := uuid.NewV7()
-	r.ID = id.String()
-	return err
-}
-
-func keyError(key string) error {
-	if key == "" {
-		return nil
-	}
-	return text.Key("idempotency key", key, 255)
-}
-
-func checkTenant(c configured) error {
-	if c.tenantID < 0 || c.storeID < 0 {
-		return fmt.Errorf("tenant %d, store %d: they must not be negative", c.tenantID, c.storeID)
-	}
-	if !c.deliverAt.IsZero() && (c.deliverAt.Year() < 2000 || c.deliverAt.Year() > 9000) {
-		return fmt.Errorf("delivery time %v is not between the years 2000 and 9000", c.deliverAt)
-	}
-	return nil
-}
-
-// encode fills in payload and metadata, and checks what the databases could not store alike.
-func (c Config) encode(ctx context.Context, e configured, r *store.NewEvent) error {
-	payload, err := json.Marshal(e.Event)
-	if err != nil {
-		return fmt.Errorf("payload cannot be encoded: %w", err)
-	}
-	if err := text.CheckFields(reflect.TypeOf(e.Event)); err != nil {
-		return err
-	}
-	if len(payload) > c.MaxPayload {
-		return fmt.Errorf("payload has %d bytes, the limit is %d: save a reference instead", len(payload), c.MaxPayload)
-	}
-	n, replaced := text.Inspect(payload)
-	if n > maxDepth {
-		return fmt.Errorf("payload is nested %d deep, the limit is %d", n, maxDepth)
-	}
-	if replaced {
-		return errors.New("payload has a string that is not valid UTF-8: it would not be stored as it is")
-	}
-	md := make(bus.Metadata)
-	maps.Copy(md, bus.MetadataFrom(ctx))
-	maps.Copy(md, e.meta)
-	md[metaInstance] = c.Instance
-	if id := telemetry.Inject(ctx, md); id != "" {
-		md[bus.MetaTraceID] = id
-	}
-	for k, v := range md {
-		if err := text.Key("metadata key", k, 64); err != nil {
-			return err
-		}
-		if clean := text.Clean(v, len(v)+1); clean != v {
-			return fmt.Errorf("metadata %s %s is not valid UTF-8 or contains NUL", k, text.Quote(v))
-		}
-	}
-	metadata, err := json.Marshal(md)
-	if err != nil {
-		return fmt.Errorf("metadata cannot be encoded: %w", err)
-	}
-	if len(metadata) > maxMetadata {
-		return fmt.Errorf("metadata has %d bytes, the limit is %d", len(metadata), maxMetadata)
-	}
-	r.Payload, r.Metadata = string(payload), string(metadata)
-	if id := md[bus.MetaTraceID]; len(id) <= maxTraceID {
-		r.TraceID = id
-	}
-	return nil
-}
-
 func (o *Outbox) countSaved(ctx context.Context, rows []store.NewEvent, stored int) {
 	telemetry.Add(ctx, o.metrics.Created, int64(stored), telemetry.EventType, rows[0].Type)
 	telemetry.Add(ctx, o.metrics.Repeated, int64(len(rows)-stored), telemetry.EventType, rows[0].Type)
@@ -213,26 +85,113 @@ func (o *Outbox) countSaved(ctx context.Context, rows []store.NewEvent, stored i
 	}
 }
 
-func typeOf(e bus.Event) string {
-	if isNil(e) {
-		return "nil"
-	}
-	if c, ok := e.(configured); ok && isNil(c.Event) {
-		return "nil"
-	}
-	return text.Clean(e.EventType(), 128)
+// commits are the ways in which the publishers learn of commits.
+type commits struct {
+	hook   *commitHook
+	unseen unseen
+	notify notify
 }
 
-func isNil(e bus.Event) bool {
-	if e == nil {
-		return true
-	}
-	v := reflect.ValueOf(e)
-	return v.Kind() == reflect.Pointer && v.IsNil()
+func (c *commits) notice(ob *Outbox) {
+	c.hook, c.unseen.ob, c.unseen.commits, c.notify.ob = &commitHook{ob: ob}, ob, make(chan struct{}, 1), ob
 }
 
-// EventID is the event_id under which a keyed event of the tenant (0 for none) is or
-// would be saved.
-func EventID(tenantID int64, eventType, idempotencyKey string) string {
-	return uuid.NewSHA1(namespace, fmt.Appendf(nil, "%s|%d|%s|%s", keyedNamespace, tenantID, eventType, idempotencyKey)).String()
+// commitHook notices the commit of a transaction that saved events. It needs nothing but the user's plain db.RunInTx: bun keeps the
+// context that the hook returns for BEGIN, and shows it again for COMMIT.
+type commitHook struct{ ob *Outbox }
+
+type markKey struct{ hook *commitHook }
+
+// mark belongs to one transaction.
+type mark struct {
+	saved atomic.Bool
+	mu    sync.Mutex
+	ids   []string // what can be handed over
+}
+
+// BeforeQuery gives a beginning transaction its mark.
+func (h *commitHook) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
+	if ev.Query != "BEGIN" || store.IsEngine(ctx) {
+		return ctx
+	}
+	return context.WithValue(ctx, markKey{h}, &mark{})
+}
+
+// markOf is the mark of a transaction whose commit will be seen, or nil. It is seen if the transaction is bun's, of the outbox's
+// pool, and Save has got the context that db.RunInTx gave its function.
+func (h *commitHook) markOf(ctx context.Context, tx transaction) *mark {
+	m, ok := ctx.Value(markKey{h}).(*mark)
+	if !ok || tx.formats == nil || tx.formats.NewRaw("").DB().DB != h.ob.db.DB {
+		return nil
+	}
+	return m
+}
+
+// saved notes that the transaction of a mark, or without one, has saved events.
+func (h *commitHook) saved(m *mark, rows []store.NewEvent) {
+	var ids []string
+	for _, r := range rows {
+		if r.DeliverAt.IsZero() {
+			ids = append(ids, r.ID)
+		}
+	}
+	if m == nil {
+		h.ob.unseen.add(time.Now(), ids)
+		return
+	}
+	m.saved.Store(true)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ids = append(m.ids, ids...)
+}
+
+// AfterQuery hands what a committed transaction saved to one publisher of this process. If the outcome of the COMMIT is unknown, it
+// wakes all: looking in vain costs little.
+func (h *commitHook) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
+	if ev.Query != "COMMIT" {
+		return
+	}
+	m, ok := ctx.Value(markKey{h}).(*mark)
+	switch {
+	case !ok:
+		return
+	case !m.saved.Load(): // Save may have got another context, as it does in a handler
+		signal(h.ob.unseen.commits)
+		return
+	}
+	if ev.Err == nil {
+		m.mu.Lock()
+		h.ob.here.handOver(m.ids)
+		m.mu.Unlock()
+	} else {
+		h.ob.Wake()
+	}
+	h.ob.stmts.Learn(ctx) // here no transaction is open
+}
+
+// handOver gives just committed events to a publisher of this process.
+func (h *publishers) handOver(ids []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p := range h.subscribed {
+		p.engine.Handover().Put(ids)
+		return
+	}
+}
+
+// Wake makes the publishers of this process look for events at once. Saving does this
+// by itself; use it after writing events by other means.
+func (o *Outbox) Wake() {
+	o.here.mu.Lock()
+	defer o.here.mu.Unlock()
+	for p := range o.here.subscribed {
+		p.engine.Wake()
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,20 +12,11 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // registryFor is how old the registry may be that events are handed over by. Settling looks again.
 const registryFor = time.Second
-
-// turn is what one turn of the loop is about.
-type turn struct {
-	isHandedOver bool // events were handed over
-	isBeat       bool // it is time to look at what has fallen due
-	isFull       bool // it is time to look at everything
-	isExhaustive bool // it goes on until nothing is due any more
-}
 
 // claims takes what is due, each kind in its turn, and dispatches it. Only the goroutine of the loop uses it.
 type claims struct {
@@ -53,6 +45,31 @@ type statements struct {
 
 func newStatements(cfg *Config) statements {
 	return statements{events: store.NewClaims(cfg.Dialect, cfg.Statements), queues: store.NewQueues(cfg.Dialect, cfg.Statements)}
+}
+
+// cycle claims what is due and hands it to the lanes, each kind in its turn, until nothing that it knows of is left. Unless
+// it has to be exhaustive, it ends when the time has come to look again at what else has fallen due.
+func (r *run) cycle(ctx context.Context, t turn) error {
+	if t.isFull {
+		if err := r.upkeep.sweep(ctx); err != nil {
+			return err
+		}
+		r.claims.claimer.WalkThoroughly()
+	}
+	if t.isBeat {
+		if err := r.claims.look(ctx, t.isExhaustive); err != nil {
+			return err
+		}
+	}
+	err := r.claims.claimInTurns(ctx, t.isExhaustive)
+	if !t.isFull || err != nil {
+		return err
+	}
+	r.claims.claimer.Relax()
+	if err := r.spiller.Write(ctx); err != nil {
+		return err
+	}
+	return r.claims.retryAll(ctx) // also what the claims have made wait
 }
 
 // look looks, in one statement that locks nothing, for kinds of due work that the plan does not know of. An instance that
@@ -208,61 +225,6 @@ func (c *claims) claimOtherTenants(ctx context.Context, r claim.Result) error {
 	return c.dispatch.dispatch(ctx, taken)
 }
 
-// receive leases handed over events and dispatches them. What it cannot take has to be claimed: then it reports false, and the
-// plan knows.
-func (c *claims) receive(ctx context.Context) (isDone bool, err error) {
-	c.plan.Worked(time.Now())
-	if isDone, err = c.leaseHandedOver(ctx); err == nil && !isDone {
-		c.plan.Add(time.Now(), claim.Of(claim.New))
-	}
-	return isDone, err
-}
-
-func (c *claims) leaseHandedOver(ctx context.Context) (isDone bool, err error) {
-	ids, ok := c.handover.Take()
-	room, _ := c.lanes.Room()
-	if !ok || len(ids) > min(c.flights.Free(), room) {
-		return false, nil
-	}
-	if len(ids) == 0 {
-		return true, nil
-	}
-	if _, age := c.roster.Last(); age > registryFor {
-		if err := c.roster.Refresh(ctx); err != nil {
-			return false, err
-		}
-	}
-	taken, blocked, err := c.claimByID(ctx, ids)
-	if err != nil {
-		return false, err
-	}
-	if blocked > 0 {
-		c.alarm.Set(claim.BlockedFor)
-	}
-	if len(taken.Rows) == 0 {
-		return true, nil
-	}
-	return true, c.dispatch.dispatch(ctx, taken)
-}
-
-// claimByID leases events that nobody has claimed yet, and gives back those that an earlier event
-// of their aggregate blocks.
-func (c *claims) claimByID(ctx context.Context, ids []string) (taken claimed, blocked int, err error) {
-	defer c.budget.Turn()()
-	r, behind, err := c.claimer.ClaimByID(ctx, ids)
-	if err != nil {
-		return claimed{}, 0, fmt.Errorf("outbox: %w", err)
-	}
-	r.Rows = c.flights.Without(r.Rows)
-	r.Registry, _ = c.roster.Last()
-	behind = c.flights.Without(behind)
-	return claimed{Result: r, isByID: true}, len(behind), c.giveBack(ctx, behind)
-}
-
-func (c *claims) giveBack(ctx context.Context, rows []eventrow.Row) error {
-	return c.settling.GiveBack(ctx, rows, settle.Return{Status: settle.New})
-}
-
 // retryAll lets the lanes run all deliveries that wait in the consume log and are due.
 func (c *claims) retryAll(ctx context.Context) error {
 	waiting, err := c.queues.DueConsumers(ctx, c.cfg.DB)
@@ -270,6 +232,52 @@ func (c *claims) retryAll(ctx context.Context) error {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	return c.lanes.Retry(ctx, waiting)
+}
+
+// once does a full cycle and waits for its deliveries. It does another one if it has left anything alone, and so on until a
+// cycle has nothing left or does nothing.
+func (r *run) once(ctx context.Context) error {
+	if err := r.enrollment.announce(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	for before := (progress{-1, -1}); ; {
+		now := r.progress()
+		if now == before {
+			return ctx.Err()
+		}
+		before = now
+		r.claims.plan.ForgetPassedOver()
+		all := turn{isBeat: true, isFull: true, isExhaustive: true}
+		if err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.cycle(ctx, all) }); err != nil {
+			r.settling.NoteOrphans()
+			return err
+		}
+		r.waitUntilIdle(ctx)
+		var isLeft bool
+		err := r.silence.Limit(ctx, func(ctx context.Context) (err error) {
+			isLeft, err = r.claims.isLeft(ctx, time.Since(began))
+			return err
+		})
+		if ctx.Err() != nil || err != nil || !isLeft {
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// progress is how much a run has done: events that it has claimed, and deliveries from the retry queues that have ended.
+type progress struct{ claimed, retried int64 }
+
+func (r *run) progress() progress { return progress{r.dispatch.claimed.Load(), r.rollUps.Deliveries()} }
+
+func (r *run) waitUntilIdle(ctx context.Context) {
+	for ctx.Err() == nil && (r.flights.Free() < r.flights.Most() || !r.lanes.Idle()) {
+		select {
+		case <-r.flights.Settled():
+		case <-time.After(2 * time.Millisecond): // lanes have no signal of their own
+		case <-ctx.Done():
+		}
+	}
 }
 
 // isLeft reports whether the last cycle has left alone events that had to wait for others, deliveries that have been due for so

@@ -24,6 +24,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/schedule"
@@ -192,6 +193,14 @@ func (r *run) start() {
 	}
 }
 
+// turn is what one turn of the loop is about.
+type turn struct {
+	isHandedOver bool // events were handed over
+	isBeat       bool // it is time to look at what has fallen due
+	isFull       bool // it is time to look at everything
+	isExhaustive bool // it goes on until nothing is due any more
+}
+
 // loop claims until ctx ends: at once when woken, what has fallen due at every beat (Poll, or more often while there is
 // something to do), and everything when Cron says so.
 func (r *run) loop(ctx context.Context) {
@@ -253,75 +262,59 @@ func (r *run) take(ctx context.Context, t turn) error {
 	return r.cycle(ctx, t)
 }
 
-// cycle claims what is due and hands it to the lanes, each kind in its turn, until nothing that it knows of is left. Unless
-// it has to be exhaustive, it ends when the time has come to look again at what else has fallen due.
-func (r *run) cycle(ctx context.Context, t turn) error {
-	if t.isFull {
-		if err := r.upkeep.sweep(ctx); err != nil {
-			return err
-		}
-		r.claims.claimer.WalkThoroughly()
+// receive leases handed over events and dispatches them. What it cannot take has to be claimed: then it reports false, and the
+// plan knows.
+func (c *claims) receive(ctx context.Context) (isDone bool, err error) {
+	c.plan.Worked(time.Now())
+	if isDone, err = c.leaseHandedOver(ctx); err == nil && !isDone {
+		c.plan.Add(time.Now(), claim.Of(claim.New))
 	}
-	if t.isBeat {
-		if err := r.claims.look(ctx, t.isExhaustive); err != nil {
-			return err
-		}
-	}
-	err := r.claims.claimInTurns(ctx, t.isExhaustive)
-	if !t.isFull || err != nil {
-		return err
-	}
-	r.claims.claimer.Relax()
-	if err := r.spiller.Write(ctx); err != nil {
-		return err
-	}
-	return r.claims.retryAll(ctx) // also what the claims have made wait
+	return isDone, err
 }
 
-// once does a full cycle and waits for its deliveries. It does another one if it has left anything alone, and so on until a
-// cycle has nothing left or does nothing.
-func (r *run) once(ctx context.Context) error {
-	if err := r.enrollment.announce(ctx); err != nil {
-		return err
+func (c *claims) leaseHandedOver(ctx context.Context) (isDone bool, err error) {
+	ids, ok := c.handover.Take()
+	room, _ := c.lanes.Room()
+	if !ok || len(ids) > min(c.flights.Free(), room) {
+		return false, nil
 	}
-	began := time.Now()
-	for before := (progress{-1, -1}); ; {
-		now := r.progress()
-		if now == before {
-			return ctx.Err()
-		}
-		before = now
-		r.claims.plan.ForgetPassedOver()
-		all := turn{isBeat: true, isFull: true, isExhaustive: true}
-		if err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.cycle(ctx, all) }); err != nil {
-			r.settling.NoteOrphans()
-			return err
-		}
-		r.waitUntilIdle(ctx)
-		var isLeft bool
-		err := r.silence.Limit(ctx, func(ctx context.Context) (err error) {
-			isLeft, err = r.claims.isLeft(ctx, time.Since(began))
-			return err
-		})
-		if ctx.Err() != nil || err != nil || !isLeft {
-			return errors.Join(ctx.Err(), err)
+	if len(ids) == 0 {
+		return true, nil
+	}
+	if _, age := c.roster.Last(); age > registryFor {
+		if err := c.roster.Refresh(ctx); err != nil {
+			return false, err
 		}
 	}
+	taken, blocked, err := c.claimByID(ctx, ids)
+	if err != nil {
+		return false, err
+	}
+	if blocked > 0 {
+		c.alarm.Set(claim.BlockedFor)
+	}
+	if len(taken.Rows) == 0 {
+		return true, nil
+	}
+	return true, c.dispatch.dispatch(ctx, taken)
 }
 
-// progress is how much a run has done: events that it has claimed, and deliveries from the retry queues that have ended.
-type progress struct{ claimed, retried int64 }
-
-func (r *run) progress() progress { return progress{r.dispatch.claimed.Load(), r.rollUps.Deliveries()} }
-
-func (r *run) waitUntilIdle(ctx context.Context) {
-	for ctx.Err() == nil && (r.flights.Free() < r.flights.Most() || !r.lanes.Idle()) {
-		select {
-		case <-r.flights.Settled():
-		case <-time.After(2 * time.Millisecond): // lanes have no signal of their own
-		case <-ctx.Done():
-		}
+// claimByID leases events that nobody has claimed yet, and gives back those that an earlier event
+// of their aggregate blocks.
+func (c *claims) claimByID(ctx context.Context, ids []string) (taken claimed, blocked int, err error) {
+	defer c.budget.Turn()()
+	r, behind, err := c.claimer.ClaimByID(ctx, ids)
+	if err != nil {
+		return claimed{}, 0, fmt.Errorf("outbox: %w", err)
 	}
+	r.Rows = c.flights.Without(r.Rows)
+	r.Registry, _ = c.roster.Last()
+	behind = c.flights.Without(behind)
+	return claimed{Result: r, isByID: true}, len(behind), c.giveBack(ctx, behind)
+}
+
+func (c *claims) giveBack(ctx context.Context, rows []eventrow.Row) error {
+	return c.settling.GiveBack(ctx, rows, settle.Return{Status: settle.New})
 }
 
 // close drains: nothing new starts, what runs may finish, the rest is given back.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -139,86 +138,6 @@ func (s Saving) insertUnsaved(ctx context.Context, tx Tx, events []NewEvent) (st
 		}
 	}
 	return stored, nil
-}
-
-// insert inserts events by one statement, if the transaction takes as many values.
-func (s Saving) insert(ctx context.Context, tx Tx, events []NewEvent, ignore string) error {
-	for chunk := range slices.Chunk(events, tx.mostEvents(len(events))) {
-		query, args := insertEvents(s.d, chunk)
-		query, args = tx.notify(query+ignore, args)
-		isSame := len(chunk) == 1 // the text of more is a different one for each number
-		if _, err := tx.exec(ctx, isSame, query, args...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// insertColumns are those that an INSERT of events names. What is as the columns' defaults say is left to them: half the statement,
-// which is what saving costs.
-type insertColumns struct {
-	names                 string
-	others, traced, keyed bool
-}
-
-func insertColumnsOf(events []NewEvent) (c insertColumns) {
-	for i := range events {
-		c.others = c.others || !events[i].isPlain()
-		c.traced = c.traced || events[i].TraceID != ""
-		c.keyed = c.keyed || events[i].IsKeyed
-	}
-	c.names = plainColumns
-	if c.others {
-		c.names += otherColumns
-	}
-	if c.traced {
-		c.names += ", trace_id"
-	}
-	if c.keyed {
-		c.names += ", event_key"
-	}
-	return c
-}
-
-// row is one event as the list of its values.
-func (c insertColumns) row(d dialect.Dialect, e *NewEvent) (values string, args []any) {
-	status, due := "NEW", d.Now
-	args = append(make([]any, 0, 18), e.AggregateType, e.AggregateID, e.Type, e.ID, e.Payload, e.Metadata)
-	if !e.DeliverAt.IsZero() {
-		status, due = "SCHEDULED", d.At
-		args = append(args, e.DeliverAt.UnixMicro())
-	}
-	values = "?, ?, ?, ?, ?, ?, " + due
-	if c.others {
-		values += ", ?, ?, ?, ?, ?"
-		args = append(args, orNull(e.TenantID), orNull(e.StoreID), e.SchemaVersion, status, e.MaxAttempts)
-	}
-	if c.traced {
-		values += ", ?"
-		args = append(args, orNull(e.TraceID))
-	}
-	if c.keyed {
-		values += ", ?"
-		args = append(args, orNull(e.Key))
-	}
-	return values, args
-}
-
-// insertEvents builds one INSERT of all events.
-func insertEvents(d dialect.Dialect, events []NewEvent) (string, []any) {
-	c := insertColumnsOf(events)
-	var b strings.Builder
-	b.WriteString("INSERT INTO " + eventTable + " (" + c.names + ") VALUES ")
-	args := make([]any, 0, len(events)*14)
-	for i := range events {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		values, of := c.row(d, &events[i])
-		b.WriteString("(" + values + ")")
-		args = append(args, of...)
-	}
-	return b.String(), args
 }
 
 // Committed tells which of the events, by their event_ids, other transactions can see.

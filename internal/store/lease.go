@@ -34,49 +34,6 @@ func (c Claims) Lease(ctx context.Context, tx bun.Tx, l Lease, ids []int64, isRe
 	return nil
 }
 
-// isFresh is the condition on events e that nobody has ever leased. The status is hidden in a CASE: PostgreSQL would go
-// along the index of due events, which holds all that are open.
-const isFresh = " AND CASE WHEN e.status = 'NEW' THEN 1 END = 1 AND e.lock_version = 0"
-
-// LeaseFresh leases those of the events, by their event_ids, that nobody has leased or locked, by uk_event_id, and returns their
-// rows, by the primary key, with the first event in the way of each in Extra. It looks after they are leased: whoever claims
-// an event that was delayed does the same, so one of two sees the other. It waits for nobody.
-func (c Claims) LeaseFresh(ctx context.Context, idb bun.IDB, l Lease, eventIDs []string) ([]eventrow.Row, error) {
-	ids, err := c.leaseFresh(ctx, idb, l, eventIDs)
-	if err != nil || len(ids) == 0 {
-		return nil, err
-	}
-	return readEvents(c.stmts.On(idb).QueryContext(ctx, "SELECT "+eventrow.Columns(c.d)+", "+c.order.FirstInWay()+
-		" FROM "+c.d.Keyed(eventTable)+
-		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, l.Owner,
-		ids, l.Owner))
-}
-
-// leaseFresh leases the events and returns their ids. It does not wait for an open transaction of a producer, which may
-// hold any key.
-func (c Claims) leaseFresh(ctx context.Context, idb bun.IDB, l Lease, eventIDs []string) ([]int64, error) {
-	lease := "UPDATE " + c.d.Keyed(eventTable) + " SET status = 'DISPATCHING', locked_by = ?, lock_version = 1, " +
-		"next_retry_at = " + c.d.After + ", updated_at = " + c.d.Now
-	free := "SELECT e.id FROM " + c.d.ByEventID(eventTable) + " WHERE e.event_id IN (?)" + isFresh + c.d.SkipLocked
-	db, args := c.stmts.On(idb), []any{l.Owner, dialect.Micro(l.For)}
-	if c.d.Name == "postgres" {
-		return readIDs(db.QueryContext(ctx, lease+" WHERE e.id IN (SELECT f.id FROM ("+free+") AS f) RETURNING e.id", append(args, eventIDs)...))
-	}
-	found, err := readIDs(db.QueryContext(ctx, free, eventIDs))
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	res, err := db.ExecContext(ctx, lease+" WHERE e.id IN (?)"+isFresh, append(args, found)...)
-	if err != nil {
-		return nil, err
-	}
-	if n, err := res.RowsAffected(); err == nil && n == int64(len(found)) {
-		return found, nil
-	}
-	return readIDs(db.QueryContext(ctx, "SELECT e.id FROM "+c.d.Keyed(eventTable)+" WHERE e.id IN (?) AND e.locked_by = ? "+
-		"AND e.lock_version = 1", found, l.Owner))
-}
-
 // LeasesOf are the events that an owner has leased, with their lock versions, along idx_status_next_retry.
 func (c Claims) LeasesOf(ctx context.Context, idb bun.IDB, owner string) ([]dialect.Pair, error) {
 	rows, err := idb.QueryContext(ctx,

@@ -38,33 +38,6 @@ func (m Marks) Existing(ctx context.Context, idb bun.IDB, consumer string, event
 	return found, rows.Err()
 }
 
-// MarkSuccess inserts, in order, the SUCCESS rows of a consumer's deliveries that were never tried before, all at the same
-// attempt, whose events are leased. It must run before their handlers, in the same transaction. [ErrLeaseLost] means that the
-// transaction must be rolled back, because some are not leased any more. It finds the events by their primary key.
-func (m Marks) MarkSuccess(ctx context.Context, tx bun.Tx, ds []Delivery, leases []dialect.Pair) error {
-	if !m.d.SelectsFreely {
-		return m.markByValue(ctx, tx, ds)
-	}
-	// Several versions are a different text each time, which is not worth preparing.
-	exec, where, args := tx.ExecContext, dialect.IDs(leases), []any{ds[0].Consumer, ds[0].Attempts}
-	if ids, version := sameVersion(leases); ids != nil {
-		exec, where, args = m.stmts.On(tx).ExecContext, dialect.Under, append(args, ids, version)
-	}
-	res, err := exec(ctx, insertInto+") "+fromEvents+" FROM "+eventTable+" AS e WHERE "+where+m.d.PlainPlans+inOrder, args...)
-	if err != nil {
-		return fmt.Errorf("consume log: mark deliveries: %w", err)
-	}
-	return heldAll(res, len(leases))
-}
-
-// markByValue does not look at the events: what a database need not read it need not lock.
-func (m Marks) markByValue(ctx context.Context, tx bun.Tx, ds []Delivery) error {
-	if _, err := tx.ExecContext(ctx, insertInto+") "+valuesOf(m.db.Dialect(), ds, "")); err != nil {
-		return fmt.Errorf("consume log: mark deliveries: %w", err)
-	}
-	return nil
-}
-
 // Note is what a handler recorded about its delivery.
 type Note struct {
 	EventID        string
@@ -109,9 +82,6 @@ func (m Marks) Annotate(ctx context.Context, tx bun.Tx, consumer string, notes [
 	return nil
 }
 
-// countSuccess stands outside the WHERE: inside, PostgreSQL without statistics would choose the index over states.
-const countSuccess = "COUNT(CASE WHEN status = 'SUCCESS' THEN 1 END)"
-
 // Marked reports whether the deliveries of all the events have SUCCESS rows. It reads uk_event_consumer.
 func (m Marks) Marked(ctx context.Context, idb bun.IDB, consumer string, eventIDs []string) (bool, error) {
 	var n int
@@ -121,30 +91,4 @@ func (m Marks) Marked(ctx context.Context, idb bun.IDB, consumer string, eventID
 		return false, fmt.Errorf("consume log: verify deliveries: %w", err)
 	}
 	return n == len(eventIDs), nil
-}
-
-// Held is what the last look before COMMIT saw.
-type Held struct {
-	Marked bool  // tx still holds the SUCCESS row: a transaction that the server silently ended has lost it
-	Leased bool  // the event is still leased by its owner under the given lock version
-	Now    int64 // in microseconds since the epoch, by the database's clock: the caller sees which other leases have run out
-}
-
-// Holds takes the last look before COMMIT, at one delivery of the transaction, by uk_event_consumer and the primary key of
-// the event.
-func (m Marks) Holds(ctx context.Context, tx bun.Tx, consumer, eventID, owner string, lease dialect.Pair) (h Held, err error) {
-	rows, err := m.stmts.On(tx).QueryContext(ctx,
-		"SELECT (SELECT "+countSuccess+" FROM "+deliveryTable+" WHERE consumer_name = ? AND event_id = ?), "+
-			"(SELECT COUNT(CASE WHEN lock_version = ? AND locked_by = ? AND status = 'DISPATCHING' THEN 1 END) FROM "+eventTable+" WHERE id = ?), "+
-			m.d.Micros(m.d.Now), consumer, eventID, lease.Version, owner, lease.ID)
-	if err != nil {
-		return h, fmt.Errorf("consume log: verify deliveries: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := rows.Scan(&h.Marked, &h.Leased, &h.Now); err != nil {
-			return h, fmt.Errorf("consume log: verify deliveries: %w", err)
-		}
-	}
-	return h, rows.Err()
 }

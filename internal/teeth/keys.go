@@ -14,7 +14,7 @@ func ofKeys() []sabotage { //nolint:funlen // a list
 			engine, "KeyedSavesDoNotDeadlock", nil,
 		},
 		{
-			"keyed events get a random id", "outbox/save.go",
+			"keyed events get a random id", "outbox/event.go",
 			"r.ID = EventID(c.tenantID, r.Type, key)", "r.ID = uuid.NewString()",
 			engine + " ./consistency", "KeyedEvent|Backfilled", nil,
 		},
@@ -29,12 +29,12 @@ func ofKeys() []sabotage { //nolint:funlen // a list
 			engine, "KeysOutliveTheirEvents", nil,
 		},
 		{
-			"a commit that bun does not see wakes nobody", "outbox/wake.go",
+			"a commit that bun does not see wakes nobody", "outbox/unseen.go",
 			"len(shown) > 0 {", "len(shown) > len(ids)*1000 {",
 			engine, "WakesAfterACommitThat|LooksForACommit", nil,
 		},
 		{
-			"the looks for a commit never end", "outbox/wake.go",
+			"the looks for a commit never end", "outbox/unseen.go",
 			"return !now.Before(c.until) })", "return now.IsZero() })",
 			engine, "LooksForACommit", nil,
 		},

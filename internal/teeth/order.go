@@ -24,22 +24,22 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "PutBackDoesNotWaitForASlow", nil,
 		},
 		{
-			"an event that falls due passes a delivery that runs elsewhere", "internal/store/question.go",
+			"an event that falls due passes a delivery that runs elsewhere", "internal/store/everyevent.go",
 			"return a.Running != 0 && a.Running != id", "return false",
 			engine, "WaitsForARunningRetry", nil,
 		},
 		{
-			"a parked event is in everybody's way", "internal/store/question.go",
+			"a parked event is in everybody's way", "internal/store/everyevent.go",
 			`"(p.event_type IN (?) OR`, `"(p.event_type IN (?) OR p.status = 'SCHEDULED' OR`,
 			engine, "NobodyTakesBlocks", nil,
 		},
 		{
-			"the order question walks along all that is open", "internal/store/question.go",
+			"the order question walks along all that is open", "internal/store/everyevent.go",
 			`return " AND " + o.d.Receiver("l") + " = ?" + more`, `return " AND COALESCE(" + o.d.Receiver("l") + ", '') = ?" + more`,
 			engine, "HugeAggregate", nil,
 		},
 		{
-			"the order question walks no further than the first event of a batch", "internal/store/question.go",
+			"the order question walks no further than the first event of a batch", "internal/store/everyevent.go",
 			"slices.Max(ids), g.Types", "slices.Min(ids), g.Types",
 			engine, "DifferentVersionsSideBySide", nil,
 		},
@@ -50,12 +50,12 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "Order|Lives", nil,
 		},
 		{
-			"a failed delivery does not hold up those behind it", "internal/store/question.go",
+			"a failed delivery does not hold up those behind it", "internal/store/everyevent.go",
 			"[]int64{a.Waiting, a.Dead, a.InHand}", "[]int64{a.Dead, a.InHand}",
 			engine, "OrderIsKept|OneBadEvent", nil,
 		},
 		{
-			"a direct delivery does not ask", "internal/engine/delivery/marks.go",
+			"a direct delivery does not ask", "internal/engine/delivery/deliver.go",
 			"\treturn m.ask(ctx, tx, ds)\n}", "\tif ds[0].direct() {\n\t\treturn aside, nil\n\t}\n\treturn m.ask(ctx, tx, ds)\n}",
 			engine, "EveryDeliveryAsks", nil,
 		},
@@ -65,12 +65,12 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "EveryDeliveryAsks", nil,
 		},
 		{
-			"a handed over event passes what is in hand elsewhere", "internal/engine/claim/claimer.go",
+			"a handed over event passes what is in hand elsewhere", "internal/engine/claim/handover.go",
 			"first != 0 && first < row.OutboxID", "first != 0 && first < 0",
 			engine, "HandOverLooks", nil,
 		},
 		{
-			"the hand-over waits for a lock", "internal/store/lease.go",
+			"the hand-over waits for a lock", "internal/store/everyevent.go",
 			"isFresh + c.d.SkipLocked", "isFresh",
 			engine, "HandOverWaits", nil,
 		},
@@ -80,12 +80,12 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "BehindAnother", nil,
 		},
 		{
-			"only rows of the log block", "internal/store/question.go",
+			"only rows of the log block", "internal/store/everyevent.go",
 			"if !g.Replay {", "if false {",
 			engine, "WithoutARow", nil,
 		},
 		{
-			"the order gate asks only about types of this release", "internal/store/question.go",
+			"the order gate asks only about types of this release", "internal/store/everyevent.go",
 			`"(p.event_type IN (?) OR`, `"(p.event_type IN (?) OR 1 = 0 AND`,
 			engine, "ParkedEventKeepsItsPlace", nil,
 		},

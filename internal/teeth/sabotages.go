@@ -101,18 +101,18 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "StoppedRetry", nil,
 		},
 		{
-			"no last look before COMMIT", "internal/engine/delivery/marks.go",
+			"no last look before COMMIT", "internal/engine/delivery/deliver.go",
 			"case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return d.held.IsOver(held.Now) }):",
 			"case !held.Leased && !slices.ContainsFunc(ds, func(d *delivery) bool { return d.held.IsOver(held.Now) }) && false:",
 			engine, "FrozenInstance|LostLease", nil,
 		},
 		{
-			"the marker is not looked for before COMMIT", "internal/engine/delivery/marks.go",
+			"the marker is not looked for before COMMIT", "internal/engine/delivery/deliver.go",
 			"case !held.Marked:", "case !held.Marked && false:",
 			engine, "HandlerThatRollsBackItself", nil,
 		},
 		{
-			"settling without token", "internal/store/settle.go",
+			"settling without token", "internal/store/everyevent.go",
 			`const heldBy = "e.locked_by = ? AND CASE WHEN`, `const heldBy = "(1 = 1 OR e.locked_by = ?) AND CASE WHEN 1 = 1 OR`,
 			engine, "LostLease",
 			[]edit{
@@ -245,7 +245,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LateCommit|Order", nil,
 		},
 		{
-			"a commit wakes nobody", "outbox/wake.go",
+			"a commit wakes nobody", "outbox/save.go",
 			`if ev.Query != "COMMIT" {`, `if ev.Query != "NEVER" {`,
 			engine, "WakesAfterCommit", nil,
 		},

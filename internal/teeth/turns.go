@@ -30,7 +30,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 			engine, "RunOnceGetsPast", nil,
 		},
 		{
-			"RunOnce does not come back for what waited for its own events", "internal/engine/engine.go",
+			"RunOnce does not come back for what waited for its own events", "internal/engine/claims.go",
 			"err != nil || !isLeft {", "err != nil || r.claims != nil {",
 			engine, "RunOnceComesBack", nil,
 		},
@@ -52,7 +52,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 			engine, "RunOnceGetsPastDeliveries", nil,
 		},
 		{
-			"what sleeps behind a retry waits for the next look", "internal/engine/delivery/outcome.go",
+			"what sleeps behind a retry waits for the next look", "internal/engine/delivery/deliver.go",
 			"if woken > 0 {", "if woken < 0 {",
 			engine, "RunOnceDelivers", nil,
 		},

@@ -4,22 +4,22 @@ package main
 func ofTheWiring() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
-			"events with options share their metadata", "outbox/option.go",
+			"events with options share their metadata", "outbox/event.go",
 			"c.meta = maps.Clone(inner.meta)", "_ = maps.Clone(inner.meta)",
 			engine, "EventsWithOptionsShareNothing", nil,
 		},
 		{
-			"a follow-up event loses its tenant", "outbox/option.go",
+			"a follow-up event loses its tenant", "outbox/event.go",
 			"c.tenantID, c.storeID = o.TenantID, o.StoreID", "_ = o",
 			engine, "FollowUpEventsInherit", nil,
 		},
 		{
-			"the tenant that the producer names does not count in a handler", "outbox/option.go",
+			"the tenant that the producer names does not count in a handler", "outbox/event.go",
 			"case c.hasTenant:", "case c.hasTenant && o.TenantID == 0:",
 			engine, "FollowUpEventsInherit", nil,
 		},
 		{
-			"what a batch of several tenants saves loses its tenant", "outbox/option.go",
+			"what a batch of several tenants saves loses its tenant", "outbox/event.go",
 			"case o.Mixed:", "case o.Mixed && c.hasTenant:",
 			engine, "BatchHandlerLosesNoTenant", nil,
 		},
@@ -29,7 +29,7 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 			engine, "BatchHandlerSpeaks", nil,
 		},
 		{
-			"an event that JSON makes {} of is saved", "outbox/save.go",
+			"an event that JSON makes {} of is saved", "outbox/event.go",
 			"if err := text.CheckFields(reflect.TypeOf(e.Event)); err != nil {",
 			"if err := text.CheckFields(reflect.TypeOf(e.Event)); err != " +
 				"nil && payload == nil {",
@@ -99,7 +99,7 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 			"./console", "BasicAuth", nil,
 		},
 		{
-			"the key of an event is not stored", "internal/store/insert.go",
+			"the key of an event is not stored", "internal/store/everyevent.go",
 			"args = append(args, orNull(e.Key))", `args = append(args, orNull(e.Key[:0]))`,
 			"./ops", "KeyIsFound", nil,
 		},

@@ -1,9 +1,7 @@
 package claim
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,7 +9,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -156,25 +153,6 @@ func (c *Claimer) leaseRows(ctx context.Context, tx bun.Tx, r *Result, hasExpire
 		}
 	}
 	return c.events.Lease(ctx, tx, c.lease, ids, hasExpired)
-}
-
-// ClaimByID leases events, by their event_ids, that nobody has leased yet. Those that an earlier event of their aggregate
-// blocks are leased too, and answered apart: give them back. The result does not say of which registry it is.
-func (c *Claimer) ClaimByID(ctx context.Context, eventIDs []string) (r Result, blocked []eventrow.Row, err error) {
-	rows, err := c.events.LeaseFresh(ctx, c.db, c.lease, eventIDs)
-	if err != nil {
-		return Result{}, nil, fmt.Errorf("lease events: %w", err)
-	}
-	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
-	for _, row := range rows {
-		r.Until = row.DueAt // where the end of a lease stands
-		if first := row.Extra; first != 0 && first < row.OutboxID {
-			blocked = append(blocked, row)
-			continue
-		}
-		r.Rows = append(r.Rows, row)
-	}
-	return r, blocked, nil
 }
 
 // OtherTenants lists, if it is time for a look, up to [MostHandedOver] new events of tenants that have no good part of a

@@ -1,6 +1,14 @@
 package claim
 
-import "sync"
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+)
 
 // Handover is the way of just committed events from the producers of this process to its publisher. It saves the search
 // for them, nothing else: they are leased as by a claim, and whoever misses one finds it by claiming. It is safe for
@@ -44,4 +52,23 @@ func (h *Handover) Take() (ids []string, ok bool) {
 	ids, ok = h.ids, !h.isOver
 	h.ids, h.isOver = nil, false
 	return ids, ok
+}
+
+// ClaimByID leases events, by their event_ids, that nobody has leased yet. Those that an earlier event of their aggregate
+// blocks are leased too, and answered apart: give them back. The result does not say of which registry it is.
+func (c *Claimer) ClaimByID(ctx context.Context, eventIDs []string) (r Result, blocked []eventrow.Row, err error) {
+	rows, err := c.events.LeaseFresh(ctx, c.db, c.lease, eventIDs)
+	if err != nil {
+		return Result{}, nil, fmt.Errorf("lease events: %w", err)
+	}
+	slices.SortFunc(rows, func(a, b eventrow.Row) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
+	for _, row := range rows {
+		r.Until = row.DueAt // where the end of a lease stands
+		if first := row.Extra; first != 0 && first < row.OutboxID {
+			blocked = append(blocked, row)
+			continue
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	return r, blocked, nil
 }

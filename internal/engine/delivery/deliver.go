@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 // infraTries is how often in a row a transaction that the database poisoned is run
@@ -206,6 +211,74 @@ func eventIDs(ds []*delivery) []string {
 	return ids
 }
 
+// pause waits a little, longer with every try, with jitter.
+func pause(ctx context.Context, try int) {
+	select {
+	case <-time.After(rand.N(time.Duration(try) * 20 * time.Millisecond)):
+	case <-ctx.Done():
+	}
+}
+
+// mark writes the SUCCESS rows first, so that a concurrent twin stops before its handler, and then asks, once for the
+// batch, whether each delivery may run. What its claim has seen is no answer: it may have changed since.
+func (m *marks) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]store.Answer, error) {
+	aside := make(map[*delivery]store.Answer)
+	if ds[0].direct() {
+		if err := m.findRecorded(ctx, tx, ds, aside); err != nil || len(aside) > 0 {
+			return aside, err
+		}
+	}
+	if err := m.writeMarkers(ctx, tx, ds); err != nil {
+		return nil, err
+	}
+	return m.ask(ctx, tx, ds)
+}
+
+// writeMarkers turns the deliveries into SUCCESS rows: new ones, or those that are leased.
+func (m *marks) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) error {
+	if !ds[0].direct() {
+		leases := make([]store.Leased, len(ds))
+		for i, d := range ds {
+			leases[i] = *d.lease
+		}
+		return m.l.regs.Log.Finish(ctx, tx, m.l.cfg.Instance, leases)
+	}
+	rows := make([]store.Delivery, len(ds))
+	for i, d := range ds {
+		rows[i] = d.row(m.c)
+	}
+	err := m.l.regs.Log.MarkSuccess(ctx, tx, rows, pairsOf(ds))
+	if dialect.Classify(err) == dialect.Duplicate {
+		forget(ds) // a twin was faster: look up next time
+		return &infraError{err: err}
+	}
+	return err
+}
+
+// ask returns the deliveries that may not run.
+func (m *marks) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*delivery]store.Answer, error) {
+	aside := make(map[*delivery]store.Answer)
+	if len(ds) == 0 {
+		return aside, nil
+	}
+	asked := make([]store.Asked, len(ds))
+	for i, d := range ds {
+		asked[i] = d.asks()
+	}
+	gate := gateOf(m.c, m.l.cfg.Instance)
+	gate.Marked = true
+	answers, err := m.l.regs.Log.Ask(ctx, tx, gate, asked)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range ds {
+		if a := answers[d.Event.OutboxID]; a != store.MayRun {
+			aside[d] = a
+		}
+	}
+	return aside, nil
+}
+
 // handle calls the handlers of ds, and learns how long they take.
 func (r *runner) handle(ctx context.Context, tx handler.Transaction, ds []*delivery) (took time.Duration, err error) {
 	ms := make([]*handler.Message, len(ds))
@@ -221,10 +294,81 @@ func (r *runner) handle(ctx context.Context, tx handler.Transaction, ds []*deliv
 	return took, err
 }
 
-// pause waits a little, longer with every try, with jitter.
-func pause(ctx context.Context, try int) {
-	select {
-	case <-time.After(rand.N(time.Duration(try) * 20 * time.Millisecond)):
-	case <-ctx.Done():
+// verify stores what the handlers recorded, and is the last look before COMMIT whether the
+// transaction and its marks still exist, and whether the events are still leased: a process that
+// was frozen finds here that others have gone on without it.
+func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside map[*delivery]store.Answer, err error) {
+	for _, d := range ds {
+		if d.Record == (handler.Record{}) {
+			continue
+		}
+		note := store.Note{EventID: d.Event.ID, IdempotencyKey: d.Record.Key, Result: d.Record.Result}
+		if err := m.l.regs.Log.Annotate(ctx, tx, m.c.Key, []store.Note{note}); err != nil {
+			return nil, err
+		}
+	}
+	began := time.Now()
+	held, err := m.l.regs.Log.Holds(ctx, tx, m.c.Key, ds[0].Event.ID, m.l.cfg.Instance, ds[0].pair())
+	switch {
+	case err != nil: // PostgreSQL refuses everything after a failed statement
+		return nil, fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
+	case !held.Marked:
+		return nil, &infraError{err: errors.New("the transaction was ended behind the handler's back")}
+	}
+	m.ln.adjust(func(s *flow.Speed) { s.Pressure.Observe(time.Since(began), s.Settings.Workers) })
+	switch {
+	case !ds[0].direct(): // its lease is the mark
+	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return d.held.IsOver(held.Now) }):
+		return m.ask(ctx, tx, ds) // until a lease is out, nobody can have taken over the event
+	}
+	return aside, nil
+}
+
+// succeed reports deliveries whose transaction has committed.
+func (o *outcomes) succeed(ctx context.Context, ds []*delivery) {
+	m := o.l.regs.Metrics
+	for _, d := range ds {
+		telemetry.Add(ctx, m.Consumed, 1, telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
+		telemetry.Observe(ctx, m.Latency, time.Since(d.Event.CreatedAt), telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
+		o.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.Started))
+	}
+	o.reportEnd(ctx, settle.Succeeded, ds...)
+}
+
+// reportEnd is report for deliveries that have got out of the way: those behind retried ones are due, and claimed at once.
+func (o *outcomes) reportEnd(ctx context.Context, outcome settle.Outcome, ds ...*delivery) {
+	var ended []store.Delivery
+	for _, d := range ds {
+		if d.done == nil {
+			ended = append(ended, d.row(o.c))
+		}
+	}
+	if len(ended) > 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+		defer cancel()
+		woken, err := claim.WakeNext(ctx, o.l.regs.DB, o.l.regs.Log.Order, []string{o.c.Key}, ended...)
+		if err != nil {
+			o.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
+		}
+		if woken > 0 {
+			o.ln.retries.refill()
+		}
+	}
+	o.report(ctx, outcome, ds...)
+}
+
+// report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their
+// events for retried ones.
+func (o *outcomes) report(ctx context.Context, outcome settle.Outcome, ds ...*delivery) {
+	var ids []string
+	for _, d := range ds {
+		if d.done != nil {
+			d.done(outcome)
+		} else {
+			ids = append(ids, d.Event.ID)
+		}
+	}
+	if len(ids) > 0 {
+		o.l.cfg.RollUps.Ended(context.WithoutCancel(ctx), ids)
 	}
 }

@@ -1,14 +1,12 @@
 package delivery
 
 import (
-	"context"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
-	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -47,6 +45,25 @@ func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 	ln.runner = runner{l: l, c: c, ln: ln, marks: marks{l, c, ln}, out: ln.out}
 	ln.retries = &retryQueue{l: l, c: c, ln: ln, size: flow.NewClaimSize(mostWaiting)}
 	return ln
+}
+
+// Offer hands leased events, in id order, to the lane of the consumer with this key. It tells how many of
+// them, from the first, the lane has taken: if it is full, behind or paused, the rest have to
+// wait in the consume log.
+func (l *Lanes) Offer(key string, events []Offered) (taken int) {
+	if l.lanes[key].isHalted() {
+		return 0
+	}
+	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
+	for i, ev := range events {
+		f := ev.Flight
+		ds[i] = &all[i]
+		all[i] = delivery{
+			Message: handler.Message{Event: &f.Row, Attempt: 1, Payloads: &f.Payloads},
+			kind:    ev.Kind, held: &f.Lease, fresh: f.IsFresh, suspected: ev.Suspect, done: f.Done,
+		}
+	}
+	return l.lanes[key].push(ds)
 }
 
 // push queues direct deliveries of one kind, and tells how many of them, from the first, it has taken.
@@ -143,6 +160,38 @@ func (ln *lane) lookAgain(wait time.Duration, alarm *bool) {
 	})
 }
 
+func (ln *lane) work(batch []*delivery, began time.Time) {
+	defer ln.l.wg.Done()
+	ln.l.regs.Log.Learn(ln.l.work)
+	ln.runner.run(ln.l.work, batch)
+	ln.l.room.give(loaded(batch))
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	took := time.Since(began)
+	ln.speed.Times.ObserveBatch(took)
+	ln.speed.Prefetch.Observe(len(batch), took)
+	ln.speed.Workers.End(began, time.Now())
+	for _, d := range batch {
+		delete(ln.queue.busy, d.aggregate())
+		delete(ln.inHand, d)
+	}
+	ln.start()
+	if ln.speed.Workers.Running() == 0 { // it is idle
+		ln.l.free()
+	}
+	if ln.retries.mustRefill() {
+		ln.retries.refillLocked()
+	}
+}
+
+// loaded is how many bytes of payloads a batch has loaded from the consume log.
+func loaded(batch []*delivery) (bytes int) {
+	for _, d := range batch {
+		bytes += d.bytes
+	}
+	return bytes
+}
+
 // needsWork reports whether the lane works directly and has nothing to do, and how long it takes for an event. It is
 // starved already when nothing is left in its queue.
 func (ln *lane) needsWork() (each time.Duration, idle, starved bool) {
@@ -192,38 +241,6 @@ func (ln *lane) drained() bool {
 	return len(ln.queue.ds) == 0 || ln.speed.Spill.IsActive() || ln.halted()
 }
 
-func (ln *lane) work(batch []*delivery, began time.Time) {
-	defer ln.l.wg.Done()
-	ln.l.regs.Log.Learn(ln.l.work)
-	ln.runner.run(ln.l.work, batch)
-	ln.l.room.give(loaded(batch))
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	took := time.Since(began)
-	ln.speed.Times.ObserveBatch(took)
-	ln.speed.Prefetch.Observe(len(batch), took)
-	ln.speed.Workers.End(began, time.Now())
-	for _, d := range batch {
-		delete(ln.queue.busy, d.aggregate())
-		delete(ln.inHand, d)
-	}
-	ln.start()
-	if ln.speed.Workers.Running() == 0 { // it is idle
-		ln.l.free()
-	}
-	if ln.retries.mustRefill() {
-		ln.retries.refillLocked()
-	}
-}
-
-// loaded is how many bytes of payloads a batch has loaded from the consume log.
-func loaded(batch []*delivery) (bytes int) {
-	for _, d := range batch {
-		bytes += d.bytes
-	}
-	return bytes
-}
-
 // leased lists the retried deliveries in memory.
 func (ln *lane) leased() []*delivery {
 	ln.mu.Lock()
@@ -252,26 +269,6 @@ func (ln *lane) isClosed() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	return ln.closed
-}
-
-// giveBack ends a delivery that never ran.
-func (o *outcomes) giveBack(ctx context.Context, d *delivery) {
-	if d.direct() {
-		d.done(settle.Abandoned)
-		return
-	}
-	if err := o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, 0, *d.lease); err != nil {
-		o.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
-	}
-	o.reportWaiting(d)
-}
-
-// gateOf is the consumer's question to the consume log, of this owner of leases.
-func gateOf(c *handler.Consumer, owner string) store.Gate {
-	return store.Gate{
-		Consumer: c.Key, Types: c.EventTypes(), Ordered: !c.Config.Unordered, PassDead: c.Config.PassDead, Owner: owner,
-		Replay: c.Replays != nil,
-	}
 }
 
 func (ln *lane) idle() bool {

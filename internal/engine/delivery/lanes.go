@@ -195,25 +195,6 @@ func (l *Lanes) free() {
 	}
 }
 
-// Offer hands leased events, in id order, to the lane of the consumer with this key. It tells how many of
-// them, from the first, the lane has taken: if it is full, behind or paused, the rest have to
-// wait in the consume log.
-func (l *Lanes) Offer(key string, events []Offered) (taken int) {
-	if l.lanes[key].isHalted() {
-		return 0
-	}
-	ds, all := make([]*delivery, len(events)), make([]delivery, len(events))
-	for i, ev := range events {
-		f := ev.Flight
-		ds[i] = &all[i]
-		all[i] = delivery{
-			Message: handler.Message{Event: &f.Row, Attempt: 1, Payloads: &f.Payloads},
-			kind:    ev.Kind, held: &f.Lease, fresh: f.IsFresh, suspected: ev.Suspect, done: f.Done,
-		}
-	}
-	return l.lanes[key].push(ds)
-}
-
 // Retry lets the lanes of these consumers, by their keys, claim and run what waits for them and is due; others are passed over.
 // It returns at once; the lanes go on until nothing is due any more.
 func (l *Lanes) Retry(ctx context.Context, due []string) error {

@@ -2,15 +2,12 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -21,66 +18,6 @@ type marks struct {
 	l  *Lanes
 	c  *handler.Consumer
 	ln *lane
-}
-
-// writeMarkers turns the deliveries into SUCCESS rows: new ones, or those that are leased.
-func (m *marks) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) error {
-	if !ds[0].direct() {
-		leases := make([]store.Leased, len(ds))
-		for i, d := range ds {
-			leases[i] = *d.lease
-		}
-		return m.l.regs.Log.Finish(ctx, tx, m.l.cfg.Instance, leases)
-	}
-	rows := make([]store.Delivery, len(ds))
-	for i, d := range ds {
-		rows[i] = d.row(m.c)
-	}
-	err := m.l.regs.Log.MarkSuccess(ctx, tx, rows, pairsOf(ds))
-	if dialect.Classify(err) == dialect.Duplicate {
-		forget(ds) // a twin was faster: look up next time
-		return &infraError{err: err}
-	}
-	return err
-}
-
-// mark writes the SUCCESS rows first, so that a concurrent twin stops before its handler, and then asks, once for the
-// batch, whether each delivery may run. What its claim has seen is no answer: it may have changed since.
-func (m *marks) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]store.Answer, error) {
-	aside := make(map[*delivery]store.Answer)
-	if ds[0].direct() {
-		if err := m.findRecorded(ctx, tx, ds, aside); err != nil || len(aside) > 0 {
-			return aside, err
-		}
-	}
-	if err := m.writeMarkers(ctx, tx, ds); err != nil {
-		return nil, err
-	}
-	return m.ask(ctx, tx, ds)
-}
-
-// ask returns the deliveries that may not run.
-func (m *marks) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*delivery]store.Answer, error) {
-	aside := make(map[*delivery]store.Answer)
-	if len(ds) == 0 {
-		return aside, nil
-	}
-	asked := make([]store.Asked, len(ds))
-	for i, d := range ds {
-		asked[i] = d.asks()
-	}
-	gate := gateOf(m.c, m.l.cfg.Instance)
-	gate.Marked = true
-	answers, err := m.l.regs.Log.Ask(ctx, tx, gate, asked)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range ds {
-		if a := answers[d.Event.OutboxID]; a != store.MayRun {
-			aside[d] = a
-		}
-	}
-	return aside, nil
 }
 
 func pairsOf(ds []*delivery) []dialect.Pair {
@@ -118,36 +55,6 @@ func forget(ds []*delivery) {
 	}
 }
 
-// verify stores what the handlers recorded, and is the last look before COMMIT whether the
-// transaction and its marks still exist, and whether the events are still leased: a process that
-// was frozen finds here that others have gone on without it.
-func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside map[*delivery]store.Answer, err error) {
-	for _, d := range ds {
-		if d.Record == (handler.Record{}) {
-			continue
-		}
-		note := store.Note{EventID: d.Event.ID, IdempotencyKey: d.Record.Key, Result: d.Record.Result}
-		if err := m.l.regs.Log.Annotate(ctx, tx, m.c.Key, []store.Note{note}); err != nil {
-			return nil, err
-		}
-	}
-	began := time.Now()
-	held, err := m.l.regs.Log.Holds(ctx, tx, m.c.Key, ds[0].Event.ID, m.l.cfg.Instance, ds[0].pair())
-	switch {
-	case err != nil: // PostgreSQL refuses everything after a failed statement
-		return nil, fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
-	case !held.Marked:
-		return nil, &infraError{err: errors.New("the transaction was ended behind the handler's back")}
-	}
-	m.ln.adjust(func(s *flow.Speed) { s.Pressure.Observe(time.Since(began), s.Settings.Workers) })
-	switch {
-	case !ds[0].direct(): // its lease is the mark
-	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return d.held.IsOver(held.Now) }):
-		return m.ask(ctx, tx, ds) // until a lease is out, nobody can have taken over the event
-	}
-	return aside, nil
-}
-
 // readBack decides an unknown COMMIT: whether it happened is in the consume log. One row does not tell: if the lease of
 // its event has run out, another instance may have written it. If the COMMIT did not happen, running again is safe: the
 // unique key stops it until a COMMIT still under way is over.
@@ -167,5 +74,13 @@ func (m *marks) readBack(ctx context.Context, ds []*delivery, commitErr error) e
 			return &infraError{err: fmt.Errorf("commit: %w; its outcome could not be read back: %w", commitErr, err)}
 		}
 		pause(ctx, try)
+	}
+}
+
+// gateOf is the consumer's question to the consume log, of this owner of leases.
+func gateOf(c *handler.Consumer, owner string) store.Gate {
+	return store.Gate{
+		Consumer: c.Key, Types: c.EventTypes(), Ordered: !c.Config.Unordered, PassDead: c.Config.PassDead, Owner: owner,
+		Replay: c.Replays != nil,
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -35,17 +34,6 @@ func (l *Lanes) options() *sql.TxOptions {
 		return nil
 	}
 	return d.ReadCommitted()
-}
-
-// succeed reports deliveries whose transaction has committed.
-func (o *outcomes) succeed(ctx context.Context, ds []*delivery) {
-	m := o.l.regs.Metrics
-	for _, d := range ds {
-		telemetry.Add(ctx, m.Consumed, 1, telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
-		telemetry.Observe(ctx, m.Latency, time.Since(d.Event.CreatedAt), telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
-		o.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.Started))
-	}
-	o.reportEnd(ctx, settle.Succeeded, ds...)
 }
 
 // setAside ends deliveries that do not run now, without counting an attempt.
@@ -265,44 +253,6 @@ func (o *outcomes) raiseAlert(ctx context.Context, d *delivery, letter handler.D
 	o.l.regs.OnDeadLetter(ctx, letter)
 }
 
-// report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their
-// events for retried ones.
-func (o *outcomes) report(ctx context.Context, outcome settle.Outcome, ds ...*delivery) {
-	var ids []string
-	for _, d := range ds {
-		if d.done != nil {
-			d.done(outcome)
-		} else {
-			ids = append(ids, d.Event.ID)
-		}
-	}
-	if len(ids) > 0 {
-		o.l.cfg.RollUps.Ended(context.WithoutCancel(ctx), ids)
-	}
-}
-
-// reportEnd is report for deliveries that have got out of the way: those behind retried ones are due, and claimed at once.
-func (o *outcomes) reportEnd(ctx context.Context, outcome settle.Outcome, ds ...*delivery) {
-	var ended []store.Delivery
-	for _, d := range ds {
-		if d.done == nil {
-			ended = append(ended, d.row(o.c))
-		}
-	}
-	if len(ended) > 0 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-		defer cancel()
-		woken, err := claim.WakeNext(ctx, o.l.regs.DB, o.l.regs.Log.Order, []string{o.c.Key}, ended...)
-		if err != nil {
-			o.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
-		}
-		if woken > 0 {
-			o.ln.retries.refill()
-		}
-	}
-	o.report(ctx, outcome, ds...)
-}
-
 func (o *outcomes) warn(ctx context.Context, d *delivery, msg string, err error) {
 	o.line(ctx, o.level(ctx, err), d, msg, telemetry.Err, text.Error(err))
 }
@@ -321,4 +271,16 @@ func (o *outcomes) line(ctx context.Context, level slog.Level, d *delivery, msg 
 		telemetry.AggregateType, d.Event.AggregateType, telemetry.AggregateID, d.Event.AggregateID, telemetry.Attempt, d.Attempt,
 		telemetry.TraceID, d.Event.Metadata[telemetry.TraceID], telemetry.RequestID, d.Event.Metadata[telemetry.RequestID],
 	}, more...)...)
+}
+
+// giveBack ends a delivery that never ran.
+func (o *outcomes) giveBack(ctx context.Context, d *delivery) {
+	if d.direct() {
+		d.done(settle.Abandoned)
+		return
+	}
+	if err := o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, 0, *d.lease); err != nil {
+		o.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
+	}
+	o.reportWaiting(d)
 }

@@ -75,16 +75,6 @@ func (f *Flight) Waiting() []store.Delivery {
 	return ds
 }
 
-// Done takes the outcome of one delivery, or of the dispatch itself; after the last one the event is to be settled.
-func (f *Flight) Done(outcome Outcome) {
-	if outcome != Succeeded {
-		f.clean.Store(false)
-	}
-	if f.open.Add(-1) == 0 {
-		f.in.end(f)
-	}
-}
-
 // HasEnded reports whether the dispatch and all deliveries that were offered have an outcome.
 func (f *Flight) HasEnded() bool { return f.open.Load() == 0 }
 

@@ -43,14 +43,6 @@ func (fs *Flights) Begin(row eventrow.Row, until int64, routed *registry.Snapsho
 	return f
 }
 
-// end queues an event whose deliveries have ended for settling.
-func (fs *Flights) end(f *Flight) {
-	fs.mu.Lock()
-	fs.queue.Add(f, f.event(), time.Now())
-	fs.mu.Unlock()
-	signal(fs.ended)
-}
-
 // all are the events in the order of their ids: whoever locks many rows does it in this order.
 func (fs *Flights) all() []*Flight {
 	fs.mu.Lock()

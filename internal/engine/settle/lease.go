@@ -2,12 +2,16 @@ package settle
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 // Return is how leased events that were not dispatched go back.
@@ -68,4 +72,53 @@ func (s *Settler) Renew(ctx context.Context, owner string, leases []dialect.Pair
 	}
 	r.held, err = s.events.Held(ctx, s.db, owner, leases)
 	return r, err
+}
+
+// GiveBack returns leased events that were not dispatched.
+func (g *Settling) GiveBack(ctx context.Context, rows []eventrow.Row, r Return) error {
+	leases := make([]dialect.Pair, len(rows))
+	for i, row := range rows {
+		leases[i] = leaseOf(row)
+	}
+	return g.giveBack(ctx, leases, r)
+}
+
+func (g *Settling) giveBack(ctx context.Context, leases []dialect.Pair, r Return) error {
+	lost, err := g.cfg.Settler.GiveBack(ctx, g.cfg.Owner, leases, r)
+	g.countLost(ctx, lost)
+	return err
+}
+
+func (g *Settling) countLost(ctx context.Context, n int) {
+	if n <= 0 {
+		return
+	}
+	telemetry.Add(ctx, g.cfg.Meter.metrics.LeaseLost, int64(n))
+	g.cfg.Meter.logger.WarnContext(ctx, "events were taken over by another instance before they were settled", telemetry.Count, n)
+}
+
+// Renew prolongs the leases of all events in flight, and answers those that are lost: what runs under them has to stop. It
+// waits for nobody: a row that somebody writes is being settled, or is lost in a moment.
+func (g *Settling) Renew(ctx context.Context) (lost []*claim.Lease, err error) {
+	flights := g.cfg.Flights.all()
+	if len(flights) == 0 {
+		return nil, nil
+	}
+	leases := make([]dialect.Pair, len(flights))
+	for i, f := range flights {
+		leases[i] = leaseOf(f.Row)
+	}
+	r, err := g.cfg.Settler.Renew(ctx, g.cfg.Owner, leases, g.cfg.Lease)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: renew leases: %w", err)
+	}
+	for _, f := range flights {
+		switch id := f.Row.OutboxID; {
+		case r.IsRenewed(id):
+			f.Lease.Extend(r.Until)
+		case r.IsLost(id) && f.open.Load() > 0:
+			lost = append(lost, &f.Lease)
+		}
+	}
+	return lost, nil
 }

@@ -79,33 +79,6 @@ func (r *Settled) add(events []Event, status string, lost int, err error) error 
 	return nil
 }
 
-// Settle ends the leases of the owner on events: what is SENT for certain with one statement, and the rest in one transaction.
-// An event of which a delivery is missing is due again at once if the instance is draining, or else after a second. If it
-// fails, the answer tells what was settled all the same.
-func (s *Settler) Settle(ctx context.Context, owner string, events []Event, isDraining bool) (Settled, error) {
-	done := Settled{Status: make(map[int64]Status, len(events))}
-	var sent, rest []Event
-	for _, e := range events {
-		if e.IsDelivered() {
-			sent = append(sent, e)
-		} else {
-			rest = append(rest, e)
-		}
-	}
-	if err := s.end(ctx, s.db, owner, sent, store.Ending{Status: string(Sent)}, &done); err != nil || len(rest) == 0 {
-		return done, err
-	}
-	looked := Settled{Status: make(map[int64]Status, len(rest))}
-	err := s.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		return s.settleIn(ctx, tx, owner, rest, isDraining, &looked)
-	})
-	if err == nil {
-		maps.Copy(done.Status, looked.Status)
-		done.Lost += looked.Lost
-	}
-	return done, err
-}
-
 // settleIn looks at deliveries. Another instance may be writing them, so it does that only under the lock of the event's row.
 func (s *Settler) settleIn(ctx context.Context, tx bun.Tx, owner string, events []Event, isDraining bool, done *Settled) error {
 	held, err := s.events.LockHeld(ctx, tx, owner, leasesOf(events))
@@ -170,28 +143,6 @@ func endingOf(states map[string]store.Status, needed []string, isDraining bool) 
 		}
 	}
 	return e
-}
-
-// end ends leases in one way. With deleteSent it deletes what is SENT, but for events without a consumer: nothing else would
-// tell that they have been there.
-func (s *Settler) end(ctx context.Context, idb bun.IDB, owner string, events []Event, e store.Ending, done *Settled) error {
-	if Status(e.Status) == Sent && s.deleteSent {
-		var traced []Event
-		traced, events = split(events, func(e Event) bool { return len(e.Needed) > 0 })
-		if len(traced) > 0 {
-			lost, err := s.events.DeleteHeld(ctx, idb, owner, leasesOf(traced))
-			if err := done.add(traced, e.Status, lost, err); err != nil {
-				return err
-			}
-		}
-	}
-	for version, same := range byVersion(events) {
-		lost, err := s.events.End(ctx, idb, owner, idsOf(same), version, e)
-		if err := done.add(same, e.Status, lost, err); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // split tells the events that fulfil a condition from the others.

@@ -2,8 +2,8 @@ package settle
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -11,12 +11,9 @@ import (
 
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
-	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -51,6 +48,24 @@ func NewSettling(cfg SettlingConfig) *Settling { return &Settling{cfg: cfg} }
 
 // Drain says that this instance ends: what has to be claimed again is due at once.
 func (g *Settling) Drain() { g.isDraining.Store(true) }
+
+// Done takes the outcome of one delivery, or of the dispatch itself; after the last one the event is to be settled.
+func (f *Flight) Done(outcome Outcome) {
+	if outcome != Succeeded {
+		f.clean.Store(false)
+	}
+	if f.open.Add(-1) == 0 {
+		f.in.end(f)
+	}
+}
+
+// end queues an event whose deliveries have ended for settling.
+func (fs *Flights) end(f *Flight) {
+	fs.mu.Lock()
+	fs.queue.Add(f, f.event(), time.Now())
+	fs.mu.Unlock()
+	signal(fs.ended)
+}
 
 // Run settles what has ended, as many events at once as there are, until stop is closed, and then all that have ended.
 func (g *Settling) Run(stop <-chan struct{}) {
@@ -135,27 +150,53 @@ func (g *Settling) settleOnce(ctx context.Context, flights []*Flight) error {
 	return err
 }
 
-// GiveBack returns leased events that were not dispatched.
-func (g *Settling) GiveBack(ctx context.Context, rows []eventrow.Row, r Return) error {
-	leases := make([]dialect.Pair, len(rows))
-	for i, row := range rows {
-		leases[i] = leaseOf(row)
+// Settle ends the leases of the owner on events: what is SENT for certain with one statement, and the rest in one transaction.
+// An event of which a delivery is missing is due again at once if the instance is draining, or else after a second. If it
+// fails, the answer tells what was settled all the same.
+func (s *Settler) Settle(ctx context.Context, owner string, events []Event, isDraining bool) (Settled, error) {
+	done := Settled{Status: make(map[int64]Status, len(events))}
+	var sent, rest []Event
+	for _, e := range events {
+		if e.IsDelivered() {
+			sent = append(sent, e)
+		} else {
+			rest = append(rest, e)
+		}
 	}
-	return g.giveBack(ctx, leases, r)
+	if err := s.end(ctx, s.db, owner, sent, store.Ending{Status: string(Sent)}, &done); err != nil || len(rest) == 0 {
+		return done, err
+	}
+	looked := Settled{Status: make(map[int64]Status, len(rest))}
+	err := s.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
+		return s.settleIn(ctx, tx, owner, rest, isDraining, &looked)
+	})
+	if err == nil {
+		maps.Copy(done.Status, looked.Status)
+		done.Lost += looked.Lost
+	}
+	return done, err
 }
 
-func (g *Settling) giveBack(ctx context.Context, leases []dialect.Pair, r Return) error {
-	lost, err := g.cfg.Settler.GiveBack(ctx, g.cfg.Owner, leases, r)
-	g.countLost(ctx, lost)
-	return err
-}
-
-func (g *Settling) countLost(ctx context.Context, n int) {
-	if n <= 0 {
-		return
+// end ends leases in one way. With deleteSent it deletes what is SENT, but for events without a consumer: nothing else would
+// tell that they have been there.
+func (s *Settler) end(ctx context.Context, idb bun.IDB, owner string, events []Event, e store.Ending, done *Settled) error {
+	if Status(e.Status) == Sent && s.deleteSent {
+		var traced []Event
+		traced, events = split(events, func(e Event) bool { return len(e.Needed) > 0 })
+		if len(traced) > 0 {
+			lost, err := s.events.DeleteHeld(ctx, idb, owner, leasesOf(traced))
+			if err := done.add(traced, e.Status, lost, err); err != nil {
+				return err
+			}
+		}
 	}
-	telemetry.Add(ctx, g.cfg.Meter.metrics.LeaseLost, int64(n))
-	g.cfg.Meter.logger.WarnContext(ctx, "events were taken over by another instance before they were settled", telemetry.Count, n)
+	for version, same := range byVersion(events) {
+		lost, err := s.events.End(ctx, idb, owner, idsOf(same), version, e)
+		if err := done.add(same, e.Status, lost, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // announce counts and logs what has been settled.
@@ -176,32 +217,6 @@ func (g *Settling) announce(ctx context.Context, flights []*Flight) {
 				telemetry.TraceID, f.Row.Metadata[telemetry.TraceID], telemetry.RequestID, f.Row.Metadata[telemetry.RequestID])
 		}
 	}
-}
-
-// Renew prolongs the leases of all events in flight, and answers those that are lost: what runs under them has to stop. It
-// waits for nobody: a row that somebody writes is being settled, or is lost in a moment.
-func (g *Settling) Renew(ctx context.Context) (lost []*claim.Lease, err error) {
-	flights := g.cfg.Flights.all()
-	if len(flights) == 0 {
-		return nil, nil
-	}
-	leases := make([]dialect.Pair, len(flights))
-	for i, f := range flights {
-		leases[i] = leaseOf(f.Row)
-	}
-	r, err := g.cfg.Settler.Renew(ctx, g.cfg.Owner, leases, g.cfg.Lease)
-	if err != nil {
-		return nil, fmt.Errorf("outbox: renew leases: %w", err)
-	}
-	for _, f := range flights {
-		switch id := f.Row.OutboxID; {
-		case r.IsRenewed(id):
-			f.Lease.Extend(r.Until)
-		case r.IsLost(id) && f.open.Load() > 0:
-			lost = append(lost, &f.Lease)
-		}
-	}
-	return lost, nil
 }
 
 // recheck makes up for the age of the registry: a handed over event is not SENT as long as a
