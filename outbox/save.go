@@ -68,8 +68,12 @@ func (o *Outbox) Save(ctx context.Context, tx Tx, events ...bus.Event) (err erro
 	if err != nil {
 		return refusal(o.db.Dialect(), rows[0].Type, err)
 	}
-	if len(stored) > 0 {
-		o.hook.saved(m, stored)
+	switch ids := dueAtOnce(stored); {
+	case len(stored) == 0:
+	case m != nil:
+		m.add(ids)
+	default:
+		o.unseen.add(time.Now(), ids)
 	}
 	o.countSaved(ctx, rows, len(stored))
 	return nil
@@ -127,18 +131,18 @@ func (h *commitHook) markOf(ctx context.Context, tx transaction) *mark {
 	return m
 }
 
-// saved notes that the transaction of a mark, or without one, has saved events.
-func (h *commitHook) saved(m *mark, rows []store.NewEvent) {
-	var ids []string
+// dueAtOnce are the events that were not delayed, by their event_ids.
+func dueAtOnce(rows []store.NewEvent) (ids []string) {
 	for _, r := range rows {
 		if r.DeliverAt.IsZero() {
 			ids = append(ids, r.ID)
 		}
 	}
-	if m == nil {
-		h.ob.unseen.add(time.Now(), ids)
-		return
-	}
+	return ids
+}
+
+// add notes that the transaction has saved events, and which of them can be handed over.
+func (m *mark) add(ids []string) {
 	m.saved.Store(true)
 	m.mu.Lock()
 	defer m.mu.Unlock()

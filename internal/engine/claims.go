@@ -215,14 +215,7 @@ func (c *claims) claimOtherTenants(ctx context.Context, r claim.Result) error {
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	if len(others) == 0 {
-		return nil
-	}
-	taken, _, err := c.claimByID(ctx, others)
-	if err != nil || len(taken.Rows) == 0 {
-		return err
-	}
-	return c.dispatch.dispatch(ctx, taken)
+	return c.takeByID(ctx, others)
 }
 
 // retryAll lets the lanes run all deliveries that wait in the consume log and are due.

@@ -76,7 +76,12 @@ func (d *dispatcher) dispatch(ctx context.Context, c claimed) error {
 		d.claimed.Add(1)
 		d.route(flights[i], c.Registry)
 	}
-	d.offerAll(flights, c.Kind)
+	for _, o := range d.offers(flights, c.Kind) {
+		taken := d.lanes.Offer(o.consumer, o.events)
+		for _, ev := range o.events[taken:] {
+			ev.Flight.Refuse(o.consumer)
+		}
+	}
 	var spilled []settle.Spilled
 	for _, f := range flights {
 		waiting := f.Waiting()
@@ -111,36 +116,29 @@ func (d *dispatcher) route(f *settle.Flight, all *registry.Snapshot) {
 	}
 }
 
-// offerAll hands each consumer the events that it takes, all at once.
-func (d *dispatcher) offerAll(flights []*settle.Flight, kind claim.Kind) {
-	var order []*handler.Consumer
-	wanted := make(map[*handler.Consumer][]*settle.Flight)
+// offer is what is offered to the lane of one consumer.
+type offer struct {
+	consumer string // its key
+	events   []delivery.Offered
+}
+
+// offers are the events that each consumer takes, all of them at once.
+func (d *dispatcher) offers(flights []*settle.Flight, kind claim.Kind) []*offer {
+	var all []*offer
+	of := make(map[string]*offer)
 	for _, f := range flights {
 		for _, c := range d.takers[f.Row.Type].consumers {
 			if !c.Knows(f.Row.Type, f.Row.SchemaVersion) {
 				continue
 			}
-			if wanted[c] == nil {
-				order = append(order, c)
+			if of[c.Key] == nil {
+				of[c.Key] = &offer{consumer: c.Key}
+				all = append(all, of[c.Key])
 			}
-			wanted[c] = append(wanted[c], f)
+			of[c.Key].events = append(of[c.Key].events, delivery.Offered{Flight: f, Kind: kind, Suspect: d.isSuspect(f, c.Key)})
 		}
 	}
-	for _, c := range order {
-		d.offer(c, wanted[c], kind)
-	}
-}
-
-// offer hands events to the lane of a consumer.
-func (d *dispatcher) offer(c *handler.Consumer, wanted []*settle.Flight, kind claim.Kind) {
-	events := make([]delivery.Offered, len(wanted))
-	for i, f := range wanted {
-		events[i] = delivery.Offered{Flight: f, Kind: kind, Suspect: d.isSuspect(f, c.Key)}
-	}
-	taken := d.lanes.Offer(c.Key, events)
-	for _, f := range wanted[taken:] {
-		f.Refuse(c.Key)
-	}
+	return all
 }
 
 // isSuspect reports whether a process that has died may have started the event's delivery to a consumer, if that has no row

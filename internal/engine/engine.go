@@ -24,7 +24,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
-	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/schedule"
@@ -249,72 +248,59 @@ func (r *run) loop(ctx context.Context) {
 	}
 }
 
-// take does one turn: first what was handed over (receive); if that was not all, or it is time to look, a cycle of claims.
+// take does one turn: first what was handed over; if that was not all, or it is time to look, a cycle of claims.
 func (r *run) take(ctx context.Context, t turn) error {
 	if err := r.releaseOrphans(ctx); err != nil {
 		return err
 	}
 	if t.isHandedOver {
-		if isDone, err := r.claims.receive(ctx); err != nil || (isDone && !t.isBeat) {
+		ids, areAll := r.claims.handedOver()
+		if err := r.claims.takeByID(ctx, ids); err != nil || (areAll && !t.isBeat) {
 			return err
 		}
 	}
 	return r.cycle(ctx, t)
 }
 
-// receive leases handed over events and dispatches them. What it cannot take has to be claimed: then it reports false, and the
-// plan knows.
-func (c *claims) receive(ctx context.Context) (isDone bool, err error) {
+// handedOver are the events that were handed over. If there is no room for them they have to be claimed: then it answers none
+// and false, and the plan knows.
+func (c *claims) handedOver() (ids []string, areAll bool) {
 	c.plan.Worked(time.Now())
-	if isDone, err = c.leaseHandedOver(ctx); err == nil && !isDone {
-		c.plan.Add(time.Now(), claim.Of(claim.New))
-	}
-	return isDone, err
-}
-
-func (c *claims) leaseHandedOver(ctx context.Context) (isDone bool, err error) {
 	ids, ok := c.handover.Take()
 	room, _ := c.lanes.Room()
 	if !ok || len(ids) > min(c.flights.Free(), room) {
-		return false, nil
+		c.plan.Add(time.Now(), claim.Of(claim.New))
+		return nil, false
 	}
+	return ids, true
+}
+
+// takeByID leases events that nobody has claimed yet, and dispatches them. It gives back those that an earlier event of their
+// aggregate blocks.
+func (c *claims) takeByID(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
-		return true, nil
+		return nil
 	}
 	if _, age := c.roster.Last(); age > registryFor {
 		if err := c.roster.Refresh(ctx); err != nil {
-			return false, err
+			return err
 		}
 	}
-	taken, blocked, err := c.claimByID(ctx, ids)
-	if err != nil {
-		return false, err
+	over := c.budget.Turn()
+	r, blocked, err := c.claimer.ClaimByID(ctx, ids)
+	if err == nil {
+		r.Rows, blocked = c.flights.Without(r.Rows), c.flights.Without(blocked)
+		err = c.settling.GiveBack(ctx, blocked, settle.Return{Status: settle.New})
 	}
-	if blocked > 0 {
+	over()
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	if len(blocked) > 0 {
 		c.alarm.Set(claim.BlockedFor)
 	}
-	if len(taken.Rows) == 0 {
-		return true, nil
-	}
-	return true, c.dispatch.dispatch(ctx, taken)
-}
-
-// claimByID leases events that nobody has claimed yet, and gives back those that an earlier event
-// of their aggregate blocks.
-func (c *claims) claimByID(ctx context.Context, ids []string) (taken claimed, blocked int, err error) {
-	defer c.budget.Turn()()
-	r, behind, err := c.claimer.ClaimByID(ctx, ids)
-	if err != nil {
-		return claimed{}, 0, fmt.Errorf("outbox: %w", err)
-	}
-	r.Rows = c.flights.Without(r.Rows)
 	r.Registry, _ = c.roster.Last()
-	behind = c.flights.Without(behind)
-	return claimed{Result: r, isByID: true}, len(behind), c.giveBack(ctx, behind)
-}
-
-func (c *claims) giveBack(ctx context.Context, rows []eventrow.Row) error {
-	return c.settling.GiveBack(ctx, rows, settle.Return{Status: settle.New})
+	return c.dispatch.dispatch(ctx, claimed{Result: r, isByID: true})
 }
 
 // close drains: nothing new starts, what runs may finish, the rest is given back.

@@ -332,11 +332,12 @@ func (o *outcomes) succeed(ctx context.Context, ds []*delivery) {
 		telemetry.Observe(ctx, m.Latency, time.Since(d.Event.CreatedAt), telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
 		o.line(ctx, slog.LevelDebug, d, "event consumed", telemetry.Took, time.Since(d.Started))
 	}
-	o.reportEnd(ctx, settle.Succeeded, ds...)
+	o.wakeNext(ctx, ds...)
+	o.report(ctx, settle.Succeeded, ds...)
 }
 
-// reportEnd is report for deliveries that have got out of the way: those behind retried ones are due, and claimed at once.
-func (o *outcomes) reportEnd(ctx context.Context, outcome settle.Outcome, ds ...*delivery) {
+// wakeNext makes the deliveries due that wait behind retried ones, which have got out of the way, and claims them at once.
+func (o *outcomes) wakeNext(ctx context.Context, ds ...*delivery) {
 	var ended []store.Delivery
 	for _, d := range ds {
 		if d.done == nil {
@@ -354,7 +355,6 @@ func (o *outcomes) reportEnd(ctx context.Context, outcome settle.Outcome, ds ...
 			o.ln.retries.refill()
 		}
 	}
-	o.report(ctx, outcome, ds...)
 }
 
 // report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their

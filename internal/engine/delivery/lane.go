@@ -37,7 +37,7 @@ func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 		limit = min(limit, l.cfg.Budget.Most())
 	}
 	ln := &lane{
-		l: l, c: c, queue: queue{c: c, busy: make(map[store.Aggregate]struct{})},
+		l: l, c: c, queue: queue{c: c, faults: &l.regs.Faults, busy: make(map[store.Aggregate]struct{})},
 		speed:  flow.NewSpeed(flow.Settings{Batch: c.Config.Batch, Queue: c.Config.Queue, Workers: limit, Rate: c.Config.Rate}),
 		inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
@@ -84,7 +84,8 @@ func (ln *lane) push(ds []*delivery) int {
 	for _, d := range ds[:n] {
 		d.queued = now
 	}
-	ln.enqueue(ds[:n])
+	ln.queue.add(ds[:n])
+	ln.start()
 	return n
 }
 
@@ -99,16 +100,9 @@ func (ln *lane) readmit(ds []*delivery) bool {
 	for _, d := range ds {
 		ln.inHand[d] = struct{}{}
 	}
-	ln.enqueue(ds)
-	return true
-}
-
-// enqueue needs ln.mu.
-func (ln *lane) enqueue(ds []*delivery) {
-	if ln.queue.ds = append(ln.queue.ds, ds...); ln.l.regs.Faults.Reorder {
-		ln.queue.reverse()
-	}
+	ln.queue.add(ds)
 	ln.start()
+	return true
 }
 
 // start runs as many batches as the queue and the limit allow. It needs ln.mu.

@@ -44,7 +44,8 @@ func (o *outcomes) setAside(ctx context.Context, d *delivery, answer store.Answe
 	case answer == recorded:
 		telemetry.Add(ctx, o.l.regs.Metrics.Idempotent, 1, telemetry.Consumer, o.c.Name, telemetry.EventType, d.Event.Type)
 		o.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
-		o.reportEnd(ctx, settle.Recorded, d)
+		o.wakeNext(ctx, d)
+		o.report(ctx, settle.Recorded, d)
 	case answer == store.Lost && !d.lost():
 		// The process is going down, or the outbox lease is gone.
 		o.abandon(ctx, d)
@@ -186,11 +187,10 @@ func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, c
 		o.line(ctx, slog.LevelError, d, "the handler has committed its transaction before its end: what was committed is its effect, and it is "+
 			"not run again", telemetry.Err, v.Error)
 	}
-	if v.Status == store.Failed { // it is in the way of those behind it still
-		o.report(ctx, settle.Recorded, d)
-	} else {
-		o.reportEnd(ctx, settle.Recorded, d)
+	if v.Status != store.Failed { // or else it is in the way of those behind it still
+		o.wakeNext(ctx, d)
 	}
+	o.report(ctx, settle.Recorded, d)
 }
 
 // store writes the verdict and the attempt. It reports false if the delivery belongs to somebody else.

@@ -7,15 +7,23 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // queue holds the deliveries of one lane that have not started. Its lane's mu guards it.
 type queue struct {
-	c     *handler.Consumer
-	ds    []*delivery
-	busy  map[store.Aggregate]struct{} // aggregates of running batches
-	turns claim.Turns                  // of the kinds of due work
+	c      *handler.Consumer
+	faults *inject.Faults
+	ds     []*delivery
+	busy   map[store.Aggregate]struct{} // aggregates of running batches
+	turns  claim.Turns                  // of the kinds of due work
+}
+
+func (q *queue) add(ds []*delivery) {
+	if q.ds = append(q.ds, ds...); q.faults.Reorder {
+		q.reverse()
+	}
 }
 
 // reverse turns the queue round, but for the order within each aggregate.

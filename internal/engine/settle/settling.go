@@ -49,35 +49,40 @@ func NewSettling(cfg SettlingConfig) *Settling { return &Settling{cfg: cfg} }
 // Drain says that this instance ends: what has to be claimed again is due at once.
 func (g *Settling) Drain() { g.isDraining.Store(true) }
 
-// Done takes the outcome of one delivery, or of the dispatch itself; after the last one the event is to be settled.
+// Done takes the outcome of one delivery, or of the dispatch itself. After the last one the event is to be settled, by another
+// goroutine: see [Settling.Run].
 func (f *Flight) Done(outcome Outcome) {
 	if outcome != Succeeded {
 		f.clean.Store(false)
 	}
-	if f.open.Add(-1) == 0 {
-		f.in.end(f)
+	if f.open.Add(-1) != 0 {
+		return
 	}
-}
-
-// end queues an event whose deliveries have ended for settling.
-func (fs *Flights) end(f *Flight) {
-	fs.mu.Lock()
-	fs.queue.Add(f, f.event(), time.Now())
-	fs.mu.Unlock()
-	signal(fs.ended)
+	f.in.mu.Lock()
+	f.in.queue.Add(f, f.event(), time.Now())
+	f.in.mu.Unlock()
+	signal(f.in.ended)
 }
 
 // Run settles what has ended, as many events at once as there are, until stop is closed, and then all that have ended.
 func (g *Settling) Run(stop <-chan struct{}) {
-	for {
+	for isOver := false; !isOver; {
 		select {
 		case <-g.cfg.Flights.ended:
 			g.linger(stop)
 		case <-stop:
-			g.settleEnded(true)
-			return
+			isOver = true
 		}
-		g.settleEnded(false)
+		for batch := g.cfg.Flights.take(isOver); len(batch) > 0; batch = g.cfg.Flights.take(isOver) {
+			ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Lease)
+			if err := insist(ctx, func() error { return g.settle(ctx, batch) }); err != nil {
+				g.giveUp(ctx, batch, err)
+			} else {
+				g.announce(ctx, batch)
+			}
+			cancel()
+			g.cfg.Flights.remove(batch)
+		}
 	}
 }
 
@@ -92,32 +97,10 @@ func (g *Settling) linger(stop <-chan struct{}) {
 	}
 }
 
-func (g *Settling) settleEnded(all bool) {
-	for batch := g.cfg.Flights.take(all); len(batch) > 0; batch = g.cfg.Flights.take(all) {
-		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Lease)
-		err := g.settle(ctx, batch)
-		if err == nil {
-			g.announce(ctx, batch)
-		} else {
-			g.cfg.Meter.logger.Log(ctx, g.cfg.Outage.Level(ctx, err), "events could not be settled; they are claimed again when the "+
-				"database answers, or their leases expire", telemetry.Count, len(batch), telemetry.Err, err)
-		}
-		cancel()
-		if err != nil {
-			g.NoteOrphans()
-		}
-		g.cfg.Flights.remove(batch)
-	}
-}
-
-const settleTries = 5
-
-// settle ends flights: it writes the status of their events and their leases are over.
-// A database in trouble is tried again a few times; then the leases expire.
-func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
-	slices.SortFunc(flights, byID)
+// insist does something up to five times while the database is in trouble, with pauses.
+func insist(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
-		err := g.settleOnce(ctx, flights)
+		err := do()
 		if err == nil || try == settleTries || ctx.Err() != nil {
 			return err
 		}
@@ -128,8 +111,12 @@ func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
 	}
 }
 
-// settleOnce tries it once. What an earlier try has settled is left alone.
-func (g *Settling) settleOnce(ctx context.Context, flights []*Flight) error {
+const settleTries = 5
+
+// settle ends flights: it writes the status of their events and their leases are over. What an earlier try has settled is left
+// alone.
+func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
+	slices.SortFunc(flights, byID)
 	if err := g.recheck(ctx, flights); err != nil {
 		return err
 	}
@@ -148,6 +135,13 @@ func (g *Settling) settleOnce(ctx context.Context, flights []*Flight) error {
 	}
 	g.countLost(ctx, done.Lost)
 	return err
+}
+
+// giveUp leaves events that could not be settled to the end of their leases, or to what is done when the database answers.
+func (g *Settling) giveUp(ctx context.Context, flights []*Flight, err error) {
+	g.cfg.Meter.logger.Log(ctx, g.cfg.Outage.Level(ctx, err), "events could not be settled; they are claimed again when the "+
+		"database answers, or their leases expire", telemetry.Count, len(flights), telemetry.Err, err)
+	g.NoteOrphans()
 }
 
 // Settle ends the leases of the owner on events: what is SENT for certain with one statement, and the rest in one transaction.
