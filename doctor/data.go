@@ -27,6 +27,8 @@ func dataChecks() []check {
 		{name: "absent consumers", fine: "every consumer has been seen lately", look: absentConsumers},
 		{name: "schema versions", fine: "no delivery waits for one that no running instance knows", look: unknownVersions},
 		{name: "rotten rows", fine: "none of types, instances or jobs", look: rottenRows},
+		{name: "jobs", fine: "none has missed its turns", look: missedTurns},
+		{name: "retention", fine: "what was delivered long ago is removed", look: retention},
 		{name: "far future", fine: "nothing waits longer than it could have to", look: farFuture},
 		{name: "times", fine: "the newest events are of the past", look: futureRows},
 		{name: "JSON", fine: "the newest payloads can be read", look: malformed},

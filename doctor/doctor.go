@@ -61,6 +61,8 @@ type Config struct {
 	// ClockOffset is how far the clocks of this machine and the database may be apart. Nothing
 	// but people is misled by it: all times are the database's. Default: 1 s.
 	ClockOffset time.Duration
+	// Keep is outbox.RetentionConfig.Keep. Negative: it is off on purpose, and not checked. Default: 7 days.
+	Keep time.Duration
 	// Accept names checks whose FAIL is only a WARN here: "durability" on a throw-away server, say.
 	// Default: none.
 	Accept []string
@@ -86,6 +88,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ClockOffset == 0 {
 		c.ClockOffset = time.Second
+	}
+	if c.Keep == 0 {
+		c.Keep = 7 * 24 * time.Hour
 	}
 	return c
 }

@@ -60,6 +60,7 @@ func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	const consumer = "INSERT INTO bc_consumer (name, event_types, aliases) VALUES "
 	const delivery = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, next_retry_at) VALUES "
+	const job = "INSERT INTO bc_job_lease (job_code, last_finished_at, cron) VALUES ('coupons.expire', "
 	type fault struct {
 		check string
 		level doctor.Level
@@ -152,6 +153,22 @@ func TestFaultsAreFound(t *testing.T) {
 				delivery + "('Wallet', '1', 'order.paid', 'PENDING', " + never[name] + ")",
 				"UPDATE bc_event_consume_log SET outbox_id = (SELECT MAX(id) FROM bc_outbox_event), updated_at = " + yesterday[name],
 			}},
+			{"jobs", doctor.Warn, "the job coupons.expire (0 0 * * * ?) has not finished a run for 48h", "", []string{
+				job + yesterday[name] + ", '0 0 * * * ?')",
+			}},
+			{"jobs", doctor.OK, "", "", []string{job + yesterday[name] + ", '0 0 0 1 1 ?')"}},
+			{"jobs", doctor.OK, "", "", []string{job + yesterday[name] + ", NULL)"}},
+			{"jobs", doctor.Warn, `says "every day", which is no schedule`, "", []string{job + yesterday[name] + ", 'every day')"}},
+			{"retention", doctor.Warn, "no instance has ever removed delivered events", "", []string{
+				event, "UPDATE bc_outbox_event SET status = 'SENT', sent_at = " + yesterday[name],
+			}},
+			{"retention", doctor.OK, "", "", []string{
+				event, "UPDATE bc_outbox_event SET status = 'DEAD', created_at = " + yesterday[name],
+			}},
+			{"retention", doctor.OK, "", "", []string{
+				event, "UPDATE bc_outbox_event SET status = 'SENT', sent_at = " + yesterday[name],
+				"INSERT INTO bc_job_lease (job_code) VALUES ('outbox_retention')",
+			}},
 			{"rotten rows", doctor.Warn, `type "order.paid" of the consumer "Nobody"`, "", []string{
 				"INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
 			}},
@@ -190,6 +207,29 @@ func TestFaultsAreFound(t *testing.T) {
 			require.Contains(t, found.Says, f.says)
 			require.NotContains(t, found.Says, "secret", "payloads are nobody's business")
 		}
+	})
+}
+
+// Events that stay for twice as long as they should are found, unless the doctor knows that they should stay.
+func TestRetentionThatIsBehindIsFound(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		ago := map[string]string{
+			"mysql": "UTC_TIMESTAMP(6) - INTERVAL 20 DAY", "pg": "now() - interval '20 days'",
+			"sqlite": "(strftime('%Y-%m-%d %H:%M:%f', 'now', '-20 days') || '000')",
+		}[db.Dialect().Name().String()]
+		for _, s := range []string{
+			event, "UPDATE bc_outbox_event SET status = 'SENT', sent_at = " + ago,
+			"INSERT INTO bc_job_lease (job_code) VALUES ('outbox_retention')",
+		} {
+			_, err := db.ExecContext(t.Context(), s)
+			require.NoError(t, err, s)
+		}
+		found := examine(t, db, doctor.Config{})["retention"]
+		require.Equal(t, "retention_behind", found.Rule)
+		require.Contains(t, found.Says, "delivered 480h0m0s ago, and should be kept for 168h0m0s")
+		require.Equal(t, doctor.OK, examine(t, db, doctor.Config{Keep: 11 * 24 * time.Hour})["retention"].Level)
+		require.Equal(t, doctor.OK, examine(t, db, doctor.Config{Keep: -1})["retention"].Level)
 	})
 }
 

@@ -24,6 +24,7 @@ func serverChecks() []check {
 		{name: "pooler", dialects: "postgres", fine: "a connection stays with its server process", look: pooler},
 		{name: "idle transactions", dialects: "mysql postgres", fine: "a silent client loses its locks", look: idleTransactions},
 		{name: "time zone", dialects: "mysql", fine: "sessions speak UTC", look: timeZone},
+		{name: "TLS", dialects: "mysql postgres", fine: "encrypted, or it does not leave the machine", look: encryption},
 		{name: "clock", fine: "the clocks agree", look: clock},
 	}
 }

@@ -52,14 +52,8 @@ func (j *jobs) list(ctx context.Context) ([]JobState, error) {
 		if i < 0 {
 			i, states = len(states), append(states, JobState{Code: code})
 		}
-		states[i].Here, states[i].Cron, states[i].Words = true, cron, schedule.Words(cron)
-		if spec, err := schedule.Parse(cron); err == nil {
-			from := states[i].LastDue
-			if from.IsZero() {
-				from = now
-			}
-			states[i].NextDue = spec.Next(from)
-		}
+		states[i].Here = true
+		states[i].due(cron, now)
 	}
 	for i := range states {
 		if states[i].Runs, err = j.runs(ctx, states[i].Code); err != nil {
@@ -68,6 +62,19 @@ func (j *jobs) list(ctx context.Context) ([]JobState, error) {
 	}
 	slices.SortFunc(states, func(a, b JobState) int { return strings.Compare(a.Code, b.Code) })
 	return states, nil
+}
+
+// due says when a job is due, if its cron expression can be read.
+func (s *JobState) due(cron string, now time.Time) {
+	spec, err := schedule.Parse(cron)
+	if err != nil {
+		return
+	}
+	from := s.LastDue
+	if from.IsZero() {
+		from = now
+	}
+	s.Cron, s.Words, s.NextDue = cron, schedule.Words(cron), spec.Next(from)
 }
 
 // leases reads what the database says of jobs.
@@ -82,6 +89,7 @@ func (j *jobs) leases(ctx context.Context) (states []JobState, now time.Time, er
 			Code: r.Code, Running: r.IsRunning, LastDue: r.LastDue, LastStarted: r.LastStarted, LastFinished: r.LastDone,
 			LastStatus: r.LastStatus,
 		}
+		s.due(r.Cron, r.At)
 		if r.IsRunning {
 			s.LockedBy = r.LockedBy
 		}

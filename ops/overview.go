@@ -84,7 +84,7 @@ type DeadGroup struct {
 // JobState is a scheduled job in the whole deployment.
 type JobState struct {
 	Code         string    `json:"code"`
-	Cron         string    `json:"cron,omitempty"`  // empty if the job is not of this process
+	Cron         string    `json:"cron,omitempty"`  // empty for a job that only releases before migration 0011 have
 	Words        string    `json:"words,omitempty"` // the schedule in words, such as "every 5 minutes"
 	Here         bool      `json:"here"`            // it is a job of this process
 	Running      bool      `json:"running"`

@@ -124,6 +124,9 @@ func (k mysqlKind) start(settings Settings, o options) (*Server, error) {
 			"--performance-schema=OFF",
 		)
 		args = append(append(args, mysqlSettings[settings]...), k.extra...)
+		if o.outside != "" {
+			args = append(args, "--bind-address=*")
+		}
 		if o.tls != nil {
 			args = append(args, "--ssl-cert="+o.tls.Cert, "--ssl-key="+o.tls.Key)
 		}

@@ -18,6 +18,7 @@ type options struct {
 	disk        int64
 	clock       bool
 	tls         *Certificate
+	outside     string
 }
 
 // Certificate is the files, in PEM, of a server that speaks TLS.
@@ -41,6 +42,10 @@ func Owned(dialect, path string) error {
 	}
 	return os.Chown(path, int(cred.Uid), int(cred.Gid))
 }
+
+// Reachable lets the server listen on every address of this machine, and lets the user "outside" in, without a password, who comes from
+// one of these addresses. On servers of MySQL's kind the test makes the user.
+func Reachable(from string) Option { return func(o *options) { o.outside = from } }
 
 // Connections is how many connections the server takes. Default: 500.
 func Connections(n int) Option { return func(o *options) { o.connections = n } }

@@ -2,6 +2,7 @@ package dbserver
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -39,6 +40,12 @@ func startPostgres(settings Settings, o options) (*Server, error) {
 			"max_connections="+strconv.Itoa(o.connections)) {
 			args = append(args, "-c", setting)
 		}
+		if o.outside != "" {
+			if err := letIn(dir.data, o.outside); err != nil {
+				return nil, err
+			}
+			args = append(args, "-c", "listen_addresses=*")
+		}
 		if o.tls != nil {
 			args = append(args, "-c", "ssl=on", "-c", "ssl_cert_file="+o.tls.Cert, "-c", "ssl_key_file="+o.tls.Key)
 		}
@@ -52,6 +59,16 @@ func startPostgres(settings Settings, o options) (*Server, error) {
 			},
 		})
 	})
+}
+
+// letIn lets users in who come from an address.
+func letIn(data, address string) error {
+	f, err := os.OpenFile(filepath.Join(data, "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "host all outside %s/32 trust\n", address)
+	return errors.Join(err, f.Close())
 }
 
 // unprivileged is a user that PostgreSQL accepts: nil, which is ourselves, unless we are root.

@@ -115,9 +115,10 @@ const awaySay = time.Minute
 
 func (r *Runner) loop(ctx context.Context, j Job) {
 	var away time.Time
-	said := false
+	said, told := false, false
 	for ctx.Err() == nil {
-		due, wait, err := r.patientTurn(ctx, j)
+		due, wait, err := r.patientTurn(ctx, j, !told)
+		told = told || err == nil
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if away.IsZero() {
@@ -146,11 +147,14 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 	}
 }
 
-// patientTurn does not wait for a silent database.
-func (r *Runner) patientTurn(ctx context.Context, j Job) (due *time.Time, wait time.Duration, err error) {
+// patientTurn is [Runner.turn] that does not wait for a silent database. At first it also tells the others when the job is due.
+func (r *Runner) patientTurn(ctx context.Context, j Job, isFirst bool) (due *time.Time, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	return r.turn(ctx, j)
+	if due, wait, err = r.turn(ctx, j); err == nil && isFirst {
+		err = r.sql.SetCron(ctx, r.db, j.Code, j.Spec.String())
+	}
+	return due, wait, err
 }
 
 // turn tells, by the database's clock, whether the job is due (and since when), or how

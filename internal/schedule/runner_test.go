@@ -202,3 +202,18 @@ func TestTwoJobsOfOneCodeAreAnError(t *testing.T) {
 	_, err := schedule.New(testdb.Open(t, "sqlite"), schedule.Config{}, schedule.Job{Code: "x"}, schedule.Job{Code: "x"})
 	require.ErrorContains(t, err, "two jobs have the code x")
 }
+
+// When a job is due stands in its row: the doctor and operators read it there. Of two releases the one that started last says it.
+func TestAJobSaysWhenItIsDue(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		says := func(cron string) func() bool {
+			return func() bool { return count(t, db, "SELECT COUNT(*) FROM bc_job_lease WHERE cron = '"+cron+"'") == 1 }
+		}
+		never := func(context.Context) (schedule.Counts, error) { return nil, nil }
+		start(t, runner(t, db, schedule.Config{}, "0 0 0 1 1 ?", never))
+		require.Eventually(t, says("0 0 0 1 1 ?"), testdb.Patience(), 5*time.Millisecond)
+		start(t, runner(t, db, schedule.Config{}, "0 0 12 1 1 ?", never))
+		require.Eventually(t, says("0 0 12 1 1 ?"), testdb.Patience(), 5*time.Millisecond)
+	})
+}

@@ -30,6 +30,12 @@ func (j Jobs) Add(ctx context.Context, idb bun.IDB, code string) error {
 	return err
 }
 
+// SetCron writes down when a job is due, by the primary key, unless that is what is written there.
+func (Jobs) SetCron(ctx context.Context, idb bun.IDB, code, cron string) error {
+	_, err := idb.ExecContext(ctx, "UPDATE bc_job_lease SET cron = ? WHERE job_code = ? AND COALESCE(cron, '') <> ?", cron, code, cron)
+	return err
+}
+
 // JobTurn is when a job was last due.
 type JobTurn struct {
 	Version      int64 // of its lease

@@ -54,6 +54,15 @@ func CountSavedLater(ctx context.Context, r Reader, than time.Duration, among, m
 		r.D.After), dialect.Micro(than))
 }
 
+// OldestSent is how long ago the first of so many of the oldest events was delivered, 0 if none of them is, by the primary key.
+func OldestSent(ctx context.Context, r Reader, among int) (age time.Duration, err error) {
+	var us int64
+	err = r.row(ctx, []any{&us}, fmt.Sprintf("SELECT COALESCE(MAX(CASE WHEN status = 'SENT' THEN %s - %s END), 0) FROM "+
+		"(SELECT status, COALESCE(sent_at, created_at) AS sent FROM %s ORDER BY id LIMIT %d) AS e",
+		r.D.Micros(r.D.Now), r.D.Micros("sent"), Events, among))
+	return time.Duration(us) * time.Microsecond, err
+}
+
 // upTo counts rows, up to a limit.
 func (r Reader) upTo(ctx context.Context, most int, from string, args ...any) (n int, err error) {
 	err = r.row(ctx, []any{&n}, "SELECT COUNT(*) FROM (SELECT 1 FROM "+from+" LIMIT ?) AS t", append(args, most)...)

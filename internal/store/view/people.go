@@ -129,6 +129,7 @@ type JobLease struct {
 	LockedBy                       string
 	LastDue, LastStarted, LastDone time.Time
 	LastStatus                     string
+	Cron                           string // as the instance says that started last, empty for one of a release before migration 0011
 }
 
 // JobLeases lists jobs by their codes.
@@ -136,13 +137,13 @@ func JobLeases(ctx context.Context, r Reader, most int) (out []JobLease, err err
 	err = r.Rows(ctx, func(rows *sql.Rows) error {
 		var j JobLease
 		var at, due, started, finished int64
-		err := rows.Scan(&at, &j.Code, &j.IsRunning, &j.LockedBy, &due, &started, &finished, &j.LastStatus)
+		err := rows.Scan(&at, &j.Code, &j.IsRunning, &j.LockedBy, &due, &started, &finished, &j.LastStatus, &j.Cron)
 		j.At, j.LastDue, j.LastStarted, j.LastDone = Instant(at), Instant(due), Instant(started), Instant(finished)
 		out = append(out, j)
 		return err
 	}, "SELECT "+r.D.Micros(r.D.Now)+", job_code, CASE WHEN locked_until > "+r.D.Now+" THEN 1 ELSE 0 END, COALESCE(locked_by, ''), "+
 		orZero(r.D.Micros("last_due_at"))+", "+orZero(r.D.Micros("last_started_at"))+", "+orZero(r.D.Micros("last_finished_at"))+
-		", COALESCE(last_status, '') FROM bc_job_lease ORDER BY job_code LIMIT ?", most)
+		", COALESCE(last_status, ''), COALESCE("+r.name("cron")+", '') FROM bc_job_lease ORDER BY job_code LIMIT ?", most)
 	return out, err
 }
 
