@@ -97,7 +97,8 @@ type (
 // driver makes transactions of those of deliveries, and nothing else.
 type driver struct{ dialect string }
 
-var errOutside = errors.New("enttx: the client of handlers works in the transaction of a delivery only: use the tx that the handler is given")
+var errOutside = errors.New("enttx: the client of handlers works in the transaction of a delivery only: use the tx that the handler " +
+	"is given")
 
 // Tx is the transaction of the delivery that the context speaks of.
 func (d *driver) Tx(ctx context.Context) (dialect.Tx, error) {

@@ -96,9 +96,9 @@ func TestWrongWiringIsRefused(t *testing.T) {
 	mine := ent.NewClient(ent.Driver(entsql.OpenDB(dialect.SQLite, db.DB)))
 	handle := func(context.Context, *ent.Tx, bus.Message[OrderPaid]) error { return nil }
 	for what, open := range map[string]func(dialect.Driver) *ent.Client{
-		"open is nil":                                nil,
-		"open has made no client":                    func(dialect.Driver) *ent.Client { return nil },
-		"does not use the driver that it was given,": func(dialect.Driver) *ent.Client { return mine },
+		"open is nil":             nil,
+		"open has made no client": func(dialect.Driver) *ent.Client { return nil },
+		"does not use the driver": func(dialect.Driver) *ent.Client { return mine },
 	} {
 		b := bus.New(db, bus.Config{})
 		enttx.On(b.Consumer("Points", bus.ConsumerConfig{}), open, handle)
