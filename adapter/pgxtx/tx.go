@@ -104,12 +104,16 @@ func (t *deliveryTx) call(ctx context.Context, query string, fn func() error) er
 	})
 }
 
-// end closes what the handler has left open.
+// end closes what the handler has left open, and finds out whether the transaction is still there.
 func (t *deliveryTx) end(ctx context.Context) error {
 	if t.left != nil {
 		t.left.close()
 	}
-	if t.conn.PgConn().TxStatus() == 'I' && ctx.Err() == nil {
+	isOver := false
+	if err := t.raw(func() { isOver = t.conn.PgConn().TxStatus() == 'I' }); err != nil {
+		return err
+	}
+	if isOver && ctx.Err() == nil {
 		return errors.New("pgxtx: the transaction was over before its handler")
 	}
 	return nil
