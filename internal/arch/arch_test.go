@@ -87,11 +87,9 @@ func TestImportsRunOneWay(t *testing.T) {
 			"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/settle",
 			"internal/engine/registry", "internal/engine/flow",
 		},
-		"internal/engine/settle":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery", "internal/engine/flow"},
+		"internal/engine/settle":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery"},
 		"internal/engine/delivery": {"bus", "outbox", "consumelog", "internal/engine"},
-		"internal/engine/remote": {
-			"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery", "internal/engine/flow",
-		},
+		"internal/engine/remote":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery"},
 		"internal/engine/flow": {
 			"bus", "outbox", "consumelog", "internal/handler", "internal/store", "internal/engine/delivery",
 			"internal/engine/claim",

@@ -5,28 +5,29 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 )
 
 // Flights are the events that a publisher has leased and not settled yet. It is safe for concurrent use.
 type Flights struct {
-	most     int // events there may be: what is in the lanes, and what waits to be settled
-	maxBytes int // of their payloads, but for one event
+	most int // events there may be: what is in the lanes, and what waits to be settled
 
 	ended   chan struct{} // the deliveries of an event have ended
 	settled chan struct{} // an event has been settled: there is room
 
 	mu    sync.Mutex
 	byID  map[int64]*Flight // by outbox id
-	bytes int               // of the payloads of all of them
+	bytes flow.Bytes        // of the payloads of all of them
 	queue Queue[*Flight]
 }
 
 // NewFlights has room for so many events, and so many bytes of their payloads, but for one event.
 func NewFlights(most, maxBytes int) *Flights {
 	return &Flights{
-		most: most, maxBytes: maxBytes, ended: make(chan struct{}, 1), settled: make(chan struct{}, 1), byID: make(map[int64]*Flight),
+		most: most, bytes: flow.NewBytes(maxBytes), ended: make(chan struct{}, 1), settled: make(chan struct{}, 1),
+		byID: make(map[int64]*Flight),
 	}
 }
 
@@ -39,7 +40,7 @@ func (fs *Flights) Begin(row eventrow.Row, until int64, routed *registry.Snapsho
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.byID[row.OutboxID] = f
-	fs.bytes += f.bytes()
+	fs.bytes.Take(f.bytes())
 	return f
 }
 
@@ -82,7 +83,7 @@ func (fs *Flights) Most() int { return fs.most }
 func (fs *Flights) Free() int {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if fs.bytes >= fs.maxBytes {
+	if fs.bytes.Limit() == 0 {
 		return 0
 	}
 	return fs.most - len(fs.byID)
@@ -92,7 +93,7 @@ func (fs *Flights) Free() int {
 func (fs *Flights) FreeBytes() int {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	return max(fs.maxBytes-fs.bytes, 0)
+	return fs.bytes.Limit()
 }
 
 // Settled is signaled when events have been settled: there is room.
@@ -129,7 +130,7 @@ func (fs *Flights) remove(batch []*Flight) {
 	fs.mu.Lock()
 	for _, f := range batch {
 		delete(fs.byID, f.Row.OutboxID)
-		fs.bytes -= f.bytes()
+		fs.bytes.Give(f.bytes())
 	}
 	fs.mu.Unlock()
 	signal(fs.settled)
