@@ -1,7 +1,8 @@
 // Command teeth breaks the engine on purpose, one promise at a time, and shows which test notices.
 //
 //	make test-teeth
-//	go run ./internal/teeth [-only NAME] [-write docs/measurements/teeth.md]
+//	go run ./internal/teeth [-only PATTERN] [-new] [-write docs/measurements/teeth.md]
+//	go run ./internal/teeth -build
 //
 // A sabotage replaces a few lines of one file, in an overlay: the tree is never touched. It is caught
 // if at least one of the named tests fails; one that does not build, or whose lines are no longer
@@ -21,32 +22,57 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/bluecone-go/bluecone/internal/report"
 )
 
 func main() {
-	only := flag.String("only", "", "only sabotages whose name contains this")
-	write := flag.String("write", "", "write the table into this Markdown file, between its marks")
+	only := flag.String("only", "", "only sabotages whose name matches this regular expression")
+	write := flag.String("write", "", "write the results into the table of this Markdown file, between its marks; what is not run keeps its row")
+	isNew := flag.Bool("new", false, "only sabotages that have no row yet in the table of -write")
+	justBuild := flag.Bool("build", false, "run no tests: tell which sabotages do not fit the code or do not build")
 	flag.Parse()
-	if err := run(os.Stdout, *only, *write); err != nil {
+	chosen, err := choose(*only)
+	switch {
+	case err != nil:
+	case *justBuild:
+		err = build(os.Stdout, chosen)
+	default:
+		err = run(os.Stdout, chosen, *write, *isNew)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "teeth:", err)
 		os.Exit(1)
 	}
 }
 
-type result struct {
-	sabotage
-	caught []string // the tests that failed
+func choose(only string) (chosen []sabotage, err error) {
+	name, err := regexp.Compile(only)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sabotages() {
+		if name.MatchString(s.name) {
+			chosen = append(chosen, s)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no sabotage has a name that matches %q", only)
+	}
+	return chosen, nil
 }
 
-func run(out io.Writer, only, write string) error {
-	var results []result
+// run tries the sabotages, and writes each result into the table, if there is one, at once.
+func run(out io.Writer, chosen []sabotage, write string, isNew bool) error {
+	t, err := readTable(write)
+	if err != nil {
+		return err
+	}
+	tried := 0
 	var missed []string
-	for _, s := range sabotages() {
-		if !strings.Contains(s.name, only) {
+	for _, s := range chosen {
+		if isNew && t.has(s) {
 			continue
 		}
+		tried++
 		began := time.Now()
 		caught, err := s.try()
 		if err != nil {
@@ -58,20 +84,14 @@ func run(out io.Writer, only, write string) error {
 			missed = append(missed, s.name)
 		}
 		_, _ = fmt.Fprintf(out, "%-75s %s (%v)\n", s.name, verdict, time.Since(began).Round(time.Second))
-		results = append(results, result{s, caught})
-	}
-	if len(results) == 0 {
-		return fmt.Errorf("no sabotage has %q in its name", only)
-	}
-	if write != "" {
-		if err := report.Write(write, "teeth", table(results).String()); err != nil {
+		if err := t.add(s, caught); err != nil {
 			return err
 		}
 	}
 	if len(missed) > 0 {
-		return fmt.Errorf("%d of %d sabotages were not caught: %s", len(missed), len(results), strings.Join(missed, "; "))
+		return fmt.Errorf("%d of %d sabotages were not caught: %s", len(missed), tried, strings.Join(missed, "; "))
 	}
-	_, err := fmt.Fprintf(out, "all %d sabotages were caught\n", len(results))
+	_, err = fmt.Fprintf(out, "all %d sabotages were caught\n", tried)
 	return err
 }
 
@@ -114,21 +134,11 @@ func (s sabotage) try() ([]string, error) {
 // failed finds the tests that did, also those that a condition outlived which fails later.
 var failed = regexp.MustCompile(`(?m)^(?:--- FAIL: |panic: Fail in goroutine after )(\w+)`)
 
-// overlay writes the sabotaged file, and the overlay that puts it into its place.
+// overlay writes the sabotaged files, and the overlay that puts them into their places.
 func (s sabotage) overlay(dir string) (string, error) {
-	replace := make(map[string]string)
-	for _, e := range append([]edit{{s.file, s.old, s.new}}, s.also...) {
-		original, err := filepath.Abs(e.file)
-		if err != nil {
-			return "", err
-		}
-		from := original
-		if changed, ok := replace[original]; ok {
-			from = changed
-		}
-		if replace[original], err = e.apply(from, dir); err != nil {
-			return "", err
-		}
+	replace, err := s.change(dir)
+	if err != nil {
+		return "", err
 	}
 	spec, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
@@ -136,6 +146,25 @@ func (s sabotage) overlay(dir string) (string, error) {
 	}
 	path := filepath.Join(dir, "overlay.json")
 	return path, os.WriteFile(path, spec, 0o600)
+}
+
+// change writes the sabotaged files into dir, and returns which one replaces which.
+func (s sabotage) change(dir string) (map[string]string, error) {
+	replace := make(map[string]string)
+	for _, e := range s.edits() {
+		original, err := filepath.Abs(e.file)
+		if err != nil {
+			return nil, err
+		}
+		from := original
+		if changed, ok := replace[original]; ok {
+			from = changed
+		}
+		if replace[original], err = e.apply(from, dir); err != nil {
+			return nil, err
+		}
+	}
+	return replace, nil
 }
 
 // apply writes the file, as it stands in from, changed into dir.
@@ -147,19 +176,6 @@ func (e edit) apply(from, dir string) (string, error) {
 	if n := strings.Count(string(text), e.old); n != 1 {
 		return "", fmt.Errorf("%s has the lines to replace %d times, not once", e.file, n)
 	}
-	bad := filepath.Join(dir, filepath.Base(e.file))
+	bad := filepath.Join(dir, strings.ReplaceAll(e.file, "/", "-"))
 	return bad, os.WriteFile(bad, []byte(strings.Replace(string(text), e.old, e.new, 1)), 0o600)
-}
-
-// table shows which test caught which sabotage.
-func table(results []result) report.Table {
-	t := report.Table{Head: []string{"sabotage", "where", "caught by"}}
-	for _, r := range results {
-		caught := "**nobody**"
-		if len(r.caught) > 0 {
-			caught = "`" + strings.Join(r.caught, "`, `") + "`"
-		}
-		t.Rows = append(t.Rows, []string{r.name, r.file, caught})
-	}
-	return t
 }

@@ -14,6 +14,8 @@ type sabotage struct {
 
 type edit struct{ file, old, new string }
 
+func (s sabotage) edits() []edit { return append([]edit{{s.file, s.old, s.new}}, s.also...) }
+
 const (
 	engine = "./outbox"
 	pure   = "./bus"
