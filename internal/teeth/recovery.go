@@ -105,5 +105,16 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			"if d.Version <= 2*keptAttempts {", "if d.Version >= 0 {",
 			engine, "HistoryKeeps", nil,
 		},
+		{
+			"what the end of a publisher gives back takes no turn", "internal/engine/delivery/outcome.go",
+			"if err := o.writeBack(ctx, leased, 0); err != nil &&",
+			"if err := o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, 0, *leased[0].lease); err != nil &&",
+			rooms, "QuiesceTakesItsTurn", nil,
+		},
+		{
+			"lanes begin batches while others give back theirs", "internal/engine/delivery/lanes.go",
+			"left[ln] = ln.shut()", "ln.out.giveBack(ctx, ln.shut()...)",
+			rooms, "QuiesceTakesItsTurn", nil,
+		},
 	}
 }

@@ -253,10 +253,12 @@ func (l *Lanes) Expire(ctx context.Context, keys []string, owner string) error {
 // Quiesce makes the lanes drop what has not started: it is reported as [settle.Abandoned],
 // or put back into the retry queue.
 func (l *Lanes) Quiesce(ctx context.Context) {
-	for _, ln := range l.lanes {
-		for _, d := range ln.shut() {
-			ln.out.giveBack(ctx, d)
-		}
+	left := make(map[*lane][]*delivery)
+	for _, ln := range l.lanes { // first all of them: what one begins would keep SQLite's writer from what another gives back
+		left[ln] = ln.shut()
+	}
+	for ln, ds := range left {
+		ln.out.giveBack(ctx, ds...)
 	}
 }
 

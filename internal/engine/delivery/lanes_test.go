@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
@@ -138,6 +140,52 @@ func TestQuiesceGivesBackWhatHasNotStarted(t *testing.T) {
 	require.Zero(t, h.push("C", h.event("c", "4")))
 	require.False(t, ln.readmit(nil))
 }
+
+// What the end of the lanes gives back waits for its turn among SQLite's writers, not for long, and for nothing that has not begun.
+func TestQuiesceTakesItsTurn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.consumer("C", handler.Config{}, nil)
+	h.consumer("D", handler.Config{}, nil)
+	h.open()
+	for _, name := range []string{"C", "D"} {
+		h.waiting(name, name, name)
+		ln := h.lanes.lanes[name]
+		claimed, err := ln.retries.claim(t.Context(), store.Limits{Pending: 1}, 0, nil)
+		require.NoError(t, err)
+		ln.mu.Lock()
+		ln.queue.ds = []*delivery{fromLog(claimed.Deliveries[0], h.claimed(name).Event)}
+		ln.mu.Unlock()
+	}
+	statements := 0
+	h.db.AddQueryHook(before(func(ctx context.Context, query string) { //nolint:staticcheck // the engine's own statements are to be seen
+		if !strings.HasPrefix(query, "UPDATE") {
+			return
+		}
+		statements++
+		_, isLimited := ctx.Deadline()
+		assert.True(t, isLimited)
+		for name, ln := range h.lanes.lanes {
+			assert.True(t, ln.isClosed(), name)
+		}
+		soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		assert.Error(t, h.cfg.Budget.Write(soon, func() error { return nil }), "it has its turn")
+	}))
+	h.lanes.Quiesce(context.Background())
+	require.Equal(t, 2, statements, "one for each lane")
+	require.Equal(t, row{store.Pending, 0, ""}, h.row("C", "C"))
+}
+
+// before is called with each statement, before it is sent.
+type before func(ctx context.Context, query string)
+
+func (b before) BeforeQuery(ctx context.Context, e *bun.QueryEvent) context.Context {
+	b(ctx, e.Query)
+	return ctx
+}
+
+func (before) AfterQuery(context.Context, *bun.QueryEvent) {}
 
 // When the drain time is over, what runs is canceled, and nothing of it has happened.
 func TestDrainCancelsWhatRunsTooLong(t *testing.T) {

@@ -76,12 +76,35 @@ func (o *outcomes) abandon(ctx context.Context, d *delivery) {
 // back looks as if it had killed its process.
 func (o *outcomes) putBack(ctx context.Context, d *delivery, delay time.Duration) {
 	err := o.insist(ctx, func(ctx context.Context) error {
-		return o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, delay, *d.lease) })
+		return o.writeBack(ctx, []*delivery{d}, delay)
 	})
 	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 		o.warn(ctx, d, "delivery could not be put back; its lease will expire", err)
 	}
 	o.reportWaiting(d)
+}
+
+// giveBack ends deliveries that never ran. The end of the lanes may wait for it, so it is tried once, and not for long.
+func (o *outcomes) giveBack(ctx context.Context, ds ...*delivery) {
+	var leased []*delivery
+	for _, d := range ds {
+		if d.direct() {
+			d.done(settle.Abandoned)
+		} else {
+			leased = append(leased, d)
+		}
+	}
+	if len(leased) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	if err := o.writeBack(ctx, leased, 0); err != nil && !errors.Is(err, store.ErrLeaseLost) {
+		o.warn(ctx, leased[0], "deliveries could not be given back; their leases will expire", err)
+	}
+	for _, d := range leased {
+		o.reportWaiting(d)
+	}
 }
 
 // reportWaiting tells the publisher of a direct delivery that has got a row of its own that it waits in the consume log.
@@ -95,11 +118,7 @@ func (o *outcomes) reportWaiting(d *delivery) {
 func (o *outcomes) putBackAll(ctx context.Context, ds []*delivery, delay time.Duration) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	leases := make([]store.Leased, len(ds))
-	for i, d := range ds {
-		leases[i] = *d.lease
-	}
-	err := o.l.cfg.Budget.Write(limited, func() error { return o.l.regs.Log.PutBack(limited, o.l.cfg.Instance, delay, leases...) })
+	err := o.writeBack(limited, ds, delay)
 	for _, d := range ds {
 		if err != nil {
 			o.putBack(ctx, d, delay)
@@ -107,6 +126,15 @@ func (o *outcomes) putBackAll(ctx context.Context, ds []*delivery, delay time.Du
 			o.reportWaiting(d)
 		}
 	}
+}
+
+// writeBack ends the leases of deliveries, which wait again.
+func (o *outcomes) writeBack(ctx context.Context, ds []*delivery, delay time.Duration) error {
+	leases := make([]store.Leased, len(ds))
+	for i, d := range ds {
+		leases[i] = *d.lease
+	}
+	return o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, delay, leases...) })
 }
 
 // insist says something to the database until that is there to hear it, or the drain time is over.
@@ -271,16 +299,4 @@ func (o *outcomes) line(ctx context.Context, level slog.Level, d *delivery, msg 
 		telemetry.AggregateType, d.Event.AggregateType, telemetry.AggregateID, d.Event.AggregateID, telemetry.Attempt, d.Attempt,
 		telemetry.TraceID, d.Event.Metadata[telemetry.TraceID], telemetry.RequestID, d.Event.Metadata[telemetry.RequestID],
 	}, more...)...)
-}
-
-// giveBack ends a delivery that never ran.
-func (o *outcomes) giveBack(ctx context.Context, d *delivery) {
-	if d.direct() {
-		d.done(settle.Abandoned)
-		return
-	}
-	if err := o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, 0, *d.lease); err != nil {
-		o.warn(ctx, d, "delivery could not be given back; its lease will expire", err)
-	}
-	o.reportWaiting(d)
 }

@@ -40,9 +40,7 @@ func (r *runner) inParts(ctx context.Context, ds []*delivery, most int) {
 // stops ends deliveries that have not begun, if the lane has been closed or paused meanwhile.
 func (r *runner) stops(ctx context.Context, ds []*delivery) bool {
 	if r.ln.isClosed() {
-		for _, d := range ds {
-			r.out.giveBack(ctx, d)
-		}
+		r.out.giveBack(context.WithoutCancel(ctx), ds...) // the drain time may be over
 		return true
 	}
 	if r.ln.isHalted() {

@@ -271,9 +271,7 @@ func (q *retryQueue) admit(ctx context.Context, claimed []store.Leased) (got int
 		q.ln.out.putBackAll(ctx, late, 0)
 	}
 	if !q.ln.readmit(ready) {
-		for _, d := range ready {
-			q.ln.out.giveBack(ctx, d)
-		}
+		q.ln.out.giveBack(ctx, ready...)
 	}
 	q.l.room.give(taken)
 	return len(events), !more
