@@ -26,7 +26,7 @@ import (
 
 func main() {
 	only := flag.String("only", "", "only sabotages whose name matches this regular expression")
-	write := flag.String("write", "", "write the results into the table of this Markdown file, between its marks; what is not run keeps its row")
+	write := flag.String("write", "", "write the results into the table of this Markdown file; what is not run keeps its row")
 	isNew := flag.Bool("new", false, "only sabotages that have no row yet in the table of -write")
 	justBuild := flag.Bool("build", false, "run no tests: tell which sabotages do not fit the code or do not build")
 	flag.Parse()

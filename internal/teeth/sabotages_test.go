@@ -26,7 +26,7 @@ func TestBuildTellsWhatDoesNot(t *testing.T) {
 	const file = "internal/teeth/table.go"
 	compiler, err := newCompiler([]sabotage{{file: file}})
 	require.NoError(t, err)
-	const line = "len(cells) == len(head) {"
+	const line = "len(cells) == columns {"
 	for name, c := range map[string]struct{ old, new, says string }{
 		"other lines":   {line + " ", line, file + " has the lines to replace 0 times, not once"},
 		"no such thing": {line, "len(cells) == tail {", "undefined: tail"},

@@ -29,14 +29,15 @@ func readTable(path string) (verdicts, error) {
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		if len(cells) == len(head) {
+		if len(cells) == columns {
 			v.rows[cells[0]] = cells
 		}
 	}
 	return v, nil
 }
 
-var head = []string{"sabotage", "where", "caught by", "seen"}
+// columns of the table: the sabotage, where it is, who caught it, and when that was seen.
+const columns = 4
 
 func (v verdicts) has(s sabotage) bool { return v.rows[s.name] != nil }
 
@@ -54,7 +55,7 @@ func (v verdicts) add(s sabotage, caught []string) error {
 		return err
 	}
 	v.rows[s.name] = []string{s.name, s.file, by, seen}
-	t := report.Table{Head: head}
+	t := report.Table{Head: []string{"sabotage", "where", "caught by", "seen"}}
 	for _, s := range sabotages() {
 		if row, ok := v.rows[s.name]; ok {
 			row[1] = s.file
