@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
@@ -309,6 +310,31 @@ func TestEachOfThreeReleasesTakesTheVersionsThatItKnows(t *testing.T) {
 		})
 		newest.once()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 2 * many}, old.statuses(), "all at once")
+	})
+}
+
+// What another release has left while RunOnce delivers is delivered by the same RunOnce, although its lanes have just looked for
+// what is left, and the database is slow.
+func TestRunOnceComesBackForWhatOthersHaveLeft(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		old, fresh := releases(t, db)
+		old.save(shaped2{"1", 1}, shaped2{"2", 2})
+		old.once()
+		require.Equal(t, 2, old.count("SELECT COUNT(*) "+leftRows))
+		old.exec("UPDATE bc_event_consume_log SET next_retry_at = '" + someday + "' WHERE aggregate_id = '2'")
+		fresh.whenRunOnceLooksAgain(func() {
+			require.NoError(t, old.fallDue(t.Context(), db, "2"))
+			old.once()
+			require.Equal(t, 1, old.count("SELECT COUNT(*) "+leftRows+" AND aggregate_id = '2'"))
+		})
+		// A lane that walks for so long rests ten times as long, unless it must see all.
+		walk := &before{text: " AND id > 0 ORDER BY id LIMIT 200"}
+		walk.do = func() { time.Sleep(time.Second) } //nolint:forbidigo // how slow the database is, which nobody waits for
+		db.AddQueryHook(walk)                        //nolint:staticcheck // the engine's own statements are to be seen
+		fresh.once()
+		require.True(t, walk.done.Load())
+		require.Equal(t, []string{"1", "2"}, fresh.sequenceOf("SELECT seq FROM effect ORDER BY id"))
 	})
 }
 

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect"
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/testdb"
@@ -110,6 +112,55 @@ func TestRunOnceComesBackForWhatWaitedForItself(t *testing.T) {
 		require.Zero(t, f.count("SELECT COUNT(*) FROM effect x WHERE EXISTS (SELECT 1 FROM effect y WHERE y.id < x.id AND y.seq > x.seq)"),
 			"in their order")
 	})
+}
+
+// A delivery that another session has locked while RunOnce claims is delivered by the same RunOnce if it is free when the others
+// have been. SQLite locks no rows: there another instance has leased it, and puts it back.
+func TestRunOnceComesBackForALockedDelivery(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.registered("A")
+		f.save(orderPaid{OrderID: "held", Seq: 1}, orderPaid{OrderID: "free", Seq: 2})
+		f.turnInto(3, "%") // they wait
+		require.NoError(t, f.fallDue(t.Context(), db, "%"))
+		letGo := f.hold("held")
+		f.whenRunOnceLooksAgain(letGo)
+		f.once()
+		require.Equal(t, []string{"2", "1"}, f.sequenceOf("SELECT seq FROM effect ORDER BY id"))
+	})
+}
+
+// hold takes the delivery of an aggregate from publishers until it is let go.
+func (f *fixture) hold(aggregate string) (letGo func()) {
+	f.t.Helper()
+	if f.db.Dialect().Name() == dialect.SQLite {
+		const row = " WHERE aggregate_id = ?"
+		f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', next_retry_at = '"+someday+"'"+row, aggregate)
+		return func() {
+			f.exec("UPDATE bc_event_consume_log SET status = 'PENDING', locked_by = NULL, next_retry_at = created_at"+row, aggregate)
+		}
+	}
+	id := f.count("SELECT id FROM bc_event_consume_log WHERE aggregate_id = ?", aggregate)
+	tx, err := f.db.BeginTx(f.t.Context(), nil)
+	require.NoError(f.t, err)
+	_, err = tx.ExecContext(f.t.Context(), "SELECT id FROM bc_event_consume_log WHERE id = ? FOR UPDATE", id) // MySQL locks what it reads
+	require.NoError(f.t, err)
+	return func() { assert.NoError(f.t, tx.Rollback()) }
+}
+
+// whenRunOnceLooksAgain calls do when RunOnce has delivered what it could, and looks whether anything is left.
+func (f *fixture) whenRunOnceLooksAgain(do func()) {
+	looks := 0
+	look := &before{text: "l.next_retry_at LIMIT 1) <= "}
+	look.do = func() {
+		if looks++; looks < 3 { // the first two belong to the cycle
+			look.done.Store(false)
+			return
+		}
+		do()
+	}
+	f.db.AddQueryHook(look) //nolint:staticcheck // the engine's own statements are to be seen
 }
 
 // numbered are n events of one aggregate, from first on.

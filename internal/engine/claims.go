@@ -234,12 +234,8 @@ func (r *run) once(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	for before := (progress{-1, -1}); ; {
-		now := r.progress()
-		if now == before {
-			return ctx.Err()
-		}
-		before = now
+	for before := (progress{-1, -1}); r.progress() != before; {
+		before = r.progress()
 		r.claims.plan.ForgetPassedOver()
 		all := turn{isBeat: true, isFull: true, isExhaustive: true}
 		if err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.cycle(ctx, all) }); err != nil {
@@ -256,6 +252,7 @@ func (r *run) once(ctx context.Context) error {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
+	return ctx.Err()
 }
 
 // progress is how much a run has done: events that it has claimed, and deliveries from the retry queues that have ended.

@@ -35,6 +35,26 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 			engine, "RunOnceComesBack", nil,
 		},
 		{
+			"RunOnce does not look again for deliveries that were locked", "internal/engine/claims.go",
+			"if c.lanes.Has(waiting) {\n\t\treturn true, nil", "if c.lanes.Has(waiting) {\n\t\treturn false, nil",
+			engine, "RunOnceComesBackForALocked", nil,
+		},
+		{
+			"RunOnce does not look again for what other releases have left", "internal/engine/claims.go",
+			"return answer.Left, nil", "return answer.Left && false, nil",
+			engine, "RunOnceComesBackForWhatOthers", nil,
+		},
+		{
+			"a lane that has just looked for what others have left does not look again for RunOnce", "internal/engine/delivery/left.go",
+			"if mustSeeAll || time.Now().After", "if time.Now().After",
+			engine, "RunOnceComesBackForWhatOthers", nil,
+		},
+		{
+			"retried deliveries are no progress of RunOnce", "internal/engine/claims.go",
+			"r.dispatch.claimed.Load(), r.rollUps.Deliveries()}", "r.dispatch.claimed.Load(), 0}",
+			engine, "RunOnceComesBackFor", nil,
+		},
+		{
 			"lanes count as idle while one wakes another", "internal/engine/delivery/lanes.go",
 			"return l.woken.Load() == woken", "return woken >= 0",
 			rooms, "LanesAreNotIdle", nil,
