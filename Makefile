@@ -8,7 +8,7 @@ RACE = $$(command -v gcc >/dev/null && echo -race || echo 'make: no gcc: running
 # The linter's own module stands outside the workspace, in which -modfile is not allowed.
 LINT = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 # Modules of their own beside the library; the benchmark is one too.
-MODULES = adapter/enttx adapter/pgxtx adapter/sqlxtx dburl demo internal/signals console/browser cmd/bluecone
+MODULES = adapter/enttx adapter/pgxtx adapter/sqlxtx dburl demo internal/signals console/browser cmd/bluecone relay
 
 .PHONY: help demo test test-databases test-short test-crash test-teeth fuzz soak bench bench-quick lint release vuln fmt tidy cover packages
 
@@ -23,7 +23,7 @@ test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the
 	go test -count=1 -timeout 60m -run Simulated ./internal/simulation # one goroutine, and much to compute: without -race
 	go test -count=1 -timeout 60m ./internal/model # likewise
 	go test -count=1 -timeout 60m ./internal/attack # it measures the memory of processes, which the race detector multiplies
-	for dir in dburl internal/signals; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
+	for dir in dburl internal/signals relay; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
 	for dir in adapter/*/; do (cd $$dir && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...) || exit 1; done
 	cd demo && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...
 	cd console/browser && go test -count=1 -timeout 60m ./...
