@@ -1,6 +1,6 @@
 // Package testbroker starts private message brokers for tests, of what scripts/brokers has made available.
 //
-//	func TestMain(m *testing.M) { testdb.Main(m, testbroker.StopShared) }
+//	func TestMain(m *testing.M) { testbroker.Main(m) }
 //
 //	func TestX(t *testing.T) {
 //		b := testbroker.Shared(t, "nats") // one for all tests of the package
@@ -23,7 +23,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/internal/needs"
 )
 
 // Names lists the brokers: "rabbitmq", "nats", "redis".
@@ -47,7 +47,7 @@ func Start(t testing.TB, name string) *Broker {
 }
 
 // Shared is a broker that all tests of the package use, none of which may stop it, freeze it or change its password. The first
-// starts it; [StopShared] stops it.
+// starts it; [Main] stops it.
 func Shared(t testing.TB, name string) *Broker {
 	t.Helper()
 	shared.Lock()
@@ -63,8 +63,11 @@ func Shared(t testing.TB, name string) *Broker {
 	return b
 }
 
-// StopShared stops the brokers that [Shared] has started.
-func StopShared() {
+// Main runs the tests of a package, stops the brokers that [Shared] has started, and fails the package if a goroutine is still
+// there. It ends the process.
+func Main(m *testing.M) { needs.Main(m, stopShared) }
+
+func stopShared() {
 	shared.Lock()
 	defer shared.Unlock()
 	for _, b := range shared.brokers {
@@ -89,7 +92,7 @@ func start(t testing.TB, name string) (*Broker, error) {
 	}
 	home, err := find(name)
 	if err != nil {
-		testdb.Unavailable(t, name, err)
+		needs.Unavailable(t, name, "scripts/brokers "+name, err)
 	}
 	var failed error
 	for range 3 {

@@ -6,10 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/internal/needs"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m, StopShared) }
+func TestMain(m *testing.M) { Main(m) }
 
 // A broker is killed, frozen, and gets another password; each time it comes back where it was.
 func TestBrokerIsMistreated(t *testing.T) {
@@ -31,7 +31,7 @@ func TestBrokerIsMistreated(t *testing.T) {
 			b.Freeze()
 			require.Error(t, ready())
 			b.Thaw()
-			require.Eventually(t, func() bool { return ready() == nil }, testdb.Patience(), 20*time.Millisecond)
+			require.Eventually(t, func() bool { return ready() == nil }, needs.Patience(), 20*time.Millisecond)
 
 			require.NoError(t, b.SetPassword("changed"))
 			require.Contains(t, b.URL.String(), ":changed@")

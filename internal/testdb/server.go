@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/bluecone-go/bluecone/internal/dbserver"
+	"github.com/bluecone-go/bluecone/internal/needs"
 )
 
 // instance is a server that this test process uses.
@@ -31,25 +29,16 @@ func (s *instance) url(database string) string {
 	return u.String()
 }
 
-// Main runs the tests of a package, stops the servers they started, calls stop for what else they have started, and fails the
-// package if a goroutine is still there. It ends the process: let TestMain do nothing else after it.
-func Main(m *testing.M, stop ...func()) {
-	code := m.Run()
-	for _, fn := range stop {
-		fn()
-	}
-	for _, s := range servers {
-		if s.private != nil {
-			s.private.Stop()
+// Main runs the tests of a package, stops the servers they started, and fails the package if
+// a goroutine is still there. It ends the process: let TestMain do nothing else after it.
+func Main(m *testing.M) {
+	needs.Main(m, func() {
+		for _, s := range servers {
+			if s.private != nil {
+				s.private.Stop()
+			}
 		}
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "testdb: goroutines are left behind:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	})
 }
 
 // server starts the server of a dialect when the first test asks for it.
@@ -124,8 +113,8 @@ func adminURL(dialect, dsn string) (*url.URL, error) {
 	return u, nil
 }
 
-// Unavailable skips the test, or fails it if BLUECONE_TEST_REQUIRE names what is missing: one of [Dialects], pgbouncer, libfaketime,
-// history (git's), or a broker.
+// Unavailable skips the test, or fails it if BLUECONE_TEST_REQUIRE names what is missing: one of [Dialects], pgbouncer, libfaketime, or
+// history (git's).
 func Unavailable(t testing.TB, what string, err error) {
 	t.Helper()
 	unavailable(t, what, err)
@@ -137,20 +126,10 @@ func unavailable(t testing.TB, what string, err error) {
 		"mysql": "apt-get install mariadb-server", "mysql9": "scripts/newer-databases mysql",
 		"postgres": "apt-get install postgresql", "pgbouncer": "apt-get install pgbouncer", "history": "git fetch --unshallow",
 		"libfaketime": "apt-get install libfaketime",
-		"rabbitmq":    "scripts/brokers rabbitmq", "nats": "scripts/brokers nats", "redis": "scripts/brokers redis",
 	}[what]
 	lend := ""
 	if _, ok := servers[what]; ok {
 		lend = "; or set BLUECONE_TEST_" + strings.ToUpper(what) + "_DSN"
 	}
-	msg := fmt.Sprintf("testdb: no %s here: %v (on Debian: %s%s)", what, err, install, lend)
-	if listed(os.Getenv("BLUECONE_TEST_REQUIRE"), what) {
-		t.Fatal(msg)
-	}
-	t.Skip(msg)
-}
-
-// listed reports whether a comma-separated list names what is asked for.
-func listed(list, what string) bool {
-	return slices.ContainsFunc(strings.Split(list, ","), func(s string) bool { return strings.TrimSpace(s) == what })
+	needs.Unavailable(t, what, "on Debian: "+install+lend, err)
 }

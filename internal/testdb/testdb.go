@@ -42,6 +42,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/bluecone-go/bluecone/internal/dbserver"
+	"github.com/bluecone-go/bluecone/internal/needs"
 	"github.com/bluecone-go/bluecone/migrations"
 )
 
@@ -67,12 +68,7 @@ func Servers() []string { return only("mysql", "mysql9", "postgres") }
 
 // Patience is how long a test waits for what must come: long enough for a slow machine with a busy disk, unless
 // BLUECONE_TEST_PATIENCE says otherwise.
-func Patience() time.Duration {
-	if d, err := time.ParseDuration(os.Getenv("BLUECONE_TEST_PATIENCE")); err == nil {
-		return d
-	}
-	return 5 * time.Minute
-}
+func Patience() time.Duration { return needs.Patience() }
 
 // Measures skips a test that measures, unless BLUECONE_TEST_MEASURE is set.
 func Measures(t testing.TB) {
@@ -104,7 +100,7 @@ func only(names ...string) []string {
 	if list == "" {
 		return names
 	}
-	return slices.DeleteFunc(names, func(name string) bool { return !listed(list, name) })
+	return slices.DeleteFunc(names, func(name string) bool { return !needs.Listed(list, name) })
 }
 
 // Dialect is the dialect of a database's name: mysql, postgres or sqlite.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/needs"
 )
 
 const (
@@ -36,7 +38,7 @@ func TestEveryTestHasADatabaseOfItsOwn(t *testing.T) {
 func TestRequiredDialectsAreNotSkipped(t *testing.T) {
 	t.Parallel()
 	for list, want := range map[string]bool{"": false, "mysql": true, "postgres,sqlite": false, "postgres, mysql": true, "mysql8": false} {
-		require.Equal(t, want, listed(list, "mysql"), list)
+		require.Equal(t, want, needs.Listed(list, "mysql"), list)
 	}
 	for _, c := range []struct{ require, says string }{{"", "--- SKIP"}, {"mysql", "--- FAIL"}} {
 		out := child(t, "TestChildUsesMySQL", "BLUECONE_TEST_MYSQL_DSN=mysql:///", "BLUECONE_TEST_REQUIRE="+c.require)
