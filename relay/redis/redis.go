@@ -123,7 +123,9 @@ func classify(err error) error {
 // needsPerson reports whether an answer stays the same until a person has changed something: credentials, rights, memory, disk, or a
 // key of another type.
 func needsPerson(answer string) bool {
-	for _, code := range []string{"WRONGPASS", "NOAUTH", "NOPERM", "WRONGTYPE", "OOM", "MISCONF", "ERR invalid password", "ERR AUTH", "ERR DB index"} {
+	for _, code := range []string{
+		"WRONGPASS", "NOAUTH", "NOPERM", "WRONGTYPE", "OOM", "MISCONF", "ERR invalid password", "ERR AUTH", "ERR DB index",
+	} {
 		if strings.HasPrefix(answer, code) {
 			return true
 		}
@@ -133,7 +135,9 @@ func needsPerson(answer string) bool {
 
 // isPassing reports whether an answer says that this server cannot now.
 func isPassing(answer string) bool {
-	for _, code := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "ERR max number of clients", "UNBLOCKED"} {
+	for _, code := range []string{
+		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "ERR max number of clients", "UNBLOCKED",
+	} {
 		if strings.HasPrefix(answer, code) {
 			return true
 		}
