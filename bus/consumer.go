@@ -120,7 +120,8 @@ const (
 	maxBackoffAsked = 1000
 )
 
-// Consumer is one receiver of events. Give it handlers with [On], [OnBatch], [OnSQL], [OnSQLBatch] and [OnExternal].
+// Consumer is one receiver of events. Give it handlers with [On], [OnBatch], [OnSQL], [OnSQLBatch], [OnExternal] and
+// [OnExternalBatch].
 type Consumer struct {
 	access  // for adapters, as that of its bus
 	bus     *Bus
@@ -140,7 +141,7 @@ func (c *Consumer) Key() string { return c.c.Key }
 // EventTypes lists the event types the consumer handles, sorted.
 func (c *Consumer) EventTypes() []string { return c.c.EventTypes() }
 
-// ExternalTypes lists the event types that the consumer handles with [OnExternal], sorted.
+// ExternalTypes lists the event types that the consumer handles with [OnExternal] or [OnExternalBatch], sorted.
 func (c *Consumer) ExternalTypes() []string { return c.c.ExternalTypes() }
 
 // Handles reports whether the consumer has a handler for the event type.

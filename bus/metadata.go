@@ -37,7 +37,7 @@ func MetadataFrom(ctx context.Context) Metadata {
 // inherited is the part of an event's metadata that events saved by its handlers carry on.
 func inherited(md Metadata) Metadata {
 	out := maps.Clone(md)
-	for _, k := range []string{MetaTraceparent, MetaTracestate, MetaTraceID} {
+	for _, k := range []string{MetaTraceparent, MetaTracestate, MetaTraceID, origin.Source, origin.Partition, origin.Offset} {
 		delete(out, k)
 	}
 	return out

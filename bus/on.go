@@ -17,7 +17,7 @@ import (
 // On registers a handler that works in the transaction it is handed: its effect
 // happens exactly once. E is inferred from fn. E must be a type by value that can be encoded as JSON, with a valid
 // event type that this consumer does not handle yet: whatever is wrong is returned by outbox.NewPublisher.
-// c is what [Bus.Consumer] returned: On, [OnBatch], [OnSQL], [OnSQLBatch] and [OnExternal] panic with any other, nil or zero, because
+// c is what [Bus.Consumer] returned: On, [OnBatch], [OnSQL], [OnSQLBatch], [OnExternal] and [OnExternalBatch] panic with any other, nil or zero, because
 // there is no bus from which the mistake could be returned.
 //
 // tx is bun's: it writes each value into the text of the statement where a ? stands, on every database. A statement with the
@@ -47,6 +47,22 @@ func OnExternal[E Event](c *Consumer, fn func(ctx context.Context, m Message[E])
 	register[E](c, "OnExternal", fn == nil,
 		&handler.Handler{External: true, Run: func(ctx context.Context, _ handler.Transaction, ms []*handler.Message) error {
 			return fn(ctx, messageOf[E](c.c, ms[0]))
+		}})
+}
+
+// OnExternalBatch is [OnExternal] for many events in one call: a mail service or a message broker that takes many at a time, say. fn
+// returns one error for each message, nil for what has succeeded, and each event is settled by its own: what an error of
+// [OnExternal] means for one event, such as [Permanent] or [Unavailable], it means here. If fn panics, exceeds its timeout or returns
+// another number of errors, all events of the call fail.
+//
+// No two messages of a call are of one aggregate, and no other call with an event of these aggregates runs beside it, unless the
+// consumer is Unordered: so one event of an aggregate is under way at a time. A call holds at most [ConsumerConfig.Batch] messages, and
+// Concurrency calls run side by side. To middleware ([Bus.Use]) a call of which some events have failed ends with one error: if
+// it returns that, or one that wraps it, each event is settled by its own; what else it returns counts for all.
+func OnExternalBatch[E Event](c *Consumer, fn func(ctx context.Context, ms []Message[E]) []error) {
+	register[E](c, "OnExternalBatch", fn == nil,
+		&handler.Handler{External: true, Batch: true, Run: func(ctx context.Context, _ handler.Transaction, ms []*handler.Message) error {
+			return handler.Each(fn(ctx, messagesOf[E](c.c, ms)), len(ms))
 		}})
 }
 

@@ -12,12 +12,12 @@ import (
 )
 
 // HandlerFunc is a handler of any kind as middleware sees it: one call about one message, or about all those of a batch handler
-// ([OnBatch], [OnSQLBatch]). The messages have everything that the handler's own have; Payload is the value that it gets, so do
+// ([OnBatch], [OnSQLBatch], [OnExternalBatch]). The messages have everything that the handler's own have; Payload is the value that it gets, so do
 // not change what it refers to.
 type HandlerFunc func(ctx context.Context, ms []Message[Event]) error
 
 // Use puts middleware around every handler of the bus, whether it is registered before or after: [On], [OnBatch], [OnSQL],
-// [OnSQLBatch] and [OnExternal]. What is used first is outermost: it is called first and sees the answer last.
+// [OnSQLBatch], [OnExternal] and [OnExternalBatch]. What is used first is outermost: it is called first and sees the answer last.
 //
 // mw is called once, when the first event comes. The function that it returns is called in the handler's place, within its timeout,
 // its transaction and its span; it calls next once, with ctx or a context made from it. Its answer counts as the handler's: an error

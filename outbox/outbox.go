@@ -41,7 +41,9 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/instance"
+	"github.com/bluecone-go/bluecone/internal/landing"
 	"github.com/bluecone-go/bluecone/internal/prepared"
+	"github.com/bluecone-go/bluecone/internal/spi"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -125,6 +127,7 @@ func (c Config) validate() error {
 // Outbox saves events, and answers and steers what has become of them.
 // It is safe for concurrent use.
 type Outbox struct {
+	access // with which spi.LandingOf gets at what an inbox needs
 	statements
 	rooms
 	cfg    Config
@@ -137,6 +140,8 @@ type Outbox struct {
 	commits
 	here publishers
 }
+
+type access = spi.Access
 
 // rooms are those of the engine that operators use too.
 type rooms struct {
@@ -198,9 +203,19 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 		settler: settle.NewSettler(db, d, stmts, cfg.DeleteSent), meter: settle.NewMeter(metrics, cfg.Logger),
 		rotten: registry.NewRottenRows(cfg.Logger),
 	}
+	ob.access = spi.AccessTo(ob.landing())
 	ob.notice(ob)
 	db.AddQueryHook(ob.hook) //nolint:staticcheck // WithQueryHook makes a copy; the user's own db must show its commits
 	return ob, nil
+}
+
+// landing is what an inbox lands with.
+func (o *Outbox) landing() *landing.Landing {
+	return landing.New(landing.Config{
+		DB: o.db, Dialect: o.d, Statements: o.stmts, Saving: o.saving, Metrics: o.metrics, Instance: o.cfg.Instance,
+		MaxPayload: o.cfg.MaxPayload, MaxDepth: maxDepth, MaxMetadata: maxMetadata, MaxAttempts: o.cfg.MaxRetryCount,
+		Notify: func(tx store.Tx) store.Tx { return o.notify.by(tx, true) }, HandOver: o.here.handOver,
+	})
 }
 
 // Instance is the name of this process in leases and logs.

@@ -116,7 +116,8 @@ func TestImportsRunOneWay(t *testing.T) {
 	}
 }
 
-// The modules beside the library show what a user can do: they use what is exported. Their tests may use the helpers.
+// The modules beside the library show what a user can do: they use what is exported. Their tests may use the helpers. The relay
+// may use internal/spi, which was made for it.
 func TestOtherModulesUseNoInternalPackage(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"adapter", "bench", "cmd", "console/browser", "dburl", "demo", "relay"} {

@@ -145,7 +145,7 @@ func (c *Call) all(ctx context.Context, tx Transaction) error {
 	ms := c.own
 	for first := 0; len(ms) > 0; {
 		h, n := c.c.handlers[ms[0].Event.Type], 1
-		for h.Batch && n < len(ms) && ms[n].Event.Type == h.EventType {
+		for n < len(ms) && h.joins(c.c.handlers[ms[n].Event.Type]) {
 			n++
 		}
 		if ctx.Err() != nil {
@@ -165,6 +165,11 @@ func (c *Call) all(ctx context.Context, tx Transaction) error {
 		ms, first = ms[n:], first+n
 	}
 	return nil
+}
+
+// joins reports whether one call of the handler takes what the other handles, too.
+func (h *Handler) joins(other *Handler) bool {
+	return h.Batch && (h == other || (h.Group != nil && h.Group == other.Group))
 }
 
 func (c *Consumer) call(ctx context.Context, h *Handler, tx Transaction, ms []*Message) (err error) {

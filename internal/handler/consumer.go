@@ -105,6 +105,21 @@ func (c *Consumer) IsExternal(eventType string) bool {
 	return h != nil && h.External
 }
 
+// Joins reports whether events of the two types may be in one batch.
+func (c *Consumer) Joins(one, other string) bool {
+	a, b := c.handlers[one], c.handlers[other]
+	if a == nil || b == nil || (!a.External && !b.External) {
+		return true
+	}
+	return a.External && a.joins(b)
+}
+
+// IsExternalBatch reports whether the consumer handles many events of the type in one call without a transaction.
+func (c *Consumer) IsExternalBatch(eventType string) bool {
+	h := c.handlers[eventType]
+	return h != nil && h.External && h.Batch
+}
+
 // RunsAlone reports whether an event of the type has to be alone in its transaction: a handler of it has sent SQL that may end one.
 func (c *Consumer) RunsAlone(eventType string) bool {
 	h := c.handlers[eventType]
@@ -115,7 +130,7 @@ func (c *Consumer) RunsAlone(eventType string) bool {
 // by way of upcasters, one before it.
 func (c *Consumer) Knows(eventType string, version int) bool {
 	h := c.handlers[eventType]
-	return h != nil && version <= h.Version
+	return h != nil && (h.Raw || version <= h.Version)
 }
 
 // IsVersioned reports whether the consumer knows a schema version that others may not know.

@@ -20,8 +20,13 @@ type Handler struct {
 	// EventType is the type that it handles, in schema version Version and in those that upcasters bring there.
 	EventType string
 	Version   int
-	// Batch says that it gets many messages in one call, External that it gets no transaction.
+	// Batch says that it gets many messages in one call, External that it gets no transaction. A handler that is both answers
+	// each message by its own error: [Answers].
 	Batch, External bool
+	// Raw says that it takes payloads of any schema version as they are stored.
+	Raw bool
+	// Group is what handlers of one consumer have in common that take messages of several types in one call; nil for none.
+	Group any
 	// Type is the Go type of the payload; Decode makes a pointer to one.
 	Type   reflect.Type
 	Decode func(payload json.RawMessage) (any, error)

@@ -105,6 +105,9 @@ func (r *Registrations) decode(event *eventrow.Row, h *Handler) (payload any, er
 			payload, err = nil, fmt.Errorf("payload of %s does not decode: %w", event.Type, &PanicError{Value: said, Stack: string(debug.Stack())})
 		}
 	}()
+	if h.Raw {
+		return h.Decode(event.Payload)
+	}
 	upcast, err := r.Upcast(event.Type, event.SchemaVersion, h.Version, event.Payload)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,13 @@ type Origin struct {
 	Mixed bool
 }
 
+// Keys of the metadata of an event that an inbox has landed: where it comes from. What its handlers save does not inherit them.
+const (
+	Source    = "originSource"    // the inbox
+	Partition = "originPartition" // the partition, queue or stream of the broker
+	Offset    = "originOffset"    // its place there
+)
+
 type key struct{}
 
 // With returns ctx with another origin.

@@ -53,7 +53,7 @@ func (r *runner) run(ctx context.Context, batch []*delivery) {
 	switch {
 	case len(ready) == 0:
 	case r.ln.c.IsExternal(ready[0].Event.Type):
-		r.deliverExternal(ctx, ready[0])
+		r.deliverExternal(ctx, ready)
 	case r.together(ready) < len(ready):
 		r.inParts(ctx, ready, len(ready))
 	default:

@@ -96,7 +96,10 @@ func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
 		if behind && !d.direct() && d.Event.OutboxID < first { // what stays could not run before it
 			behind = false
 		}
-		fits := len(batch) == 0 || (batch[0].suspect() == d.suspect() && !q.c.IsExternal(d.Event.Type) && !q.c.IsExternal(batch[0].Event.Type))
+		fits := len(batch) == 0 || (batch[0].suspect() == d.suspect() && q.c.Joins(batch[0].Event.Type, d.Event.Type))
+		if _, beside := mine[key]; beside && q.c.IsExternalBatch(d.Event.Type) {
+			busy = true // the first of the two may fail alone
+		}
 		if d.kind != kind || !fits || (!q.c.Config.Unordered && (busy || behind)) {
 			if first == 0 || d.Event.OutboxID < first {
 				passed[key] = d.Event.OutboxID

@@ -72,7 +72,7 @@ func (r *runner) runSuspect(ctx context.Context, d *delivery) {
 	case d.direct(): // it has a row already
 		r.out.setAside(ctx, d, recorded)
 	case r.ln.c.IsExternal(d.Event.Type):
-		r.deliverExternal(ctx, d)
+		r.deliverExternal(ctx, []*delivery{d})
 	default:
 		r.deliver(ctx, []*delivery{d})
 	}

@@ -1,0 +1,10 @@
+package spi
+
+import "github.com/bluecone-go/bluecone/internal/origin"
+
+// Keys of the metadata of an event that an inbox has landed: where it comes from.
+const (
+	MetaOriginSource    = origin.Source
+	MetaOriginPartition = origin.Partition
+	MetaOriginOffset    = origin.Offset
+)

@@ -1,0 +1,185 @@
+package inbox
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/uuid"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/spi"
+	"github.com/bluecone-go/bluecone/relay"
+)
+
+// namespace is that of the ids that an inbox makes.
+var namespace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/bluecone-go/bluecone#inbox")) //nolint:gochecknoglobals // a constant
+
+// made is what the inbox makes of a CloudEvent by itself.
+func (s sink) made(r relay.Received, ce event.Event) (Event, error) {
+	e := Event{ID: s.id(r, ce), Type: ce.Type(), SchemaVersion: 1, Payload: ce.Data(), Metadata: bus.Metadata{}}
+	if e.Type == "" {
+		return e, fmt.Errorf("it has no attribute type, so it is no CloudEvent")
+	}
+	if len(e.Payload) == 0 {
+		e.Payload = []byte("null")
+	}
+	if media := ce.DataMediaType(); media != "" && media != "application/json" && media != "text/json" && !strings.HasSuffix(media, "+json") {
+		return e, fmt.Errorf("its content type is %q: only JSON can be read", media)
+	}
+	e.AggregateType, e.AggregateID = aggregateOf(ce, e.ID)
+	extensions := ce.Extensions()
+	for name, set := range map[string]func(n int64){
+		"tenantid":      func(n int64) { e.TenantID = n },
+		"schemaversion": func(n int64) { e.SchemaVersion = int(n) },
+	} {
+		v, ok := extensions[name]
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(fmt.Sprint(v), 10, 64)
+		if err != nil {
+			return e, fmt.Errorf("its attribute %s is %.60q: it must be a whole number", name, fmt.Sprint(v))
+		}
+		set(n)
+	}
+	for name, key := range map[string]string{"traceparent": bus.MetaTraceparent, "tracestate": bus.MetaTracestate} {
+		if v, ok := extensions[name].(string); ok {
+			e.Metadata[key] = v
+		}
+	}
+	if parts := strings.Split(e.Metadata[bus.MetaTraceparent], "-"); len(parts) > 1 {
+		e.Metadata[bus.MetaTraceID] = parts[1]
+	}
+	if source := ce.Source(); source != "" {
+		e.Metadata["ceSource"] = source
+	}
+	return e, nil
+}
+
+// aggregateOf is the entity of an event: its subject, written TYPE/id by a relay. A foreign event without such a subject keeps order
+// within its partition key, or else has an entity of its own.
+func aggregateOf(ce event.Event, id string) (kind, of string) {
+	if kind, of, ok := strings.Cut(ce.Subject(), "/"); ok && kind != "" && of != "" && isName(kind) {
+		return kind, of
+	}
+	for _, v := range []string{ce.Subject(), fmt.Sprint(ce.Extensions()["partitionkey"])} {
+		if v != "" && v != "<nil>" {
+			return "SUBJECT", v
+		}
+	}
+	return "MESSAGE", id
+}
+
+// id is the event_id. That of a bluecone is its own, and so is any UUID; what others write is unique within its source only.
+func (s sink) id(r relay.Received, ce event.Event) string {
+	id := ce.ID()
+	if original := r.Headers[relay.ReplayOf]; original != "" && !s.cfg.AcceptReplays {
+		id = original
+	}
+	if id == "" && s.cfg.ID != nil {
+		if id = s.cfg.ID(r); id != "" {
+			return id
+		}
+	}
+	switch {
+	case id == "" && r.Offset == "":
+		return uuid.NewString()
+	case id == "":
+		return position(r)
+	case strings.HasPrefix(ce.Source(), "/bluecone/") || uuid.Validate(id) == nil:
+		return id
+	}
+	return uuid.NewSHA1(namespace, []byte(ce.Source()+"\x00"+id)).String()
+}
+
+// position is an id of where a message stands.
+func position(r relay.Received) string {
+	return uuid.NewSHA1(namespace, []byte(r.Topic+"\x00"+r.Partition+"\x00"+r.Offset)).String()
+}
+
+// mapped asks the user's function. A panic in it is about this message.
+func (s sink) mapped(ce event.Event, e Event) (made Event, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("inbox.Config.Map panicked with a %T", v) // the value itself may be of the payload
+		}
+	}()
+	return s.cfg.Map(ce, e)
+}
+
+// origin is the metadata of an event with where it comes from.
+func (s sink) origin(r relay.Received, md map[string]string) map[string]string {
+	out := maps.Clone(md)
+	if out == nil {
+		out = make(map[string]string)
+	}
+	out[spi.MetaOriginSource], out[spi.MetaOriginPartition] = s.cfg.Source, clip(r.Partition, 200)
+	if r.Offset != "" {
+		out[spi.MetaOriginOffset] = clip(r.Offset, 64)
+	}
+	return out
+}
+
+// undecodable is the event as which a message lands that cannot be read. A redelivery is the same event.
+func (s sink) undecodable(r relay.Received, why error) spi.Event {
+	id := position(r)
+	if r.Offset == "" {
+		content, _ := json.Marshal([]any{r.Topic, r.Attributes, r.Headers, r.Body}) // strings and bytes can be encoded
+		id = uuid.NewSHA1(namespace, content).String()
+	}
+	payload, _ := json.Marshal(rawMessage{ // likewise
+		Error: clip(why.Error(), 500), Topic: clip(r.Topic, 200), Partition: clip(r.Partition, 200), Offset: clip(r.Offset, 64),
+		ContentType: clip(r.ContentType, 200), Headers: keptHeaders(r), Size: len(r.Body), Body: keptText(r.Body),
+	})
+	return spi.Event{
+		ID: id, Type: Undecodable, AggregateType: "INBOX", AggregateID: id, SchemaVersion: 1, Payload: payload,
+		Metadata: s.origin(r, nil), Dead: "the message could not be read: " + clip(why.Error(), 500),
+	}
+}
+
+// rawMessage is the payload of an undecodable event.
+type rawMessage struct {
+	Error       string            `json:"error"`
+	Topic       string            `json:"topic"`
+	Partition   string            `json:"partition"`
+	Offset      string            `json:"offset,omitempty"`
+	ContentType string            `json:"contentType"`
+	Headers     map[string]string `json:"headers"`        // as many as are kept
+	Size        int               `json:"size"`           // of the whole body, in bytes
+	Body        string            `json:"body,omitempty"` // its beginning: text, or "base64:" and that
+}
+
+func keptHeaders(r relay.Received) map[string]string {
+	kept, left := make(map[string]string), keptHeaderBytes
+	for _, headers := range []map[string]string{r.Attributes, r.Headers} {
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
+			short, v := clip(name, 100), clip(headers[name], 500)
+			if left -= len(short) + len(v); left < 0 {
+				return kept
+			}
+			kept[short] = v
+		}
+	}
+	return kept
+}
+
+func keptText(body []byte) string {
+	body = body[:min(len(body), keptBody)]
+	if utf8.Valid(body) && !strings.Contains(string(body), "\x00") {
+		return string(body)
+	}
+	return "base64:" + base64.StdEncoding.EncodeToString(body)
+}
+
+// clip makes a text storable and short.
+func clip(s string, most int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD"), "\x00", "")
+	return s
+}
