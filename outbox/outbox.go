@@ -203,14 +203,14 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 		settler: settle.NewSettler(db, d, stmts, cfg.DeleteSent), meter: settle.NewMeter(metrics, cfg.Logger),
 		rotten: registry.NewRottenRows(cfg.Logger),
 	}
-	ob.access = spi.AccessTo(ob.landing())
+	ob.access = spi.AccessTo(landingOf(ob))
 	ob.notice(ob)
 	db.AddQueryHook(ob.hook) //nolint:staticcheck // WithQueryHook makes a copy; the user's own db must show its commits
 	return ob, nil
 }
 
-// landing is what an inbox lands with.
-func (o *Outbox) landing() *landing.Landing {
+// landingOf is what an inbox lands with.
+func landingOf(o *Outbox) *landing.Landing {
 	return landing.New(landing.Config{
 		DB: o.db, Dialect: o.d, Statements: o.stmts, Saving: o.saving, Metrics: o.metrics, Instance: o.cfg.Instance,
 		MaxPayload: o.cfg.MaxPayload, MaxDepth: maxDepth, MaxMetadata: maxMetadata, MaxAttempts: o.cfg.MaxRetryCount,
