@@ -53,7 +53,12 @@ func command(getenv func(string) string) *cobra.Command {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version
 	}
-	root.AddCommand(version(root))
+	root.AddCommand(version(root), ledgerCommand(func() string {
+		if address == "" {
+			address = getenv("BLUECONE_DSN")
+		}
+		return address
+	}))
 	return root
 }
 

@@ -21,13 +21,19 @@ type RawEvent = rawevent.Event
 // RemoteDeliveries leases deliveries to handlers in other programs.
 type RemoteDeliveries = remote.Deliveries
 
-type ( // what calls on RemoteDeliveries take and answer
-	RemoteConfig   = remote.Config
+type (
+	// RemoteConfig says how deliveries are leased.
+	RemoteConfig = remote.Config
+	// RemoteDelivery is an event that a consumer has been given.
 	RemoteDelivery = remote.Delivery
+	// RemoteDecision is the answer to a consumer that wants to run an event.
 	RemoteDecision = remote.Decision
-	RemoteLease    = remote.Lease
-	RemoteFinish   = remote.Finish
-	RemoteOutcome  = remote.Outcome
+	// RemoteLease is the right to end a delivery.
+	RemoteLease = remote.Lease
+	// RemoteFinish is the end of one delivery.
+	RemoteFinish = remote.Finish
+	// RemoteOutcome is what a consumer says of a delivery.
+	RemoteOutcome = remote.Outcome
 )
 
 // Errors of [RemoteDeliveries].

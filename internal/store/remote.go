@@ -189,3 +189,10 @@ func (r Remote) KeepTypes(ctx context.Context, idb bun.IDB, consumer string, typ
 	_, err := idb.ExecContext(ctx, "DELETE FROM bc_consumer_type WHERE consumer_name = ? AND event_type NOT IN (?)", consumer, bun.List(types))
 	return err
 }
+
+// Unpark makes events of these types due that were parked because nobody consumed them, along idx_status_next_retry.
+func (r Remote) Unpark(ctx context.Context, idb bun.IDB, types []string) error {
+	_, err := idb.ExecContext(ctx, "UPDATE "+eventTable+" SET next_retry_at = "+r.d.Now+" WHERE status = 'SCHEDULED' AND status <> 'SENT'"+
+		" AND lock_version > 0 AND next_retry_at > "+r.d.Now+" AND event_type IN (?)", bun.List(types))
+	return err
+}

@@ -39,7 +39,11 @@ func (r *Deliveries) Register(ctx context.Context, consumer string, types []stri
 	if err := r.registry.AnnounceTypes(ctx, r.db, all); err != nil {
 		return fmt.Errorf("register consumer %s: %w", consumer, err)
 	}
-	if err := r.rows.KeepTypes(ctx, r.db, consumer, types); err != nil {
+	err := r.rows.KeepTypes(ctx, r.db, consumer, types)
+	if err == nil && last.types != now.types { // what was parked for want of a consumer need not wait for its time
+		err = r.rows.Unpark(ctx, r.db, types)
+	}
+	if err != nil {
 		return fmt.Errorf("register consumer %s: %w", consumer, err)
 	}
 	r.mu.Lock()

@@ -1,0 +1,125 @@
+package ledger
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/spi"
+)
+
+const (
+	lookEvery  = 100 * time.Millisecond // while somebody waits
+	wokenAtOne = 4                      // of those who wait for one consumer, by one look: the others would find nothing
+)
+
+// waiting are the calls of Fetch that wait. One statement looks for all of them, however many they are, so that none needs a
+// connection of its own.
+type waiting struct {
+	db     *bun.DB
+	logger *slog.Logger
+	nudge  chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	calls  map[string]map[chan struct{}]struct{} // by consumer
+}
+
+func newWaiting(db *bun.DB, logger *slog.Logger) *waiting {
+	return &waiting{db: db, logger: logger, nudge: make(chan struct{}, 1), calls: make(map[string]map[chan struct{}]struct{})}
+}
+
+// join lets a call wait for a consumer: due is closed when something may be due. Leave when the wait is over. It answers
+// false after the service has been told to stop.
+func (w *waiting) join(consumer string) (due <-chan struct{}, leave func(), ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil, nil, false
+	}
+	call := make(chan struct{})
+	if w.calls[consumer] == nil {
+		w.calls[consumer] = make(map[chan struct{}]struct{})
+	}
+	w.calls[consumer][call] = struct{}{}
+	return call, func() { w.leave(consumer, call) }, true
+}
+
+func (w *waiting) leave(consumer string, call chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.calls[consumer], call)
+	if len(w.calls[consumer]) == 0 {
+		delete(w.calls, consumer)
+	}
+}
+
+// look makes the next look come at once.
+func (w *waiting) look() {
+	select {
+	case w.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// run looks until ctx ends, and then ends all waits.
+func (w *waiting) run(ctx context.Context) {
+	defer w.close()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-w.nudge:
+		}
+		if !w.hasCalls() {
+			continue
+		}
+		consumers, err := spi.DueConsumers(ctx, w.db)
+		if err != nil && ctx.Err() == nil {
+			w.logger.WarnContext(ctx, "the ledger could not look for deliveries; the next look tries again", "error", err)
+		}
+		w.wake(consumers)
+	}
+}
+
+func (w *waiting) hasCalls() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.calls) > 0
+}
+
+// wake lets a few of the calls for each of these consumers look.
+func (w *waiting) wake(consumers []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range consumers {
+		n := 0
+		for call := range w.calls[c] {
+			if n == wokenAtOne {
+				break
+			}
+			close(call)
+			delete(w.calls[c], call)
+			n++
+		}
+	}
+}
+
+// close ends all waits.
+func (w *waiting) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for _, calls := range w.calls {
+		for call := range calls {
+			close(call)
+		}
+	}
+	clear(w.calls)
+}
