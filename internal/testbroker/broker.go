@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -134,8 +135,8 @@ func (b *Broker) Stop() {
 
 // end lets the processes shut down, the last first.
 func (b *Broker) end() {
-	for i := len(b.processes) - 1; i >= 0; i-- {
-		b.processes[i].process.Stop()
+	for _, s := range slices.Backward(b.processes) {
+		s.process.Stop()
 	}
 }
 

@@ -30,7 +30,7 @@ func rabbitmq(b *Broker, home string) error {
 		}
 	}
 	port, mapper, distribution := ports[0], ports[1], ports[2]
-	b.URL = address("amqp", port, user, "secret")
+	b.URL = address("amqp", port, "secret")
 	b.configure = func() error {
 		return errors.Join(
 			os.WriteFile(b.path("rabbitmq.conf"), fmt.Appendf(nil, rabbitmqConfig, port, user, b.password()), 0o600),
