@@ -8,7 +8,7 @@ RACE = $$(command -v gcc >/dev/null && echo -race || echo 'make: no gcc: running
 # The linter's own module stands outside the workspace, in which -modfile is not allowed.
 LINT = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 # Modules of their own beside the library; the benchmark is one too.
-MODULES = adapter/enttx adapter/pgxtx adapter/sqlxtx dburl demo internal/signals console/browser cmd/bluecone relay relay/nats relay/redis ledger
+MODULES = adapter/enttx adapter/examples adapter/gormtx adapter/pgxtx adapter/sqlxtx dburl demo internal/signals console/browser cmd/bluecone relay relay/nats relay/redis ledger
 
 .PHONY: help demo test test-databases test-brokers test-short test-crash test-teeth fuzz soak bench bench-quick lint release vuln fmt tidy cover packages
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/adapter/sqlxtx"
 	"github.com/bluecone-go/bluecone/bus"
@@ -92,3 +94,61 @@ var ways = map[string]func(ctx context.Context, tx *sqlx.Tx, query string, args 
 }
 
 func replaceOne(query, by string) string { return strings.Replace(query, "?", by, 1) }
+
+// Seen is a row with a name that only a mapper of the application's own finds.
+type Seen struct{ EventIdent string }
+
+// A handler's transaction has the mapper and the unsafe mode of the application's db, and takes structs.
+func TestTransactionIsLikeTheDB(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, bdb *bun.DB) {
+		_, err := bdb.ExecContext(t.Context(), "CREATE TABLE seen (ident VARCHAR(64) NOT NULL, more INT)")
+		require.NoError(t, err)
+		db := sqlx.NewDb(bdb.DB, drivers[testdb.Dialect(testdb.Server(t, bdb))]).Unsafe()
+		db.MapperFunc(func(string) string { return "ident" })
+		ob, err := outbox.New(bdb, outbox.Config{})
+		require.NoError(t, err)
+		b := bus.New(bdb, bus.Config{})
+		var read []Seen
+		sqlxtx.On(b.Consumer("A", bus.ConsumerConfig{MaxAttempts: 1}), db,
+			func(ctx context.Context, tx *sqlx.Tx, m bus.Message[txtest.Paid]) error {
+				if _, err := tx.NamedExecContext(ctx, "INSERT INTO seen (ident) VALUES (:ident)", Seen{m.Payload.Order}); err != nil {
+					return err
+				}
+				return tx.SelectContext(ctx, &read, "SELECT ident, more FROM seen") // of more it knows nothing, which is not safe
+			})
+		tx := db.MustBegin()
+		require.NoError(t, ob.Save(t.Context(), tx, txtest.Paid{Order: "7"}))
+		require.NoError(t, tx.Commit())
+		p, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
+		require.NoError(t, err)
+		_, err = p.RunOnce(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []Seen{{"7"}}, read)
+	})
+}
+
+// A db of another database is refused where its driver's name tells, before anything is sent.
+func TestAnotherDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, bdb *bun.DB) {
+		is := testdb.Dialect(testdb.Server(t, bdb))
+		driver := "pgx"
+		if is == "postgres" {
+			driver = "mysql"
+		}
+		other := sqlx.NewDb(bdb.DB, driver)
+		ob, err := outbox.New(bdb, outbox.Config{})
+		require.NoError(t, err)
+		b := bus.New(bdb, bus.Config{})
+		noop := func(context.Context, *sqlx.Tx, bus.Message[txtest.Paid]) error { return nil }
+		sqlxtx.On(b.Consumer("A", bus.ConsumerConfig{}), other, noop)
+		sqlxtx.On(b.Consumer("B", bus.ConsumerConfig{}), nil, noop)
+		sqlxtx.OnBatch(b.Consumer("C", bus.ConsumerConfig{}), other, func(context.Context, *sqlx.Tx, []bus.Message[txtest.Paid]) error { return nil })
+		_, err = outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
+		require.ErrorContains(t, err, `sqlxtx.On of consumer "A": the driver "`+driver+`" of db takes other placeholders than the bus's `+
+			"database, which is "+is)
+		require.ErrorContains(t, err, `sqlxtx.On of consumer "B": db is nil`)
+		require.ErrorContains(t, err, `sqlxtx.OnBatch of consumer "C"`)
+	})
+}

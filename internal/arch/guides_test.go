@@ -26,18 +26,20 @@ func TestCodeOfTheGuidesIsRun(t *testing.T) {
 		name := filepath.Base(path)
 		page := read(t, "docs/guides/"+name)
 		require.LessOrEqual(t, len(strings.Fields(page)), longest, name)
-		file := strings.ReplaceAll(strings.TrimSuffix(name, ".md"), "-", "_") + "_test.go"
-		if name == "README.md" {
-			file = "shop_test.go"
-		} else {
-			require.Contains(t, index, "("+name+")", "the index lists every guide")
-		}
-		file = "docs/guides/" + file
+		file := "docs/guides/" + strings.ReplaceAll(strings.TrimSuffix(name, ".md"), "-", "_") + "_test.go"
 		if adapter := "adapter/" + strings.TrimSuffix(name, ".md") + "tx/example_test.go"; exists(adapter) {
 			file = adapter
 		}
-		if name == "brokers.md" { // its code needs a module that the library must not need
+		switch name {
+		case "README.md":
+			file = "docs/guides/shop_test.go"
+		case "sqlc-and-squirrel.md": // they need no adapter
+			file = "adapter/examples/example_test.go"
+		case "brokers.md": // its code needs a module that the library must not need
 			file = "relay/nats/guide_test.go"
+		}
+		if name != "README.md" {
+			require.Contains(t, index, "("+name+")", "the index lists every guide")
 		}
 		code := trimmedLines(read(t, file)) + shared
 		blocks := codeBlock.FindAllStringSubmatch(page, -1)

@@ -37,13 +37,22 @@ func Patience() time.Duration {
 	return 5 * time.Minute
 }
 
+// NeverEnd tells [Main] of the goroutines of a library that never end, by the functions that they are in.
+func NeverEnd(functions ...string) {
+	for _, function := range functions {
+		neverEnd = append(neverEnd, goleak.IgnoreTopFunction(function))
+	}
+}
+
+var neverEnd []goleak.Option //nolint:gochecknoglobals // what Main does not look for
+
 // Main runs the tests of a package, calls stop for what they have started, and fails the package if a goroutine is still there.
 // It ends the process: let TestMain do nothing else after it.
 func Main(m *testing.M, stop func()) {
 	code := m.Run()
 	stop()
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := goleak.Find(neverEnd...); err != nil {
 			fmt.Fprintln(os.Stderr, "goroutines are left behind:", err)
 			code = 1
 		}

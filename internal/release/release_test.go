@@ -24,7 +24,7 @@ const (
 )
 
 // tagged are the modules that a release tags: the library, and what others can install or import.
-var tagged = []string{".", "adapter/enttx", "adapter/pgxtx", "adapter/sqlxtx", "dburl", "demo", "ledger", "cmd/bluecone", "relay", "relay/nats", "relay/redis"}
+var tagged = []string{".", "adapter/enttx", "adapter/gormtx", "adapter/pgxtx", "adapter/sqlxtx", "dburl", "demo", "ledger", "cmd/bluecone", "relay", "relay/nats", "relay/redis"}
 
 // user is somebody outside of this tree, with a module cache of their own and our modules behind a proxy.
 type user struct {
@@ -38,6 +38,7 @@ func newUser(t *testing.T) *user {
 	cache := strings.TrimSpace(goEnv(t, "GOMODCACHE"))
 	u := &user{t: t, dir: t.TempDir()}
 	u.env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GONOSUMDB=*",
+		"CGO_ENABLED=0", // gorm's driver of SQLite brings one in C, which is not used
 		"GOPROXY=file://"+proxy(t)+",file://"+filepath.Join(cache, "cache", "download")+","+strings.TrimSpace(goEnv(t, "GOPROXY")),
 		"GOMODCACHE="+filepath.Join(u.dir, "modules"), "GOBIN="+filepath.Join(u.dir, "bin"))
 	return u
@@ -118,6 +119,8 @@ func TestTaggedModulesWorkOutsideThisTree(t *testing.T) {
 	t.Run("the quick start of the README is a program to copy", u.copiesTheQuickStart)  //nolint:paralleltest // likewise
 	t.Run("getting started with bun", u.followsWithBun)                                 //nolint:paralleltest // likewise
 	t.Run("getting started with database/sql", u.followsWithSQL)                        //nolint:paralleltest // likewise
+	t.Run("getting started with gorm", u.followsWithGorm)                               //nolint:paralleltest // likewise
+	t.Run("getting started with sqlx", u.followsWithSQLX)                               //nolint:paralleltest // likewise
 	t.Run("the smallest program lists few modules and links fewer", u.hasASmallProgram) //nolint:paralleltest // likewise
 }
 

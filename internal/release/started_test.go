@@ -21,13 +21,31 @@ import (
 // A file of docs/getting-started.md: "```go NAME", and the way it belongs to, if there is another.
 var pageFile = regexp.MustCompile("(?ms)^```go (\\S+\\.go) ?(\\w*)\n(.*?)^```")
 
-// ofDatabaseSQL are the places of files of both ways that differ with database/sql, as the page says.
-var ofDatabaseSQL = map[string][2]string{
-	"main.go": {"newShop(db, ob)", "newShop(pool, ob)"}, "points_test.go": {"newShop(db, h.Outbox)", "newShop(db.DB, h.Outbox)"},
+// differences are the calls in files of all ways that each way writes otherwise, as the page says.
+var differences = map[string]map[string][][2]string{
+	"sql": {
+		"main.go": {{"newShop(db, ob)", "newShop(pool, ob)"}}, "points_test.go": {{"newShop(db, h.Outbox)", "newShop(db.DB, h.Outbox)"}},
+	},
+	"gorm": withPool("openGorm"), "sqlx": withPool("openSQLX"),
 }
 
-func (u *user) followsWithBun(t *testing.T) { u.follows(t, "bun") }
-func (u *user) followsWithSQL(t *testing.T) { u.follows(t, "sql") }
+// withPool are those of a library that open puts on a pool of database/sql.
+func withPool(open string) map[string][][2]string {
+	return map[string][][2]string{
+		"main.go": {
+			{"newShop(db, ob)", "newShop(" + open + "(pool), ob)"}, {"registerPoints(b)", "registerPoints(b, " + open + "(pool))"},
+		},
+		"points_test.go": {
+			{"newShop(db, h.Outbox)", "newShop(" + open + "(db.DB), h.Outbox)"},
+			{"registerPoints(h.Bus)", "registerPoints(h.Bus, " + open + "(db.DB))"},
+		},
+	}
+}
+
+func (u *user) followsWithBun(t *testing.T)  { u.follows(t, "bun") }
+func (u *user) followsWithSQL(t *testing.T)  { u.follows(t, "sql") }
+func (u *user) followsWithGorm(t *testing.T) { u.follows(t, "gorm") }
+func (u *user) followsWithSQLX(t *testing.T) { u.follows(t, "sqlx") }
 
 // follows does what docs/getting-started.md says, in an empty folder.
 func (u *user) follows(t *testing.T, way string) {
@@ -45,7 +63,7 @@ func (u *user) follows(t *testing.T, way string) {
 			continue
 		}
 		code := f[3]
-		if change, ok := ofDatabaseSQL[f[1]]; ok && way == "sql" {
+		for _, change := range differences[way][f[1]] {
 			require.Equal(t, 1, strings.Count(code, change[0]))
 			require.Contains(t, string(page), "`"+change[1]+"`")
 			code = strings.Replace(code, change[0], change[1], 1)
