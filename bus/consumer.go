@@ -65,14 +65,23 @@ type ConsumerConfig struct {
 	// counts and an error is logged. It is not asked where the answer says when ([RetryAfter], [Unavailable], SlowCadence).
 	// Default: [Backoff], for handlers registered with [OnExternal] 2^n seconds, a quarter more or less at random, at most 24 h.
 	Backoff func(attempt int) time.Duration
+	// StartFrom is what the consumer gets of the past when it is registered for the first time, whichever instance does that: the
+	// events of its types that were saved then or later and still have their row (see outbox.RetentionConfig.Keep), each once, in the
+	// order of their aggregates, beside live events, as fast as its handlers take them. Later events of an aggregate wait behind its
+	// past ones. [Beginning] is all there is. A consumer that is registered already is not changed by it; what it lacks an operator
+	// can give it (ops.ActionBackfill). A time in the future is a mistake. Default: zero, nothing that was delivered before.
+	StartFrom time.Time
 }
+
+// Beginning is the time before every event, for [ConsumerConfig.StartFrom].
+func Beginning() time.Time { return time.Unix(0, 0).UTC() }
 
 // handled is the configuration as the engine takes it.
 func (c ConsumerConfig) handled() handler.Config {
 	return handler.Config{
 		Unordered: c.Unordered, PassDead: c.DeadPolicy == Continue, Concurrency: c.Concurrency, Batch: c.Batch, Queue: c.Queue, Rate: c.Rate,
 		MaxAttempts: c.MaxAttempts, Timeout: c.Timeout, Replayable: c.Replayable, SlowCadence: c.SlowCadence,
-		MaxAge: c.MaxAge, Backoff: c.Backoff,
+		MaxAge: c.MaxAge, Backoff: c.Backoff, StartFrom: c.StartFrom,
 	}
 }
 
@@ -94,6 +103,10 @@ func (c ConsumerConfig) validate() error {
 	}
 	if c.Timeout < 0 || c.SlowCadence < 0 {
 		errs = append(errs, fmt.Errorf("ConsumerConfig.Timeout is %v and SlowCadence %v: they must not be negative", c.Timeout, c.SlowCadence))
+	}
+	if c.StartFrom.After(time.Now()) {
+		errs = append(errs, fmt.Errorf("ConsumerConfig.StartFrom is %v, which is in the future: it must be a time in the past, or "+
+			"bus.Beginning(); whatever is saved after its registration a consumer gets anyway", c.StartFrom))
 	}
 	if c.DeadPolicy != Block && c.DeadPolicy != Continue {
 		errs = append(errs, fmt.Errorf("ConsumerConfig.DeadPolicy is %d: it must be bus.Block or bus.Continue", c.DeadPolicy))

@@ -85,8 +85,11 @@ func TestWiringMistakesAreCollectedWithTheirNames(t *testing.T) {
 		"Concurrency is -1":              func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Concurrency: -1}) },
 		"Batch is 501: the limit is 500": func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Batch: 501}) },
 		"Timeout is -1s":                 func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Timeout: -time.Second}) },
-		"DeadPolicy is 7":                func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{DeadPolicy: 7}) },
-		`ConsumerConfig.Key "a b"`:       func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Key: "a b"}) },
+		"which is in the future: it must be a time in the past, or bus.Beginning()": func(b *bus.Bus) {
+			b.Consumer("A", bus.ConsumerConfig{StartFrom: time.Now().Add(time.Hour)})
+		},
+		"DeadPolicy is 7":          func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{DeadPolicy: 7}) },
+		`ConsumerConfig.Key "a b"`: func(b *bus.Bus) { b.Consumer("A", bus.ConsumerConfig{Key: "a b"}) },
 		`bus.On of consumer "A": the consumer has two handlers for order.paid`: func(b *bus.Bus) {
 			c := b.Consumer("A", bus.ConsumerConfig{})
 			bus.On(c, handle[paid])

@@ -1,6 +1,10 @@
 package ops
 
-import "time"
+import (
+	"time"
+
+	"github.com/bluecone-go/bluecone/internal/store"
+)
 
 // Action is what a bulk operation does to each event.
 type Action string
@@ -19,6 +23,9 @@ const (
 	ActionReplay Action = "replay"
 	// ActionBackfill delivers past events to one consumer that has never had them, in the order in which they were saved.
 	ActionBackfill Action = "backfill"
+	// ActionStart delivers to a consumer, when it is registered for the first time, the past that its bus.ConsumerConfig.StartFrom asks
+	// for. Publishers start such an operation and do it, at the pace of the consumer; operators may cancel and resume it.
+	ActionStart Action = store.ActionStart
 )
 
 // BulkState is where a bulk operation stands.
@@ -40,7 +47,7 @@ type Bulk struct {
 	Query      Query         `json:"query"`
 	Tenants    []int64       `json:"tenants,omitempty"` // whose events it is limited to, besides Query: those of the caller who started it
 	Consumer   string        `json:"consumer,omitempty"`
-	Rate       float64       `json:"rate"`     // events per second
+	Rate       float64       `json:"rate"`     // events per second, 0 for the pace of its consumer
 	Spread     time.Duration `json:"spreadNs"` // over which retries fall due
 	State      BulkState     `json:"state"`
 	Total      Count         `json:"total"`  // as the dry run counted

@@ -161,9 +161,13 @@ func (s *bulks) start(ctx context.Context, op Operation, b NewBulk) (Bulk, error
 		return Bulk{}, err
 	}
 	err = s.acts.audited(ctx, op, "bulk "+string(b.Action), b.ID, string(doc), func(ctx context.Context, tx bun.Tx) error {
+		filled, err := s.filledBy(ctx, tx, b)
+		if err != nil {
+			return err
+		}
 		return s.rows.Insert(ctx, tx, store.NewBulk{
 			ID: b.ID, Action: string(b.Action), Request: string(doc), Actor: op.Actor, Reason: text.Clean(op.Reason, text.MaxError),
-			Total: total.Count, HasMore: total.More,
+			Total: total.Count, HasMore: total.More, Backfilled: filled,
 		})
 	})
 	made, readErr := s.read(ctx, b.ID)
@@ -172,6 +176,18 @@ func (s *bulks) start(ctx context.Context, op Operation, b NewBulk) (Bulk, error
 		return made, nil
 	}
 	return Bulk{}, errors.Join(err, readErr)
+}
+
+// filledBy is the key of the consumer that an operation gives past events to: until it is over, later ones wait behind them.
+func (s *bulks) filledBy(ctx context.Context, tx bun.Tx, b NewBulk) (string, error) {
+	if b.Action != ActionBackfill {
+		return "", nil
+	}
+	key, known, err := store.NewOperations(s.acts.d).KeyOf(ctx, tx, b.Consumer)
+	if err != nil || !known {
+		return "", err
+	}
+	return key, nil
 }
 
 // wakeUp lets this process look for an operation at once.
@@ -290,7 +306,8 @@ func newBulk(r view.Bulk) Bulk {
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, FinishedAt: r.FinishedAt, Error: shown(r.Error, listText),
 	}
 	var asked request
-	if err := json.Unmarshal([]byte(r.Request), &asked); err != nil || len(checkPace(asked.Rate, asked.Spread)) > 0 {
+	err := json.Unmarshal([]byte(r.Request), &asked)
+	if err != nil || (b.Action != ActionStart && len(checkPace(asked.Rate, asked.Spread)) > 0) {
 		b.State, b.Error = BulkFailed, "what it was to do cannot be read" // nobody works on it, and it keeps nothing from the others
 	}
 	b.Query, b.Tenants, b.Consumer, b.Rate, b.Spread = asked.Query, asked.Tenants, asked.Consumer, asked.Rate, asked.Spread

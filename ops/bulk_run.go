@@ -203,6 +203,7 @@ func (w *bulkWork) change(ctx context.Context, tx bun.Tx, hits []view.Hit) (p st
 		return p, err
 	}
 	for _, h := range hits {
+		p.Reached = max(p.Reached, h.OutboxID)
 		if before[h.EventID] || h.OutboxID > w.upTo {
 			continue
 		}

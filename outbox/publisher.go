@@ -129,7 +129,7 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 		return nil, errors.New("outbox.NewPublisher: the outbox and the bus must not be nil: NewPublisher(ob, b, outbox.PublisherConfig{}) " +
 			"with ob, err := outbox.New(db, outbox.Config{}) and b := bus.New(db, bus.Config{})")
 	}
-	if err := errors.Join(b.Err(), sameDatabase(ob, b), cfg.validate(), ob.notify.check(cfg)); err != nil {
+	if err := errors.Join(b.Err(), sameDatabase(ob, b), hasPast(ob, b), cfg.validate(), ob.notify.check(cfg)); err != nil {
 		return nil, fmt.Errorf("outbox.NewPublisher: %w", err)
 	}
 	cfg = cfg.withDefaults()
@@ -163,6 +163,18 @@ func sameDatabase(ob *Outbox, b *bus.Bus) error {
 	return errors.New("the bus and the outbox work on different pools: give both the same *bun.DB, outbox.New(db, outbox.Config{}) and " +
 		"bus.New(db, bus.Config{}); " +
 		"two pools are refused even if both are of one database, because nothing here can tell")
+}
+
+// hasPast refuses a consumer that wants the past of an outbox that keeps none.
+func hasPast(ob *Outbox, b *bus.Bus) error {
+	var errs []error
+	for _, c := range handler.Of(b).ByName() {
+		if ob.cfg.DeleteSent && !c.Config.StartFrom.IsZero() {
+			errs = append(errs, fmt.Errorf("the consumer %s has a ConsumerConfig.StartFrom, and outbox.Config.DeleteSent leaves no past: "+
+				"leave one of them out", c.Name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Run publishes until ctx ends, then drains and returns nil. While the database cannot be

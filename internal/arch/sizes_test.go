@@ -38,7 +38,7 @@ func TestTypesAreSmall(t *testing.T) {
 // What users import is small: the engine is in internal/engine.
 func TestFacadesHaveFewFiles(t *testing.T) {
 	t.Parallel()
-	for dir, most := range map[string]int{"outbox": 12, "bus": 10, "consumelog": 3, "internal/engine": 5} {
+	for dir, most := range map[string]int{"outbox": 12, "bus": 10, "consumelog": 3, "internal/engine": 6} {
 		var files []string
 		for _, path := range goFiles(t) {
 			inside, err := filepath.Rel(root, path)

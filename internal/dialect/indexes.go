@@ -44,6 +44,31 @@ func (d alongIndexes) UpTo(p, cond string) string {
 	return " AND " + d.AlongHand(p) + " <= ? AND " + cond
 }
 
+// SameAggregate is a FROM and WHERE of the events p of the same aggregate as the event e, in any state, by idx_aggregate.
+func (d alongIndexes) SameAggregate(table, p, e string) string {
+	from := table + " AS " + p
+	switch d.name {
+	case "mysql":
+		from += " FORCE INDEX (idx_aggregate)"
+	case "sqlite":
+		from += " INDEXED BY " + table + "_idx_aggregate"
+	}
+	return from + " WHERE " + p + ".aggregate_type = " + e + ".aggregate_type AND " + p + ".aggregate_id = " + e + ".aggregate_id" +
+		" AND COALESCE(" + p + ".tenant_id, 0) = COALESCE(" + e + ".tenant_id, 0)"
+}
+
+// AlongAggregate orders the events p of [Dialect.SameAggregate]. PostgreSQL would walk along the primary key otherwise, and MySQL sort
+// them.
+func (d alongIndexes) AlongAggregate(p string) string {
+	switch d.name {
+	case "postgres":
+		return p + ".id + 0"
+	case "mysql":
+		return p + ".aggregate_type, " + p + ".aggregate_id, " + p + ".id"
+	}
+	return p + ".id"
+}
+
 // MySQLOnly is a part of a statement for MySQL alone: MariaDB ignores comments for versions that only MySQL has had. MySQL sorts
 // what it finds unless an ORDER BY names all columns of the index, and MariaDB if it does.
 func (d alongIndexes) MySQLOnly(part string) string {

@@ -234,9 +234,13 @@ func (r *run) once(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	for before := (progress{-1, -1}); r.progress() != before; {
+	for before := (progress{-1, -1, -1}); r.progress() != before; {
 		before = r.progress()
 		r.claims.plan.ForgetPassedOver()
+		isMoved, err := r.backfill(ctx)
+		if err != nil {
+			return err
+		}
 		all := turn{isBeat: true, isFull: true, isExhaustive: true}
 		if err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.cycle(ctx, all) }); err != nil {
 			r.settling.NoteOrphans()
@@ -244,21 +248,35 @@ func (r *run) once(ctx context.Context) error {
 		}
 		r.waitUntilIdle(ctx)
 		var isLeft bool
-		err := r.silence.Limit(ctx, func(ctx context.Context) (err error) {
+		err = r.silence.Limit(ctx, func(ctx context.Context) (err error) {
 			isLeft, err = r.claims.isLeft(ctx, time.Since(began))
 			return err
 		})
-		if ctx.Err() != nil || err != nil || !isLeft {
+		if ctx.Err() != nil || err != nil || (!isLeft && !isMoved) {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
 	return ctx.Err()
 }
 
-// progress is how much a run has done: events that it has claimed, and deliveries from the retry queues that have ended.
-type progress struct{ claimed, retried int64 }
+// backfill gives each new consumer that wants the past a page of it, and tells whether there was one.
+func (r *run) backfill(ctx context.Context) (isMoved bool, err error) {
+	err = r.silence.Limit(ctx, func(ctx context.Context) (err error) {
+		if err = r.enrollment.roster.Refresh(ctx); err == nil {
+			isMoved, err = r.backfills.step(ctx)
+		}
+		return err
+	})
+	return isMoved, err
+}
 
-func (r *run) progress() progress { return progress{r.dispatch.claimed.Load(), r.rollUps.Deliveries()} }
+// progress is how much a run has done: events that it has claimed, deliveries from the retry queues that have ended, and past
+// events that it has looked at for new consumers.
+type progress struct{ claimed, retried, past int64 }
+
+func (r *run) progress() progress {
+	return progress{r.dispatch.claimed.Load(), r.rollUps.Deliveries(), r.backfills.seen.Load()}
+}
 
 func (r *run) waitUntilIdle(ctx context.Context) {
 	for ctx.Err() == nil && (r.flights.Free() < r.flights.Most() || !r.lanes.Idle()) {

@@ -99,6 +99,7 @@ func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) erro
 	logger.InfoContext(ctx, "publisher runs", "instance", e.cfg.Owner, "consumers", describe(r.enrollment.consumers))
 	r.upkeep.succeedPredecessor(ctx)
 	r.background.Go(func() { r.enrollment.keepAlive(ctx, r.stop) })
+	r.background.Go(func() { r.backfills.run(r.stop) })
 	r.background.Go(func() { r.heartbeat().Run(ctx, r.stop, r.signs) })
 	defer r.gauges().Register(context.WithoutCancel(ctx), r.signs)()
 	while, over := context.WithCancel(ctx)
@@ -137,6 +138,7 @@ type run struct {
 	spiller    *settle.Spiller
 	settling   *settle.Settling
 	rollUps    *settle.RollUps
+	backfills  *backfills
 
 	stop       chan struct{}
 	background sync.WaitGroup
@@ -167,6 +169,9 @@ func (e *Engine) open() *run {
 	r.upkeep = &upkeep{
 		e: e, claimer: claimer, settling: r.settling, lanes: r.lanes, roster: roster, budget: turns, outage: r.outage,
 		queues: store.NewQueues(cfg.Dialect, cfg.Statements),
+	}
+	r.backfills = &backfills{
+		cfg: cfg, consumers: consumers, roster: roster, lanes: r.lanes, budget: turns, outage: r.outage, rows: store.NewBackfills(cfg.Dialect),
 	}
 	r.dispatch = newDispatcher(cfg, consumers, roster)
 	r.dispatch.lanes, r.dispatch.flights, r.dispatch.spiller, r.dispatch.settling = r.lanes, r.flights, r.spiller, r.settling

@@ -26,6 +26,7 @@ type Config struct {
 	SlowCadence time.Duration
 	MaxAge      time.Duration
 	Backoff     func(attempt int) time.Duration // nil for the default
+	StartFrom   time.Time                       // zero for none of the past
 }
 
 // WithDefaults fills in what is zero.

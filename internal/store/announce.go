@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -17,6 +18,7 @@ type Registration struct {
 	Key        string
 	EventTypes string // the column of bc_consumer, a JSON list unless somebody has written something else
 	IsPaused   bool
+	IsFilled   bool     // a backfill of it is open
 	Types      []string // those of bc_consumer_type
 }
 
@@ -41,6 +43,15 @@ func (r Registry) Read(ctx context.Context, idb bun.IDB) ([]Registration, error)
 		"FROM bc_consumer"+r.named("name")+" ORDER BY name")
 	if err != nil {
 		return nil, err
+	}
+	filled, err := r.Backfilled(ctx, idb)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range filled {
+		if i, ok := at[key]; ok {
+			all[i].IsFilled = true
+		}
 	}
 	return all, r.each(ctx, idb, func(rows *sql.Rows) error { // afterwards: who announces writes the consumer first
 		var key, typ string
@@ -89,6 +100,7 @@ type Announcement struct {
 	Key, Name    string
 	Types        []string // of events that the instance delivers to it
 	IsReplayable bool
+	StartFrom    time.Time // what it gets of the past when it is new, zero for nothing
 }
 
 // AnnounceConsumers writes consumers, or that they are alive, by their primary key. Give them in one order, so that instances
@@ -96,18 +108,28 @@ type Announcement struct {
 func (r Registry) AnnounceConsumers(ctx context.Context, db *bun.DB, consumers []Announcement) error {
 	rows := make([]string, 0, len(consumers))
 	for _, c := range consumers {
-		types, err := json.Marshal(append([]string{}, c.Types...))
+		values, err := r.values(db, c)
 		if err != nil {
 			return err
 		}
-		replayable := 0
-		if c.IsReplayable {
-			replayable = 1
-		}
-		rows = append(rows, row(db, "?, ?, ?, '[]', ?, "+r.d.Now+", "+r.d.Now, c.Key, c.Name, string(types), replayable))
+		rows = append(rows, values)
 	}
-	return r.upsert(ctx, db, "INSERT INTO bc_consumer (name, display_name, event_types, aliases, replayable, registered_at, seen_at) VALUES ",
-		rows, "name", "display_name", "event_types", "replayable", "seen_at")
+	return r.upsert(ctx, db, insertConsumers, rows, "name", "display_name", "event_types", "replayable", "seen_at")
+}
+
+const insertConsumers = "INSERT INTO bc_consumer (name, display_name, event_types, aliases, replayable, registered_at, seen_at) VALUES "
+
+// values are the row of a consumer.
+func (r Registry) values(db *bun.DB, c Announcement) (string, error) {
+	types, err := json.Marshal(append([]string{}, c.Types...))
+	if err != nil {
+		return "", err
+	}
+	replayable := 0
+	if c.IsReplayable {
+		replayable = 1
+	}
+	return row(db, "?, ?, ?, '[]', ?, "+r.d.Now+", "+r.d.Now, c.Key, c.Name, string(types), replayable), nil
 }
 
 // AnnounceTypes adds the event types that an instance takes to those of other releases, by their primary key.

@@ -23,7 +23,8 @@ type NewBulk struct {
 	Request       string // JSON
 	Actor, Reason string
 	Total         int64
-	HasMore       bool // Total stopped counting
+	HasMore       bool   // Total stopped counting
+	Backfilled    string // the key of the consumer that it gives past events to, empty for another action
 }
 
 // Insert starts an operation.
@@ -33,9 +34,9 @@ func (b BulkOperations) Insert(ctx context.Context, tx bun.Tx, n NewBulk) error 
 		more = 1
 	}
 	_, err := tx.ExecContext(ctx, "INSERT INTO bc_bulk_operation "+
-		"(operation_id, action, request, actor, reason, total, total_more, up_to, created_at, updated_at) "+
-		"SELECT ?, ?, ?, ?, ?, ?, ?, COALESCE((SELECT MAX(id) FROM "+eventTable+"), 0), "+b.d.Now+", "+b.d.Now,
-		n.ID, n.Action, n.Request, n.Actor, n.Reason, n.Total, more)
+		"(operation_id, action, request, actor, reason, total, total_more, consumer_name, up_to, created_at, updated_at) "+
+		"SELECT ?, ?, ?, ?, ?, ?, ?, ?, COALESCE((SELECT MAX(id) FROM "+eventTable+"), 0), "+b.d.Now+", "+b.d.Now,
+		n.ID, n.Action, n.Request, n.Actor, n.Reason, n.Total, more, nullText(n.Backfilled))
 	return err
 }
 
@@ -97,17 +98,21 @@ func (b BulkOperations) Lock(ctx context.Context, tx bun.Tx, l BulkLease) (holds
 // BulkProgress is what an operation has done since the last time.
 type BulkProgress struct {
 	Cursor       string // where it goes on
+	Reached      int64  // the last event that it has looked at, by outbox id, 0 for none
 	Done, Passed int64
 	IsOver       bool
 }
 
 // Save writes progress down, and makes the lease longer or ends it.
 func (b BulkOperations) Save(ctx context.Context, tx bun.Tx, id string, p BulkProgress, length time.Duration) error {
-	set, args := ", locked_until = "+b.d.After, []any{p.Cursor, p.Done + p.Passed, p.Done, p.Passed, dialect.Micro(length)}
-	if p.IsOver {
-		set, args = ", state = 'DONE', locked_by = NULL, locked_until = NULL, finished_at = "+b.d.Now, args[:4]
+	set, args := ", locked_until = "+b.d.After, []any{
+		p.Cursor, p.Reached, p.Reached, p.Done + p.Passed, p.Done, p.Passed, dialect.Micro(length),
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE bc_bulk_operation SET next_cursor = ?, seen = seen + ?, done = done + ?, passed = passed + ?, "+
+	if p.IsOver {
+		set, args = ", state = 'DONE', locked_by = NULL, locked_until = NULL, finished_at = "+b.d.Now, args[:6]
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE bc_bulk_operation SET next_cursor = ?, "+
+		"reached = CASE WHEN reached < ? THEN ? ELSE reached END, seen = seen + ?, done = done + ?, passed = passed + ?, "+
 		"updated_at = "+
 		b.d.Now+set+" WHERE operation_id = ?", append(args, id)...)
 	return err

@@ -180,11 +180,12 @@ type Ahead struct {
 	Running int64 // the same, if another instance has leased it
 	Dead    int64 // first delivery that is DEAD
 	InHand  int64 // first event in hand without a delivery
+	Past    int64 // first event that an open backfill still has to give to the consumer
 }
 
 // Before reports whether anything is ahead of the event, or a delivery of its aggregate runs elsewhere.
 func (a Ahead) Before(id int64) bool {
-	for _, first := range []int64{a.Waiting, a.Dead, a.InHand} {
+	for _, first := range []int64{a.Waiting, a.Dead, a.InHand, a.Past} {
 		if first != 0 && first < id {
 			return true
 		}

@@ -33,6 +33,8 @@ type Gate struct {
 	Owner string
 	// Marked says that the consumer has a row in the log for each event that is asked about, which need not be looked for then.
 	Marked bool
+	// IsFilled says that a backfill of the consumer is open: events wait behind past ones that it still has to give.
+	IsFilled bool
 	// trustMine also passes earlier events whose delivery is leased by Owner.
 	trustMine bool
 }
@@ -92,6 +94,10 @@ func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answ
 		if g.Ordered {
 			first = slices.Sorted(maps.Values(heads))
 		}
+		past, err := o.firstPast(ctx, idb, g, first)
+		if err != nil {
+			return fmt.Errorf("look for past events: %w", err)
+		}
 		found, err := o.standings(ctx, idb, g, ids, first)
 		if err != nil {
 			return err
@@ -106,6 +112,7 @@ func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answ
 			case g.Ordered && !known:
 				again = append(again, a)
 			default:
+				head.Ahead.Past = past[heads[a.Aggregate]]
 				answers[a.Event.ID] = g.answer(a, s, head.Ahead)
 			}
 		}

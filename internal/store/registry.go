@@ -25,30 +25,32 @@ type Registry struct {
 func NewRegistry(d dialect.Dialect, stmts *prepared.Statements) Registry { return Registry{d, stmts} }
 
 // State is what the registry looked like at a moment: two that are equal are of the same registry.
-type State struct{ consumers, types string }
+type State struct{ consumers, types, backfills string }
 
 // Look tells the state of the registry, and the time by the database's clock in microseconds. It is one row, whatever the
 // number of consumers: whoever knows the registry in that state need not read it. Every announcement writes seen_at, of a
-// release before this one too; what operators change, pauses and removals, is in the other sums.
+// release before this one too; what operators change, pauses, removals and backfills, is in the other sums.
 func (r Registry) Look(ctx context.Context, idb bun.IDB) (s State, now int64, err error) {
+	seen := "SUM(" + r.d.Number("seen_at") + ")"
 	rows, err := r.stmts.On(idb).QueryContext(ctx, "SELECT "+r.d.Micros(r.d.Now)+", "+
-		"(SELECT "+r.sums("SUM(LENGTH(event_types))", "COUNT(CASE WHEN paused_until > "+r.d.Now+" THEN 1 END)")+" FROM bc_consumer), "+
-		"(SELECT "+r.sums("SUM(LENGTH(event_type))")+" FROM bc_consumer_type)")
+		"(SELECT "+r.sums(seen, "SUM(LENGTH(event_types))", "COUNT(CASE WHEN paused_until > "+r.d.Now+" THEN 1 END)")+" FROM bc_consumer), "+
+		"(SELECT "+r.sums(seen, "SUM(LENGTH(event_type))")+" FROM bc_consumer_type), "+
+		"(SELECT "+r.sums("SUM(id)")+" FROM bc_bulk_operation WHERE "+openBackfill+")")
 	if err != nil {
 		return s, 0, fmt.Errorf("look at the consumer registry: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := rows.Scan(&now, &s.consumers, &s.types); err != nil {
+		if err := rows.Scan(&now, &s.consumers, &s.types, &s.backfills); err != nil {
 			return s, 0, fmt.Errorf("look at the consumer registry: %w", err)
 		}
 	}
 	return s, now, rows.Err()
 }
 
-// sums is a text of the number of rows, of when they were announced, and of more.
+// sums is a text of the number of rows, and of more.
 func (r Registry) sums(more ...string) string {
-	sums := append([]string{"COUNT(*)", "SUM(" + r.d.Number("seen_at") + ")"}, more...)
+	sums := append([]string{"COUNT(*)"}, more...)
 	text, between := "", ""
 	for _, sum := range sums {
 		if r.d.Name == "mysql" {

@@ -37,6 +37,11 @@ var columns = []struct{ table, nothing, names, mysql string }{ //nolint:gocheckn
 	},
 	{"bc_event_key", "event_id = ''", "event_id, removed_at", ""},
 	{
+		"bc_bulk_operation", "id = 0",
+		"id, operation_id, action, request, state, actor, reason, total, total_more, up_to, seen, done, passed, consumer_name, reached, " +
+			"created_at, updated_at, finished_at", "",
+	},
+	{
 		"bc_instance", "name = ''",
 		"name, run_id, host, version, in_flight, clock_offset_us, draining, circuits, started_at, seen_at", "",
 	},

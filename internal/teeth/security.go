@@ -115,7 +115,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a bulk operation goes on at any pace", "ops/bulk_manage.go",
-			"|| len(checkPace(asked.Rate, asked.Spread)) > 0 {", "|| len(checkPace(asked.Rate, asked.Spread)) < 0 {",
+			"&& len(checkPace(asked.Rate, asked.Spread)) > 0) {", "&& len(checkPace(asked.Rate, asked.Spread)) < 0) {",
 			"./ops", "RottenRowsKeep", nil,
 		},
 		{

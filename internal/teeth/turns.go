@@ -31,7 +31,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"RunOnce does not come back for what waited for its own events", "internal/engine/claims.go",
-			"err != nil || !isLeft {", "err != nil || !isLeft || true {",
+			"err != nil || (!isLeft && !isMoved) {", "err != nil || r.claims != nil {",
 			engine, "RunOnceComesBack", nil,
 		},
 		{
@@ -51,7 +51,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"retried deliveries are no progress of RunOnce", "internal/engine/claims.go",
-			"r.dispatch.claimed.Load(), r.rollUps.Deliveries()}", "r.dispatch.claimed.Load(), 0}",
+			"r.rollUps.Deliveries(), r.backfills", "0, r.backfills",
 			engine, "RunOnceComesBackFor", nil,
 		},
 		{

@@ -265,7 +265,7 @@ func (m *marks) ask(ctx context.Context, tx bun.IDB, ds []*delivery) (map[*deliv
 	for i, d := range ds {
 		asked[i] = d.asks()
 	}
-	gate := gateOf(m.c, m.l.cfg.Instance)
+	gate := m.l.gateOf(m.c)
 	gate.Marked = true
 	answers, err := m.l.regs.Log.Ask(ctx, tx, gate, asked)
 	if err != nil {

@@ -126,7 +126,7 @@ func (m *marks) askExternal(ctx context.Context, ds []*delivery) (map[*delivery]
 	if len(asked) == 0 {
 		return aside, nil
 	}
-	answers, err := log.Ask(ctx, m.l.regs.DB, gateOf(m.c, m.l.cfg.Instance), asked)
+	answers, err := log.Ask(ctx, m.l.regs.DB, m.l.gateOf(m.c), asked)
 	for _, d := range ds {
 		if a := answers[d.Event.OutboxID]; aside[d] == "" && a != store.MayRun {
 			aside[d] = a

@@ -78,9 +78,9 @@ func (m *marks) readBack(ctx context.Context, ds []*delivery, commitErr error) e
 }
 
 // gateOf is the consumer's question to the consume log, of this owner of leases.
-func gateOf(c *handler.Consumer, owner string) store.Gate {
+func (l *Lanes) gateOf(c *handler.Consumer) store.Gate {
 	return store.Gate{
-		Consumer: c.Key, Types: c.EventTypes(), Ordered: !c.Config.Unordered, PassDead: c.Config.PassDead, Owner: owner,
-		Replay: c.Replays != nil,
+		Consumer: c.Key, Types: c.EventTypes(), Ordered: !c.Config.Unordered, PassDead: c.Config.PassDead, Owner: l.cfg.Instance,
+		Replay: c.Replays != nil, IsFilled: l.cfg.Roster.IsFilled(c.Key),
 	}
 }

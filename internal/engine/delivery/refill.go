@@ -174,7 +174,7 @@ func (q *retryQueue) observe(got int, all bool) {
 func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
 	err = q.l.cfg.Budget.Write(ctx, func() (err error) {
 		claimed, err = q.l.regs.Log.Claim(ctx, store.ClaimQuery{
-			Gate: gateOf(q.c, q.l.cfg.Instance), Types: q.c.EventTypes(), Lease: q.l.cfg.Lease, Limits: room, DueFor: dueFor, Left: left,
+			Gate: q.l.gateOf(q.c), Types: q.c.EventTypes(), Lease: q.l.cfg.Lease, Limits: room, DueFor: dueFor, Left: left,
 		})
 		return err
 	})
@@ -208,7 +208,7 @@ func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 		}
 		var woken int
 		err := l.cfg.Budget.Write(ctx, func() (err error) {
-			woken, err = l.regs.Log.WakeForgotten(ctx, gateOf(ln.c, l.cfg.Instance))
+			woken, err = l.regs.Log.WakeForgotten(ctx, l.gateOf(ln.c))
 			return err
 		})
 		if err != nil {

@@ -21,6 +21,7 @@ type Consumer struct {
 	Key      string
 	Types    []string // what any instance has said that it takes
 	IsPaused bool
+	IsFilled bool // a backfill of it is open
 }
 
 // Snapshot is the registry at a moment. It does not change. What is in it stays until an operator retires it: neither time
@@ -85,7 +86,7 @@ func (g *Registry) snapshot(rows []store.Registration) *Snapshot {
 				types = append(types, t)
 			}
 		}
-		all.Consumers[i] = Consumer{Key: row.Key, Types: types, IsPaused: row.IsPaused}
+		all.Consumers[i] = Consumer{Key: row.Key, Types: types, IsPaused: row.IsPaused, IsFilled: row.IsFilled}
 		for _, t := range types {
 			if !slices.Contains(g.local[row.Key], t) { // not known here, or known without this type by an older release
 				all.Elsewhere[t] = append(all.Elsewhere[t], row.Key)
@@ -105,8 +106,12 @@ func TypesIn(column string) ([]string, error) {
 }
 
 // Announce writes this instance's consumers into the registry, or renews that they are alive. Give them in one order, so
-// that instances that do so at once do not wait for each other in a circle.
+// that instances that do so at once do not wait for each other in a circle. A new one that wants a part of the past is written down
+// together with the backfill that gives it.
 func (g *Registry) Announce(ctx context.Context, db *bun.DB, consumers []store.Announcement) error {
+	if err := g.rows.Enter(ctx, db, consumers); err != nil {
+		return err
+	}
 	if err := g.rows.AnnounceConsumers(ctx, db, consumers); err != nil {
 		return err
 	}

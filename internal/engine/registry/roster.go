@@ -40,11 +40,12 @@ type Roster struct {
 	last   *Snapshot
 	at     time.Time // when it was read
 	paused map[string]bool
+	filled map[string]bool // a backfill of the consumer is open
 }
 
 // NewRoster returns a roster that nobody has read yet.
 func NewRoster(db *bun.DB, registry *Registry, rotten *RottenRows) *Roster {
-	return &Roster{db: db, registry: registry, rotten: rotten, paused: make(map[string]bool)}
+	return &Roster{db: db, registry: registry, rotten: rotten, paused: make(map[string]bool), filled: make(map[string]bool)}
 }
 
 // Refresh reads the registry.
@@ -68,7 +69,7 @@ func (r *Roster) Learn(ctx context.Context, all *Snapshot) {
 		r.rotten.Report(ctx, key, err)
 	}
 	for _, c := range all.Consumers {
-		r.paused[c.Key] = c.IsPaused
+		r.paused[c.Key], r.filled[c.Key] = c.IsPaused, c.IsFilled
 	}
 }
 
@@ -77,6 +78,13 @@ func (r *Roster) Last() (all *Snapshot, age time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last, time.Since(r.at)
+}
+
+// IsFilled reports whether a backfill of the consumer of this key is open.
+func (r *Roster) IsFilled(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.filled[key]
 }
 
 // IsPaused reports whether the consumer of this key must not start anything now.

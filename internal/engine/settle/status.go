@@ -7,11 +7,12 @@ type Status string
 
 // The states that settling gives an event, or finds it in.
 const (
-	New       Status = "NEW"       // to be claimed at once
-	Scheduled Status = "SCHEDULED" // to be claimed after a while
-	Sent      Status = "SENT"      // every delivery is done
-	Failed    Status = "FAILED"    // a delivery waits
-	Dead      Status = "DEAD"      // a delivery waits for an operator, and none for the engine
+	New       Status = "NEW"         // to be claimed at once
+	Scheduled Status = "SCHEDULED"   // to be claimed after a while
+	Leased    Status = "DISPATCHING" // an instance has it in hand
+	Sent      Status = "SENT"        // every delivery is done
+	Failed    Status = "FAILED"      // a delivery waits
+	Dead      Status = "DEAD"        // a delivery waits for an operator, and none for the engine
 )
 
 // Deliveries is what is known of the deliveries of an event.
