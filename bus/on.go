@@ -17,8 +17,8 @@ import (
 // On registers a handler that works in the transaction it is handed: its effect
 // happens exactly once. E is inferred from fn. E must be a type by value that can be encoded as JSON, with a valid
 // event type that this consumer does not handle yet: whatever is wrong is returned by outbox.NewPublisher.
-// c is what [Bus.Consumer] returned: On, [OnBatch], [OnSQL], [OnSQLBatch], [OnExternal] and [OnExternalBatch] panic with any other, nil or zero, because
-// there is no bus from which the mistake could be returned.
+// c is what [Bus.Consumer] returned: On, [OnBatch], [OnSQL], [OnSQLBatch], [OnExternal] and [OnExternalBatch] panic with any other,
+// nil or zero, because there is no bus from which the mistake could be returned.
 //
 // tx is bun's: it writes each value into the text of the statement where a ? stands, on every database. A statement with the
 // database's own placeholders ($1 on PostgreSQL) compiles all the same, reaches the database without its values, and is refused:

@@ -12,8 +12,8 @@ import (
 )
 
 // HandlerFunc is a handler of any kind as middleware sees it: one call about one message, or about all those of a batch handler
-// ([OnBatch], [OnSQLBatch], [OnExternalBatch]). The messages have everything that the handler's own have; Payload is the value that it gets, so do
-// not change what it refers to.
+// ([OnBatch], [OnSQLBatch], [OnExternalBatch]). The messages have everything that the handler's own have; Payload is the value that
+// it gets, so do not change what it refers to.
 type HandlerFunc func(ctx context.Context, ms []Message[Event]) error
 
 // Use puts middleware around every handler of the bus, whether it is registered before or after: [On], [OnBatch], [OnSQL],

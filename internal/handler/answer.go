@@ -56,9 +56,9 @@ type UnavailableError struct{ err error }
 func (e *UnavailableError) Error() string { return e.err.Error() }
 func (e *UnavailableError) Unwrap() error { return e.err }
 
-// Answers is the error of a call whose messages were answered one by one: that of each, nil for those that have succeeded. It
+// AnswersError is the error of a call whose messages were answered one by one: that of each, nil for those that have succeeded. It
 // shows none of them as what it wraps, for none is about the others.
-type Answers []error
+type AnswersError []error
 
 // Each returns what the handler has answered to n messages as the error of their call: nil if all have succeeded. Answers that
 // are not one for each message fail all of them.
@@ -69,13 +69,13 @@ func Each(answers []error, n int) error {
 	}
 	for _, err := range answers {
 		if err != nil {
-			return Answers(answers)
+			return AnswersError(answers)
 		}
 	}
 	return nil
 }
 
-func (a Answers) Error() string {
+func (a AnswersError) Error() string {
 	var first error
 	failed := 0
 	for _, err := range a {
@@ -89,9 +89,9 @@ func (a Answers) Error() string {
 	return fmt.Sprintf("%d of %d events have failed, the first with: %v", failed, len(a), first)
 }
 
-// AnswerTo is the answer to message i of a call that ended with err: its own, if err is or wraps the [Answers] to its n messages.
+// AnswerTo is the answer to message i of a call that ended with err: its own, if err is or wraps the [AnswersError] to its n messages.
 func AnswerTo(err error, i, n int) error {
-	var a Answers
+	var a AnswersError
 	if errors.As(err, &a) && len(a) == n {
 		return finite(a[i])
 	}

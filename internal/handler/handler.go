@@ -21,7 +21,7 @@ type Handler struct {
 	EventType string
 	Version   int
 	// Batch says that it gets many messages in one call, External that it gets no transaction. A handler that is both answers
-	// each message by its own error: [Answers].
+	// each message by its own error: [AnswersError].
 	Batch, External bool
 	// Raw says that it takes payloads of any schema version as they are stored.
 	Raw bool

@@ -104,16 +104,25 @@ func (l *Landing) row(e spi.Event) (store.NewEvent, error) {
 	return r, err
 }
 
-// Land saves what is new of a batch, and hands it over to a publisher of this process.
-func (l *Landing) Land(ctx context.Context, b spi.Batch) (n spi.Counts, err error) {
-	rows, dead := make([]store.NewEvent, len(b.Events)), make(map[string]string)
-	for i, e := range b.Events {
+// rows are events as they are inserted, and why some of them are DEAD, by their ids.
+func (l *Landing) rows(events []spi.Event) (rows []store.NewEvent, dead map[string]string, err error) {
+	rows, dead = make([]store.NewEvent, len(events)), make(map[string]string)
+	for i, e := range events {
 		if rows[i], err = l.row(e); err != nil {
-			return n, fmt.Errorf("outbox: land %s: %w", text.Quote(e.ID), err)
+			return nil, nil, fmt.Errorf("outbox: land %s: %w", text.Quote(e.ID), err)
 		}
 		if e.Dead != "" {
 			dead[e.ID] = e.Dead
 		}
+	}
+	return rows, dead, nil
+}
+
+// Land saves what is new of a batch, and hands it over to a publisher of this process.
+func (l *Landing) Land(ctx context.Context, b spi.Batch) (n spi.Counts, err error) {
+	rows, dead, err := l.rows(b.Events)
+	if err != nil {
+		return n, err
 	}
 	owner := ""
 	if b.IsOwned {

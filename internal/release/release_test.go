@@ -24,7 +24,10 @@ const (
 )
 
 // tagged are the modules that a release tags: the library, and what others can install or import.
-var tagged = []string{".", "adapter/enttx", "adapter/gormtx", "adapter/pgxtx", "adapter/sqlxtx", "dburl", "demo", "ledger", "cmd/bluecone", "relay", "relay/nats", "relay/redis"}
+var tagged = []string{
+	".", "adapter/enttx", "adapter/gormtx", "adapter/pgxtx", "adapter/sqlxtx", "dburl",
+	"demo", "ledger", "cmd/bluecone", "relay", "relay/nats", "relay/redis",
+}
 
 // user is somebody outside of this tree, with a module cache of their own and our modules behind a proxy.
 type user struct {

@@ -21,7 +21,7 @@ type Tx interface {
 }
 
 // TxOf is the transaction that a handler of bus.OnSQL gets.
-func TxOf(tx bus.Tx) Tx { return tx.(*handler.SQLTx) } //nolint:errcheck,forcetypeassert // there is no other
+func TxOf(tx bus.Tx) Tx { return tx.(*handler.SQLTx) } //nolint:forcetypeassert // there is no other
 
 // DB is the database in which a consumer works, nil if its bus was made without one.
 func DB(c *bus.Consumer) *bun.DB { return handler.Of(c).DB }

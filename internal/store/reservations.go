@@ -94,7 +94,8 @@ func (r Reservations) Due(ctx context.Context, tx bun.Tx, lease time.Duration, m
 		err := rows.Scan(&of.Token, &of.EventID, &of.Caller, &of.EventType, &of.State, &of.Event, &of.CheckURL, &of.Checks)
 		due = append(due, of)
 		return err
-	}, "SELECT "+reservationColumns+" FROM bc_reservation WHERE next_check_at <= "+r.d.Now+" ORDER BY next_check_at LIMIT ?"+r.d.SkipLocked, most)
+	}, "SELECT "+reservationColumns+" FROM bc_reservation WHERE next_check_at <= "+r.d.Now+" ORDER BY next_check_at LIMIT ?"+
+		r.d.SkipLocked, most)
 	if err != nil {
 		return nil, fmt.Errorf("look for reservations to ask about: %w", err)
 	}

@@ -97,7 +97,7 @@ func (d Door[T]) careless(w *World, meet func(ctx context.Context, tx T) error) 
 func deadlock[T any](w *World, d Door[T], by way[T]) func(ctx context.Context, tx T) error {
 	return func(ctx context.Context, tx T) error {
 		if err := d.Ways["Exec"](ctx, tx, "UPDATE hot SET n = n + 1 WHERE id = 1"); err != nil {
-			return nil //nolint:nilerr // then the test fails
+			return nil // then the test fails
 		}
 		locked := make(chan struct{})
 		unlock := sync.OnceFunc(func() { close(locked) })
@@ -107,7 +107,9 @@ func deadlock[T any](w *World, d Door[T], by way[T]) func(ctx context.Context, t
 		go func() {
 			defer close(done)
 			defer unlock()
-			_ = w.DB.RunInTx(ctxOther, &sql.TxOptions{}, func(ctx context.Context, other bun.Tx) error { return lockOpposite(ctx, w, other, unlock) })
+			_ = w.DB.RunInTx(ctxOther, &sql.TxOptions{}, func(ctx context.Context, other bun.Tx) error {
+				return lockOpposite(ctx, w, other, unlock)
+			})
 		}()
 		<-locked
 		err := by(ctx, tx, "SELECT n FROM hot WHERE id IN (0, ?) ORDER BY id FOR UPDATE", 2)
@@ -142,7 +144,7 @@ func lockWait[T any](w *World, d Door[T], by way[T]) func(ctx context.Context, t
 	require.NoError(w.T, err)
 	return func(ctx context.Context, tx T) error {
 		if err := d.Ways["Exec"](ctx, tx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
-			return nil //nolint:nilerr // then the test fails
+			return nil // then the test fails
 		}
 		err := by(ctx, tx, "SELECT n FROM hot WHERE id = ? FOR UPDATE", 3)
 		_ = holder.Rollback()
@@ -157,7 +159,7 @@ func lostConnection[T any](w *World, d Door[T], by way[T]) func(ctx context.Cont
 	return func(ctx context.Context, tx T) error {
 		id, err := d.Number(ctx, tx, ask)
 		if err != nil {
-			return nil //nolint:nilerr // then the test fails
+			return nil // then the test fails
 		}
 		w.exec(kill, id)
 		w.eventually(func() bool { return by(ctx, tx, "SELECT seq FROM effect") != nil }, "the connection is gone")

@@ -84,7 +84,7 @@ func (r *runner) beginExternal(ctx context.Context, ds []*delivery) []*delivery 
 		ds = r.sortOut(ctx, ds, aside)
 	}
 	if err == nil && len(ds) > 0 && ds[0].direct() {
-		_, err = r.begin(limited, ds)
+		err = r.begin(limited, ds)
 	}
 	if err != nil {
 		for _, d := range ds {

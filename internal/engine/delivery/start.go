@@ -97,7 +97,7 @@ func (r *runner) beginSuspect(ctx context.Context, d *delivery) error {
 	if err := r.marks.findRecorded(limited, r.l.regs.DB, []*delivery{d}, aside); err != nil || len(aside) > 0 {
 		return err
 	}
-	_, err := r.begin(limited, []*delivery{d})
+	err := r.begin(limited, []*delivery{d})
 	return err
 }
 
@@ -111,9 +111,9 @@ func (l *Lanes) takeSuspect(again bool) (over func(), ok bool) {
 	return l.suspects.RUnlock, l.suspects.TryRLock()
 }
 
-// begin gives direct deliveries rows in the consume log that say that they are about to run, and leases of these rows. It
-// returns the deliveries that have got one: the others had a row already, and stay direct.
-func (r *runner) begin(ctx context.Context, ds []*delivery) ([]*delivery, error) {
+// begin gives direct deliveries rows in the consume log that say that they are about to run, and leases of these rows. Those that
+// had a row already stay direct.
+func (r *runner) begin(ctx context.Context, ds []*delivery) error {
 	rows := make([]store.Delivery, len(ds))
 	for i, d := range ds {
 		rows[i] = d.row(r.c)
@@ -128,19 +128,17 @@ func (r *runner) begin(ctx context.Context, ds []*delivery) ([]*delivery, error)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.ln.mu.Lock()
 	defer r.ln.mu.Unlock()
-	var begun []*delivery
 	for _, d := range ds {
 		if lease, ok := leases[d.Event.ID]; ok {
 			d.lease, d.own = &lease, new(claim.Lease)
 			r.ln.inHand[d] = struct{}{}
-			begun = append(begun, d)
 		}
 	}
-	return begun, nil
+	return nil
 }
 
 // noteStart writes what has to be stored before handlers run, and again after a deadlock.
