@@ -23,7 +23,7 @@ test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the
 	go test -count=1 -timeout 60m -run Simulated ./internal/simulation # one goroutine, and much to compute: without -race
 	go test -count=1 -timeout 60m ./internal/model # likewise
 	go test -count=1 -timeout 60m ./internal/attack # it measures the memory of processes, which the race detector multiplies
-	for dir in dburl internal/signals relay relay/nats relay/redis; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
+	for dir in dburl internal/signals ledger relay relay/nats relay/redis; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
 	for dir in adapter/*/; do (cd $$dir && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...) || exit 1; done
 	cd demo && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...
 	cd console/browser && go test -count=1 -timeout 60m ./...

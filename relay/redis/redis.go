@@ -99,6 +99,7 @@ type refusal struct{ text string }
 
 func (r refusal) Error() string { return r.text }
 
+// Is reports that a refusal is [relay.ErrRefused].
 func (r refusal) Is(target error) bool { return target == relay.ErrRefused }
 
 func errMissing(stream string) error {
