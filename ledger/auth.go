@@ -55,6 +55,7 @@ type Tokens struct {
 
 	mu      sync.RWMutex
 	callers map[[sha256.Size]byte]Caller // by the hash of the token: comparing it tells nothing of the token
+	byName  map[string]Caller
 	read    fileState
 }
 
@@ -121,7 +122,10 @@ func (t *Tokens) load() error {
 	if err != nil {
 		return fmt.Errorf("ledger: tokens file %s: %w", t.file, err)
 	}
-	t.callers = callers
+	t.callers, t.byName = callers, make(map[string]Caller, len(callers))
+	for _, c := range callers {
+		t.byName[c.Name] = c
+	}
 	return nil
 }
 
@@ -153,8 +157,17 @@ func parseTokens(data []byte) (map[[sha256.Size]byte]Caller, error) {
 	return callers, nil
 }
 
-// Authorize is an [Authorizer].
+// Authorize is an [Authorizer]. A caller whose certificate the server has verified needs no token, if the common name of the
+// certificate is the name of a caller in the file.
 func (t *Tokens) Authorize(r *http.Request) (Caller, error) {
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		t.mu.RLock()
+		c, ok := t.byName[r.TLS.VerifiedChains[0][0].Subject.CommonName]
+		t.mu.RUnlock()
+		if ok {
+			return c, nil
+		}
+	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return Caller{}, errors.New("no bearer token")

@@ -58,7 +58,8 @@ func ledgerCommand(dsn func() string) *cobra.Command {
 	flags.StringSliceVar(&f.checkHosts, "check-hosts", nil, "hosts that checkUrl of a reservation may name (default loopback only)")
 	flags.StringVar(&f.cert, "tls-cert", "", "certificate file; with --tls-key the service speaks TLS")
 	flags.StringVar(&f.key, "tls-key", "", "key file of --tls-cert")
-	flags.StringVar(&f.caFile, "client-ca", "", "file of certificates that must have signed the callers'")
+	flags.StringVar(&f.caFile, "client-ca", "", "file of certificates: a caller whose certificate one of them has signed needs no token, if its "+
+		"common name is a name in --tokens")
 	cmd := &cobra.Command{Use: "ledger", Short: "The ledger: one book of events for several services"}
 	cmd.AddCommand(serve)
 	return cmd
@@ -116,7 +117,7 @@ func (f *service) tls() (*tls.Config, error) {
 	if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("%w: --client-ca: %s has no certificate", cli.ErrUsage, f.caFile)
 	}
-	cfg.ClientAuth = tls.RequireAndVerifyClientCert
+	cfg.ClientAuth = tls.VerifyClientCertIfGiven
 	return cfg, nil
 }
 
