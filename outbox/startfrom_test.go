@@ -34,7 +34,7 @@ func (f *fixture) had(consumer, aggregate string) []int {
 	f.t.Helper()
 	var had []int
 	rows := f.texts("SELECT seq FROM effect WHERE consumer = '" + consumer + "' AND aggregate = '" + aggregate + "' ORDER BY id")
-	for _, s := range strings.Fields(rows) {
+	for s := range strings.FieldsSeq(rows) {
 		n, err := strconv.Atoi(s)
 		require.NoError(f.t, err)
 		had = append(had, n)
@@ -87,7 +87,8 @@ func TestNewConsumerStartsFromTheBeginning(t *testing.T) {
 			require.Equal(t, seqs(11), f.had("Old", a), a)
 		}
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 660}, f.statuses())
-		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_bulk_operation WHERE state = 'DONE' AND action = 'start' AND consumer_name = 'Late' "+
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_bulk_operation "+
+			"WHERE state = 'DONE' AND action = 'start' AND consumer_name = 'Late' "+
 			"AND done = 600 AND total = 660 AND seen = total"))
 		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_audit_log WHERE action = 'bulk start'"))
 		newer().once()

@@ -32,10 +32,10 @@ func (e OrderPaid) Aggregate() (kind, id string) { return "ORDER", e.OrderID }
 
 // DBTX is what the code that sqlc writes for database/sql takes, as it writes it.
 type DBTX interface {
-	ExecContext(context.Context, string, ...interface{}) (sql.Result, error)
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
 	PrepareContext(context.Context, string) (*sql.Stmt, error)
-	QueryContext(context.Context, string, ...interface{}) (*sql.Rows, error)
-	QueryRowContext(context.Context, string, ...interface{}) *sql.Row
+	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
+	QueryRowContext(context.Context, string, ...any) *sql.Row
 }
 
 var _ DBTX = bus.Tx(nil)

@@ -60,7 +60,7 @@ func Example() {
 
 	b := bus.New(db, bus.Config{})
 	points := b.Consumer("Points", bus.ConsumerConfig{})
-	gormtx.On(points, gdb, func(ctx context.Context, tx *gorm.DB, m bus.Message[OrderPaid]) error {
+	gormtx.On(points, gdb, func(_ context.Context, tx *gorm.DB, m bus.Message[OrderPaid]) error {
 		more := gorm.Expr("points + ?", m.Payload.Cents/100)
 		return tx.Model(&Wallet{ID: 1}).Update("points", more).Error
 	})
@@ -99,7 +99,7 @@ func ExampleOnBatch() {
 
 	b := bus.New(db, bus.Config{})
 	reports := b.Consumer("Reports", bus.ConsumerConfig{})
-	gormtx.OnBatch(reports, gdb, func(ctx context.Context, tx *gorm.DB, ms []bus.Message[OrderPaid]) error {
+	gormtx.OnBatch(reports, gdb, func(_ context.Context, tx *gorm.DB, ms []bus.Message[OrderPaid]) error {
 		var orders []Order
 		for _, m := range ms {
 			orders = append(orders, Order{ID: m.Payload.OrderID, Cents: m.Payload.Cents})

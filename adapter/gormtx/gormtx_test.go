@@ -242,7 +242,8 @@ func TestAnotherDialectIsRefused(t *testing.T) {
 			ob, err := outbox.New(bdb, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			err = other.Transaction(func(tx *gorm.DB) error { return gormtx.Save(t.Context(), ob, tx, txtest.Paid{Order: "1"}) })
-			require.ErrorContains(t, err, "gormtx.Save: the *gorm.DB is for another database (its dialect is "+elsewhere+"; the outbox is in "+is+")")
+			require.ErrorContains(t, err,
+				"gormtx.Save: the *gorm.DB is for another database (its dialect is "+elsewhere+"; the outbox is in "+is+")")
 
 			b := bus.New(bdb, bus.Config{Logger: slog.New(slog.DiscardHandler)})
 			gormtx.On(b.Consumer("A", bus.ConsumerConfig{}), other, book)

@@ -144,7 +144,8 @@ func TestAnotherDatabaseIsRefused(t *testing.T) {
 		noop := func(context.Context, *sqlx.Tx, bus.Message[txtest.Paid]) error { return nil }
 		sqlxtx.On(b.Consumer("A", bus.ConsumerConfig{}), other, noop)
 		sqlxtx.On(b.Consumer("B", bus.ConsumerConfig{}), nil, noop)
-		sqlxtx.OnBatch(b.Consumer("C", bus.ConsumerConfig{}), other, func(context.Context, *sqlx.Tx, []bus.Message[txtest.Paid]) error { return nil })
+		sqlxtx.OnBatch(b.Consumer("C", bus.ConsumerConfig{}), other,
+			func(context.Context, *sqlx.Tx, []bus.Message[txtest.Paid]) error { return nil })
 		_, err = outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
 		require.ErrorContains(t, err, `sqlxtx.On of consumer "A": the driver "`+driver+`" of db takes other placeholders than the bus's `+
 			"database, which is "+is)

@@ -122,7 +122,9 @@ func announcements(consumers []*handler.Consumer) (all []store.Announcement) {
 		if replays { // so that its replays can be paused; they are expected of no event
 			all = append(all, store.Announcement{Key: store.ReplayName(c.Key), Name: store.ReplayName(c.Name)})
 		}
-		all = append(all, store.Announcement{Key: c.Key, Name: c.Name, Types: c.EventTypes(), IsReplayable: replays, StartFrom: c.Config.StartFrom})
+		all = append(all, store.Announcement{
+			Key: c.Key, Name: c.Name, Types: c.EventTypes(), IsReplayable: replays, StartFrom: c.Config.StartFrom,
+		})
 	}
 	return all
 }

@@ -200,8 +200,9 @@ func (b Backfills) Waiting(ctx context.Context, idb bun.IDB, consumer string, mo
 }
 
 // firstPast is the first event of each aggregate that an open backfill of the consumer still has to give to it, by the outbox id of
-// the head of the aggregate, which need not be the last event that is asked about; aggregates without one are missing. Ask this before the question: what a backfill gives meanwhile is in
-// the log by then. It looks along the past events of the aggregate, while a backfill of the consumer is open.
+// the head of the aggregate, which need not be the last event that is asked about; aggregates without one are missing. Ask this
+// before the question: what a backfill gives meanwhile is in the log by then. It looks along the past events of the aggregate, while
+// a backfill of the consumer is open.
 func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, heads []int64) (map[int64]int64, error) {
 	if !g.IsFilled || g.Replay || len(heads) == 0 {
 		return nil, nil //nolint:nilnil // no event is before any

@@ -99,7 +99,8 @@ func (s Inboxes) Add(ctx context.Context, tx bun.Tx, a Arrived) error {
 func (s Inboxes) Counts(ctx context.Context, idb bun.IDB, inbox string) (a Arrived, err error) {
 	a.Inbox = inbox
 	err = idb.QueryRowContext(ctx, "SELECT CAST(COALESCE(SUM(landed), 0) AS "+s.integer()+"), "+
-		"CAST(COALESCE(SUM(duplicates), 0) AS "+s.integer()+"), CAST(COALESCE(SUM(undecodable), 0) AS "+s.integer()+") FROM bc_inbox WHERE inbox = ?", inbox).
+		"CAST(COALESCE(SUM(duplicates), 0) AS "+s.integer()+"), CAST(COALESCE(SUM(undecodable), 0) AS "+s.integer()+") "+
+		"FROM bc_inbox WHERE inbox = ?", inbox).
 		Scan(&a.Landed, &a.Duplicates, &a.Undecodable)
 	if err != nil {
 		return a, fmt.Errorf("inbox: count: %w", err)
@@ -118,7 +119,8 @@ func (s Inboxes) integer() string {
 // Bury makes an event of this transaction DEAD, with a delivery that says why, as of a consumer.
 func (s Inboxes) Bury(ctx context.Context, tx bun.Tx, consumer, eventID, why string) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO "+deliveryTable+
-		" (consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts, status, error_message, first_run_at) SELECT ?, e.event_id, e.event_type, e.id, e.aggregate_type, e.aggregate_id, "+
+		" (consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, attempts, status, error_message, first_run_at) "+
+		"SELECT ?, e.event_id, e.event_type, e.id, e.aggregate_type, e.aggregate_id, "+
 		"1, 'DEAD', ?, "+s.d.Now+" FROM "+s.d.ByEventID(eventTable)+" WHERE e.event_id = ?", consumer, why, eventID)
 	if err == nil {
 		_, err = tx.ExecContext(ctx, "UPDATE "+s.d.ByEventID(eventTable)+" SET status = 'DEAD', next_retry_at = NULL, last_error = ?, "+

@@ -70,7 +70,8 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a publisher starts although the wiring has mistakes", "outbox/publisher.go",
-			"errors.Join(b.Err(), sameDatabase(ob, b), hasPast(ob, b), cfg.validate(), ob.notify.check(cfg))", "errors.Join(sameDatabase(ob, b), cfg.validate())",
+			"errors.Join(b.Err(), sameDatabase(ob, b), hasPast(ob, b), cfg.validate(), ob.notify.check(cfg))",
+			"errors.Join(sameDatabase(ob, b), cfg.validate())",
 			engine, "AllMistakes", nil,
 		},
 		{

@@ -58,7 +58,8 @@ func readBulks(ctx context.Context, r Reader, texts Texts, where string, args ..
 // FreeBulk is the oldest bulk operation with a larger id than one that nobody works on, along idx_state, but for those that
 // publishers do. Its id is 0 if there is none.
 func FreeBulk(ctx context.Context, r Reader, after int64) (id int64, operation string, err error) {
-	err = r.row(ctx, []any{&id, &operation}, "SELECT id, operation_id FROM bc_bulk_operation WHERE state = 'RUNNING' AND action <> 'start' AND id > ? "+
+	err = r.row(ctx, []any{&id, &operation}, "SELECT id, operation_id FROM bc_bulk_operation "+
+		"WHERE state = 'RUNNING' AND action <> 'start' AND id > ? "+
 		"AND (locked_until IS NULL OR locked_until < "+r.D.Now+") ORDER BY id LIMIT 1", after)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, "", nil
