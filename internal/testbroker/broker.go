@@ -26,9 +26,12 @@ type Broker struct {
 	URL *url.URL
 
 	dir       *process.Dir
+	front     string    // where clients reach it; empty for where it listens
 	processes []*server // in the order in which they start
 	// configure writes the broker's files for the password of URL.
 	configure func() error
+	// restarted is called after a restart; nil for nothing.
+	restarted func() error
 	// changePassword is nil where the broker has to be started again.
 	changePassword func(password string) error
 }
@@ -41,15 +44,15 @@ type server struct {
 	process *process.Process // nil before it was started
 }
 
-// launch starts a broker of the programs in the directory home.
-func launch(name, home string) (*Broker, error) {
+// launch starts a broker of the programs in the directory home, whose clients reach it at front if that is not empty.
+func launch(name, home, front string) (*Broker, error) {
 	process.Sweep(prefix, func(string) {})
 	dir, err := process.NewDir(prefix + name + "-")
 	if err != nil {
 		return nil, err
 	}
-	prepare := map[string]func(b *Broker, home string) error{"nats": nats, "redis": redis, "rabbitmq": rabbitmq}[name]
-	b := &Broker{dir: dir}
+	prepare := map[string]func(b *Broker, home string) error{"nats": nats, "redis": redis, "rabbitmq": rabbitmq, "kafka": kafka}[name]
+	b := &Broker{dir: dir, front: front}
 	err = prepare(b, home)
 	if err == nil {
 		err = b.configure()
@@ -69,6 +72,7 @@ func (b *Broker) Restart() error {
 	if b.Running() {
 		return errors.New("testbroker: the broker runs already")
 	}
+	isFirst := b.processes[0].process == nil
 	for _, s := range b.processes {
 		var err error
 		if s.process, err = process.Start(s.command(), syscall.SIGTERM, b.log(s)); err != nil {
@@ -78,7 +82,10 @@ func (b *Broker) Restart() error {
 			return err
 		}
 	}
-	return nil
+	if isFirst || b.restarted == nil {
+		return nil
+	}
+	return b.restarted()
 }
 
 // Running reports whether a process of the broker has not ended.
@@ -155,6 +162,14 @@ func (b *Broker) log(s *server) string { return b.path(s.name + ".log") }
 
 // path is a file of the broker's.
 func (b *Broker) path(name string) string { return filepath.Join(b.dir.Path, name) }
+
+// advertised is where clients reach the broker.
+func (b *Broker) advertised() string {
+	if b.front != "" {
+		return b.front
+	}
+	return b.URL.Host
+}
 
 func (b *Broker) password() string {
 	p, _ := b.URL.User.Password()

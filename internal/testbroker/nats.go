@@ -21,7 +21,7 @@ func nats(b *Broker, home string) error {
 	if err != nil {
 		return err
 	}
-	b.URL = address("nats", port, "secret")
+	b.URL = address("nats", port)
 	config := b.path("nats.conf")
 	b.configure = func() error {
 		text := fmt.Appendf(nil, natsConfig, port, user, b.password(), b.path("data"))

@@ -26,7 +26,7 @@ func redis(b *Broker, home string) error {
 	if err != nil {
 		return err
 	}
-	b.URL = address("redis", port, "secret")
+	b.URL = address("redis", port)
 	config := b.path("redis.conf")
 	b.configure = func() error {
 		return os.WriteFile(config, fmt.Appendf(nil, redisConfig, port, b.dir.Path, user, b.password()), 0o600)

@@ -26,14 +26,20 @@ import (
 	"github.com/bluecone-go/bluecone/internal/needs"
 )
 
-// Names lists the brokers: "rabbitmq", "nats", "redis".
-func Names() []string { return []string{"rabbitmq", "nats", "redis"} }
+// Names lists the brokers: "rabbitmq", "nats", "redis", "kafka".
+func Names() []string { return []string{"rabbitmq", "nats", "redis", "kafka"} }
 
 // Start starts a broker of the test's own, which is stopped when the test ends. If the test has failed, it logs what the broker
 // has said.
 func Start(t testing.TB, name string) *Broker {
 	t.Helper()
-	b, err := start(t, name)
+	return StartBehind(t, name, "")
+}
+
+// StartBehind starts a broker whose clients reach it at another address, host:port. Kafka tells them that one.
+func StartBehind(t testing.TB, name, front string) *Broker {
+	t.Helper()
+	b, err := start(t, name, front)
 	if err != nil {
 		t.Fatalf("testbroker: %v", err)
 	}
@@ -55,7 +61,7 @@ func Shared(t testing.TB, name string) *Broker {
 	if b, ok := shared.brokers[name]; ok {
 		return b
 	}
-	b, err := start(t, name)
+	b, err := start(t, name, "")
 	if err != nil {
 		t.Fatalf("testbroker: %v", err)
 	}
@@ -82,7 +88,7 @@ var shared = struct { //nolint:gochecknoglobals // one of each per process
 }{brokers: map[string]*Broker{}}
 
 // start finds a broker and starts it. It tries again with other ports if somebody else was faster to take them.
-func start(t testing.TB, name string) (*Broker, error) {
+func start(t testing.TB, name, front string) (*Broker, error) {
 	t.Helper()
 	if !slices.Contains(Names(), name) {
 		return nil, fmt.Errorf("%q is unknown: it must be one of %v", name, Names())
@@ -96,7 +102,7 @@ func start(t testing.TB, name string) (*Broker, error) {
 	}
 	var failed error
 	for range 3 {
-		b, err := launch(name, home)
+		b, err := launch(name, home, front)
 		if err == nil {
 			return b, nil
 		}
@@ -123,6 +129,6 @@ func find(name string) (home string, err error) {
 }
 
 // address is the URL of a broker.
-func address(scheme, port, password string) *url.URL {
-	return &url.URL{Scheme: scheme, User: url.UserPassword(user, password), Host: "127.0.0.1:" + port}
+func address(scheme, port string) *url.URL {
+	return &url.URL{Scheme: scheme, User: url.UserPassword(user, "secret"), Host: "127.0.0.1:" + port}
 }
