@@ -30,6 +30,8 @@ type Broker struct {
 	processes []*server // in the order in which they start
 	// configure writes the broker's files for the password of URL.
 	configure func() error
+	// eval is nil for all but RabbitMQ.
+	eval func(program string) error
 	// restarted is called after a restart; nil for nothing.
 	restarted func() error
 	// changePassword is nil where the broker has to be started again.
@@ -132,6 +134,14 @@ func (b *Broker) SetPassword(password string) error {
 	}
 	b.end()
 	return b.Restart()
+}
+
+// Eval runs an Erlang program in the node of a RabbitMQ.
+func (b *Broker) Eval(program string) error {
+	if b.eval == nil {
+		return errors.New("testbroker: the broker is no RabbitMQ")
+	}
+	return b.eval(program)
 }
 
 // Stop ends the broker and removes its files.

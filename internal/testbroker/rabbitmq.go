@@ -49,7 +49,7 @@ func rabbitmq(b *Broker, home string) error {
 			ready:   func() error { return answers(b.URL.Host, "AMQP\x00\x00\x09\x01", "\x01\x00\x00") },
 		},
 	}
-	control := func(program string) error {
+	b.eval = func(program string) error {
 		out, err := command("rabbitmqctl", "eval", program).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("rabbitmqctl: %w: %s", err, strings.TrimSpace(string(out)))
@@ -58,12 +58,12 @@ func rabbitmq(b *Broker, home string) error {
 	}
 	// The queue of a single node of this version may stay without a leader if a client asks for it while the node starts.
 	b.restarted = func() error {
-		return control("[ra:trigger_election({Name, node()}) || {Name, _} <- ra_directory:list_registered(quorum_queues)].")
+		return b.eval("[ra:trigger_election({Name, node()}) || {Name, _} <- ra_directory:list_registered(quorum_queues)].")
 	}
 	b.changePassword = func(password string) error {
 		const change = `rabbit_auth_backend_internal:change_password(<<"%s">>, <<"%s">>, <<"test">>), ` +
 			`[rabbit_networking:close_connection(C, "the password has changed") || C <- rabbit_networking:connections()].`
-		return control(fmt.Sprintf(change, user, password))
+		return b.eval(fmt.Sprintf(change, user, password))
 	}
 	return nil
 }
