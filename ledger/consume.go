@@ -107,7 +107,9 @@ var outcomes = []string{"SUCCESS", "FAILED", "PERMANENT", "SKIPPED"} //nolint:go
 
 // finishOf is what a caller says of a delivery.
 func finishOf(ctx context.Context, m *ledgerv1.FinishConsumeRequest) (spi.RemoteFinish, error) {
-	f := spi.RemoteFinish{Outcome: spi.RemoteOutcome(m.GetOutcome()), Result: string(m.GetResult()), Error: m.GetError(), By: callerOf(ctx).Name}
+	f := spi.RemoteFinish{
+		Outcome: spi.RemoteOutcome(m.GetOutcome()), Result: string(m.GetResult()), Error: m.GetError(), By: callerOf(ctx).Name,
+	}
 	if !slices.Contains(outcomes, m.GetOutcome()) {
 		return f, invalid("outcome is %.40q: it must be SUCCESS, FAILED, PERMANENT or SKIPPED", m.GetOutcome())
 	}
@@ -176,15 +178,15 @@ func (s consuming) ackOne(ctx context.Context, f spi.RemoteFinish) *ledgerv1.Ack
 
 func refusedAck(err error) *ledgerv1.AckState {
 	message := err.Error()
-	var ce *connect.Error
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*connect.Error](err); ok {
 		message = ce.Message()
 	}
 	return &ledgerv1.AckState{Error: &ledgerv1.AckError{Code: connect.CodeOf(err).String(), Message: message}}
 }
 
 // Fetch registers a consumer and waits for deliveries to it.
-func (s consuming) Fetch(ctx context.Context, req *connect.Request[ledgerv1.FetchRequest]) (*connect.Response[ledgerv1.FetchResponse], error) {
+func (s consuming) Fetch(ctx context.Context, req *connect.Request[ledgerv1.FetchRequest],
+) (*connect.Response[ledgerv1.FetchResponse], error) {
 	m := req.Msg
 	limit, wait, err := checkFetch(ctx, m)
 	if err != nil {
@@ -254,10 +256,10 @@ func deliveriesOf(c Caller, ds []spi.RemoteDelivery) []*ledgerv1.Delivery {
 	for i, d := range ds {
 		e := d.Event
 		out[i] = &ledgerv1.Delivery{
-			ConsumeToken: consumeToken(c, d.Lease), LeaseUntil: timestamppb.New(d.Until), Attempt: int32(d.Attempt), //nolint:gosec // few
+			ConsumeToken: consumeToken(c, d.Lease), LeaseUntil: timestamppb.New(d.Until), Attempt: int32(d.Attempt),
 			Event: &ledgerv1.Event{
 				EventType: e.Type, AggregateType: e.AggregateType, AggregateId: e.AggregateID, Payload: e.Payload, EventId: e.ID,
-				TenantId: e.TenantID, SchemaVersion: int32(e.SchemaVersion), Metadata: e.Metadata, //nolint:gosec // small
+				TenantId: e.TenantID, SchemaVersion: int32(e.SchemaVersion), Metadata: e.Metadata,
 			},
 		}
 	}

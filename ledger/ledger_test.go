@@ -131,7 +131,9 @@ func TestRefusals(t *testing.T) {
 	i.publish("1", "e1")
 	d := i.fetch()[0]
 	token, _ := d["consumeToken"].(string)
-	for name, c := range map[string]struct{ token, method, body, code string }{
+	long, fetch := strings.Repeat("x", 300<<10), `{"consumer":"PointsConsumer","eventTypes":["order.paid"],`
+	reserve := `{"event":{"eventType":"order.paid","payload":{}},"ttl":`
+	for name, c := range map[string]struct{ token, method, body, code string }{ //nolint:paralleltest // of one instance, in turn
 		"no token":             {"", "Publish", event(""), "unauthenticated"},
 		"a wrong token":        {"wrong-token", "Publish", event(""), "unauthenticated"},
 		"a foreign type":       {"shop-token", "Publish", strings.Replace(event(""), "order.paid", "user.made", 1), "permission_denied"},
@@ -142,18 +144,18 @@ func TestRefusals(t *testing.T) {
 		"no events":            {"shop-token", "Publish", `{}`, "invalid_argument"},
 		"not JSON":             {"shop-token", "Publish", `{"events":`, "invalid_argument"},
 		"a long id":            {"shop-token", "Publish", event(`,"eventId":"` + strings.Repeat("x", 65) + `"`), "invalid_argument"},
-		"a large payload":      {"shop-token", "Publish", strings.Replace(event(""), `1}`, `"`+strings.Repeat("x", 300<<10)+`"}`, 1), "invalid_argument"},
-		"a time to live of 0":  {"shop-token", "Reserve", `{"event":{"eventType":"order.paid","payload":{}},"ttl":"0s"}`, "invalid_argument"},
-		"one of a year":        {"shop-token", "Reserve", `{"event":{"eventType":"order.paid","payload":{}},"ttl":"31536000s"}`, "invalid_argument"},
-		"one that is a number": {"shop-token", "Reserve", `{"event":{"eventType":"order.paid","payload":{}},"ttl":30}`, "invalid_argument"},
+		"a large payload":      {"shop-token", "Publish", strings.Replace(event(""), `1}`, `"`+long+`"}`, 1), "invalid_argument"},
+		"a time to live of 0":  {"shop-token", "Reserve", reserve + `"0s"}`, "invalid_argument"},
+		"one of a year":        {"shop-token", "Reserve", reserve + `"31536000s"}`, "invalid_argument"},
+		"one that is a number": {"shop-token", "Reserve", reserve + `30}`, "invalid_argument"},
 		"a host elsewhere": {"shop-token", "Reserve", `{"event":{"eventType":"order.paid","aggregateType":"O","aggregateId":"1","payload":{},` +
 			`"checkUrl":"http://192.0.2.1/x"},"ttl":"5s"}`, "invalid_argument"},
 		"a token of another": {"rival-token", "FinishConsume", `{"consumeToken":"` + token + `","outcome":"SUCCESS"}`, "permission_denied"},
 		"no such token":      {"points-token", "Heartbeat", `{"consumeToken":"AAAA"}`, "not_found"},
 		"no such outcome":    {"points-token", "FinishConsume", `{"consumeToken":"` + token + `","outcome":"FINE"}`, "invalid_argument"},
 		"no such event":      {"points-token", "BeginConsume", `{"consumer":"PointsConsumer","eventId":"nobody"}`, "not_found"},
-		"too much at once":   {"points-token", "Fetch", `{"consumer":"PointsConsumer","eventTypes":["order.paid"],"max":501}`, "invalid_argument"},
-		"too long a wait":    {"points-token", "Fetch", `{"consumer":"PointsConsumer","eventTypes":["order.paid"],"wait":"61s"}`, "invalid_argument"},
+		"too much at once":   {"points-token", "Fetch", fetch + `"max":501}`, "invalid_argument"},
+		"too long a wait":    {"points-token", "Fetch", fetch + `"wait":"61s"}`, "invalid_argument"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.code, i.refused(c.token, c.method, c.body))

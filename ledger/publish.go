@@ -20,7 +20,8 @@ import (
 type publishing struct{ *part }
 
 // Publish saves events in one transaction.
-func (s publishing) Publish(ctx context.Context, req *connect.Request[ledgerv1.PublishRequest]) (*connect.Response[ledgerv1.PublishResponse], error) {
+func (s publishing) Publish(ctx context.Context, req *connect.Request[ledgerv1.PublishRequest],
+) (*connect.Response[ledgerv1.PublishResponse], error) {
 	events := req.Msg.GetEvents()
 	if len(events) == 0 || len(events) > maxEvents {
 		return nil, invalid("events has %d entries: send 1 to %d", len(events), maxEvents)

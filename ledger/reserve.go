@@ -26,7 +26,8 @@ type reserving struct {
 }
 
 // Reserve keeps an event until it is confirmed.
-func (s reserving) Reserve(ctx context.Context, req *connect.Request[ledgerv1.ReserveRequest]) (*connect.Response[ledgerv1.ReserveResponse], error) {
+func (s reserving) Reserve(ctx context.Context, req *connect.Request[ledgerv1.ReserveRequest],
+) (*connect.Response[ledgerv1.ReserveResponse], error) {
 	e := req.Msg.GetEvent()
 	raw, err := s.rawOf(ctx, e, "event")
 	if err != nil {
@@ -75,7 +76,8 @@ func (s reserving) wouldSave(ctx context.Context, tx bun.Tx, raw *spi.RawEvent, 
 }
 
 // Confirm saves a reserved event.
-func (s reserving) Confirm(ctx context.Context, req *connect.Request[ledgerv1.ConfirmRequest]) (*connect.Response[ledgerv1.ConfirmResponse], error) {
+func (s reserving) Confirm(ctx context.Context, req *connect.Request[ledgerv1.ConfirmRequest],
+) (*connect.Response[ledgerv1.ConfirmResponse], error) {
 	state, err := s.end(ctx, req.Msg.GetReservationToken(), spi.Confirmed, true)
 	if err != nil {
 		return nil, err
@@ -84,7 +86,8 @@ func (s reserving) Confirm(ctx context.Context, req *connect.Request[ledgerv1.Co
 }
 
 // Cancel gives a reserved event up.
-func (s reserving) Cancel(ctx context.Context, req *connect.Request[ledgerv1.CancelRequest]) (*connect.Response[ledgerv1.CancelResponse], error) {
+func (s reserving) Cancel(ctx context.Context, req *connect.Request[ledgerv1.CancelRequest],
+) (*connect.Response[ledgerv1.CancelResponse], error) {
 	state, err := s.end(ctx, req.Msg.GetReservationToken(), spi.Canceled, true)
 	if err != nil {
 		return nil, err

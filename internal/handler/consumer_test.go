@@ -323,8 +323,8 @@ func TestFenceRemembersWhatEndedTheTransaction(t *testing.T) {
 		run  func(ctx context.Context, tx handler.Transaction) error
 		says string
 	}{
-		"Commit":    {func(_ context.Context, tx handler.Transaction) error { return ignore(tx.SQL.Commit()) }, "called Commit of its"},
-		"Rollback":  {func(_ context.Context, tx handler.Transaction) error { return ignore(tx.SQL.Rollback()) }, "called Rollback of its"},
+		"Commit":    {func(_ context.Context, tx handler.Transaction) error { return ignore(tx.SQL.Commit()) }, "called Commit;"},
+		"Rollback":  {func(_ context.Context, tx handler.Transaction) error { return ignore(tx.SQL.Rollback()) }, "called Rollback;"},
 		"Statement": {exec("COMMIT"), "by COMMIT"},
 		"Ended":     {exec("INSERT OR ROLLBACK INTO effect VALUES (1), (1)"), "by a statement that failed"},
 		"Hidden":    {exec("DELETE FROM effect; COMMIT"), "by something inside of DELETE"},

@@ -1,5 +1,5 @@
-// Package inbox lands what comes from a message broker as events of an outbox, from where the engine delivers them: once to each consumer, in
-// order, with retry, DEAD and the console, like events that were saved here.
+// Package inbox lands what comes from a message broker as events of an outbox, from where the engine delivers them: once to each
+// consumer, in order, with retry, DEAD and the console, like events that were saved here.
 //
 // Everything is committed before the broker is told: a crash in between makes it come again, and an event that is known by its id is
 // counted and not landed twice. No handler runs while the broker waits. What cannot be read lands too, as an event of
@@ -95,7 +95,8 @@ func New(ob *outbox.Outbox, cfg Config, s relay.Subscriber) (*Inbox, error) {
 		errs = append(errs, fmt.Errorf("inbox.Config.Open is %d: it must not be negative (0 means %d)", cfg.Open, defaultOpen))
 	}
 	if !isName(cfg.Source) {
-		errs = append(errs, fmt.Errorf("inbox.Config.Source is %q: it must be a letter, then letters, digits, \"_\", \".\" or \"-\", at most 100, "+
+		errs = append(errs, fmt.Errorf("inbox.Config.Source is %q: it must be a letter, then letters, digits, \"_\", \".\" or \"-\", "+
+			"at most 100, "+
 			"such as \"shop\"", cfg.Source))
 	}
 	in := &Inbox{cfg: cfg, land: spi.LandingOf(ob), subscriber: s, owned: make(map[string]bool)}
@@ -117,12 +118,13 @@ func (m *metrics) make(p metric.MeterProvider) (err error) {
 	meter, errs := p.Meter("github.com/bluecone-go/bluecone/relay/inbox"), make([]error, 3)
 	m.landed, errs[0] = meter.Int64Counter("inbox.landed", metric.WithDescription("messages that landed as events"))
 	m.duplicates, errs[1] = meter.Int64Counter("inbox.duplicates", metric.WithDescription("messages whose events were known"))
-	m.undecodable, errs[2] = meter.Int64Counter("inbox.undecodable", metric.WithDescription("messages that landed as DEAD because they cannot be read"))
+	m.undecodable, errs[2] = meter.Int64Counter("inbox.undecodable",
+		metric.WithDescription("messages that landed as DEAD because they cannot be read"))
 	return errors.Join(errs...)
 }
 
-// Run receives and lands until ctx ends; then it gives its partitions to other instances and returns nil. It waits for a broker or a database that
-// is away. It returns an error if the broker refuses it at the start: see relay.ErrRefused.
+// Run receives and lands until ctx ends; then it gives its partitions to other instances and returns nil. It waits for a broker or a
+// database that is away. It returns an error if the broker refuses it at the start: see relay.ErrRefused.
 func (in *Inbox) Run(ctx context.Context) error {
 	err := in.subscriber.Receive(ctx, sink{in})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

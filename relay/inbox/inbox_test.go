@@ -123,15 +123,19 @@ func bad() map[string]relay.Received {
 		return all
 	}
 	return map[string]relay.Received{
-		"the payload is not JSON":           change(func(r *relay.Received) { r.Body = []byte("{\x00\xff") }),
-		"only JSON can be read":             change(func(r *relay.Received) { r.ContentType = "text/plain" }),
-		"no attribute type":                 {Topic: "orders", Partition: "orders/0", Body: []byte("{}")},
-		"no CloudEvent in structured mode":  {Topic: "orders", Partition: "orders/0", ContentType: "application/cloudevents+json", Body: []byte("[]")},
-		"is not a valid name":               change(func(r *relay.Received) { r.Attributes["type"] = "Order Paid!" }),
-		"must be a whole number":            change(func(r *relay.Received) { r.Attributes["tenantid"] = "seven" }),
-		"schema version 0":                  change(func(r *relay.Received) { r.Attributes["schemaversion"] = "0" }),
-		"the limit is 262144":               change(func(r *relay.Received) { r.Body = []byte(`"` + strings.Repeat("x", 256<<10) + `"`) }),
-		"nested 31 deep":                    change(func(r *relay.Received) { r.Body = []byte(strings.Repeat("[", 31) + strings.Repeat("]", 31)) }),
+		"the payload is not JSON": change(func(r *relay.Received) { r.Body = []byte("{\x00\xff") }),
+		"only JSON can be read":   change(func(r *relay.Received) { r.ContentType = "text/plain" }),
+		"no attribute type":       {Topic: "orders", Partition: "orders/0", Body: []byte("{}")},
+		"no CloudEvent in structured mode": {
+			Topic: "orders", Partition: "orders/0", ContentType: "application/cloudevents+json", Body: []byte("[]"),
+		},
+		"is not a valid name":    change(func(r *relay.Received) { r.Attributes["type"] = "Order Paid!" }),
+		"must be a whole number": change(func(r *relay.Received) { r.Attributes["tenantid"] = "seven" }),
+		"schema version 0":       change(func(r *relay.Received) { r.Attributes["schemaversion"] = "0" }),
+		"the limit is 262144":    change(func(r *relay.Received) { r.Body = []byte(`"` + strings.Repeat("x", 256<<10) + `"`) }),
+		"nested 31 deep": change(func(r *relay.Received) {
+			r.Body = []byte(strings.Repeat("[", 31) + strings.Repeat("]", 31))
+		}),
 		"has 210 headers, the limit is 100": change(func(r *relay.Received) { r.Headers = headers(200, 1) }),
 		"have 50":                           change(func(r *relay.Received) { r.Headers = headers(1, 50_000) }),
 		"not valid UTF-8: it would not be":  change(func(r *relay.Received) { r.Body = []byte("\"\xff\"") }),
@@ -239,7 +243,8 @@ func TestWhatHasLandedIsNotSentBack(t *testing.T) {
 		return s.Outbox.Save(ctx, tx, paid{"8", 100}) // of this service
 	})
 	var sent []string
-	require.NoError(t, relay.Register(s.Bus, relay.Config{Types: []string{"order.paid"}}, publisher(func(m relay.Message) { sent = append(sent, m.AggregateID) })))
+	note := publisher(func(m relay.Message) { sent = append(sent, m.AggregateID) })
+	require.NoError(t, relay.Register(s.Bus, relay.Config{Types: []string{"order.paid"}}, note))
 	s.land(inbox.Config{Source: "shop"}, message(1))
 	require.Equal(t, bustest.Report{consumelog.Success: 5, consumelog.Skipped: 1}, s.Drain())
 	require.Equal(t, []string{"8"}, sent)

@@ -19,7 +19,8 @@ import (
 )
 
 // namespace is that of the ids that an inbox makes.
-var namespace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/bluecone-go/bluecone#inbox")) //nolint:gochecknoglobals // a constant
+var namespace = uuid.NewSHA1(uuid.NameSpaceURL, //nolint:gochecknoglobals // a constant
+	[]byte("https://github.com/bluecone-go/bluecone#inbox"))
 
 // made is what the inbox makes of a CloudEvent by itself.
 func (s sink) made(r relay.Received, ce event.Event) (Event, error) {

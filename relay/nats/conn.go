@@ -86,7 +86,7 @@ func (c *conn) dial(ctx context.Context) error {
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.disconnected(err) }),
 		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			c.cfg.Logger.Warn("nats", "stream", c.stream, "error", err)
+			c.cfg.Logger.WarnContext(context.Background(), "nats", "stream", c.stream, "error", err)
 		}),
 	}
 	if c.cfg.TLS != nil {

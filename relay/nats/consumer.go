@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// consumer is the durable consumer, from which nothing is outstanding, and the number of the next message that it gives out. One that has given
-// out what nobody has acknowledged is made again behind the last acknowledged message: the server would give later ones first.
+// consumer is the durable consumer, from which nothing is outstanding, and the number of the next message that it gives out. One that has
+// given out what nobody has acknowledged is made again behind the last acknowledged message: the server would give later ones first.
 func (s *Subscriber) consumer(ctx context.Context, js jetstream.JetStream) (c jetstream.Consumer, next uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*s.cfg.Timeout)
 	defer cancel()

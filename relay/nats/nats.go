@@ -1,15 +1,15 @@
 // Package nats is bluecone's adapter for NATS JetStream: a relay.Publisher and a relay.Subscriber.
 //
-// The URL is nats://user:password@host:port/STREAM, and tls:// in place of nats:// where the server wants TLS. The stream is created where it is
-// missing, with the subjects STREAM.>, on disk, and nothing removed, unless the URL says ?create=false. An event has the
+// The URL is nats://user:password@host:port/STREAM, and tls:// in place of nats:// where the server wants TLS. The stream is created
+// where it is missing, with the subjects STREAM.>, on disk, and nothing removed, unless the URL says ?create=false. An event has the
 // subject STREAM.<aggregate type>.<aggregate id>, or what relay.Config.Destination says, which has to be a subject of the stream. In names
 // every byte but letters, digits, - and _ is written as %XX.
 //
-// A message is published when the stream has acknowledged it. The server drops what is repeated within the stream's window for duplicates (2
-// minutes by default); an inbox drops what comes later. Attributes are headers with the prefix ce-.
+// A message is published when the stream has acknowledged it. The server drops what is repeated within the stream's window for duplicates
+// (2 minutes by default); an inbox drops what comes later. Attributes are headers with the prefix ce-.
 //
-// A subscriber reads the whole stream through one durable consumer, which all instances of an inbox share; one of them fetches at a time, because
-// JetStream would give each a part, and the order were lost. What was given to an instance that has died comes again
+// A subscriber reads the whole stream through one durable consumer, which all instances of an inbox share; one of them fetches at a time,
+// because JetStream would give each a part, and the order were lost. What was given to an instance that has died comes again
 // before anything later: the subscriber makes the consumer again where the last acknowledged message stands.
 package nats
 

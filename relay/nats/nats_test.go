@@ -91,7 +91,9 @@ func TestADeletedStreamIsMadeAgain(t *testing.T) {
 	p, err := nats.NewPublisher(s.URL(s.Addr()), quiet())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
-	m := relay.Message{ID: "1", Type: "order.paid", AggregateType: "ORDER", AggregateID: "7.8 *", Body: []byte("{}"), ContentType: "application/json"}
+	m := relay.Message{
+		ID: "1", Type: "order.paid", AggregateType: "ORDER", AggregateID: "7.8 *", Body: []byte("{}"), ContentType: "application/json",
+	}
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []relay.Message{m}))
 	requireSubject(t.Context(), t, js, "TESTED.ORDER.7%2E8%20%2A")
 	require.NoError(t, js.DeleteStream(t.Context(), "TESTED"))

@@ -42,7 +42,7 @@ func (s *Subscriber) Receive(ctx context.Context, in relay.Sink) error {
 		connected, err := s.session(ctx, in)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it was told to end
 		case first && errors.Is(err, relay.ErrRefused):
 			return err
 		case connected:

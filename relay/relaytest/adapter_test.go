@@ -104,7 +104,7 @@ func (a *adapter) ask(ctx context.Context, r request) (answer, error) {
 func (a *adapter) exchange(ctx context.Context, r request) (got answer, err error) {
 	conn := a.conn
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	if err = json.NewEncoder(conn).Encode(r); err == nil && !(a.flaws.ignoresAnswer && r.Op == "publish") {
+	if err = json.NewEncoder(conn).Encode(r); err == nil && (!a.flaws.ignoresAnswer || r.Op != "publish") {
 		err = json.NewDecoder(conn).Decode(&got)
 	}
 	if err != nil {

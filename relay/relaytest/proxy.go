@@ -102,7 +102,7 @@ func (p *proxy) pump(to, from net.Conn, isBroker bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		if n > 0 && !(isBroker && p.swallows()) {
+		if n > 0 && (!isBroker || !p.swallows()) {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}
