@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,7 +103,7 @@ func TestServerKilledInEveryPhaseRepeatsNothing(t *testing.T) {
 			for phase, at := range phases {
 				armed.Store(&at)
 				for range 6 {
-					require.NoError(t, insistently(func() error { return watch.trySave(paid{ID: id(saved % 3), Seq: saved}) }))
+					require.NoError(t, insistently(func() error { return watch.trySave(paidOnce{paid{ID: id(saved % 3), Seq: saved}}) }))
 					saved++
 				}
 				watch.eventually(func() bool {
@@ -114,15 +115,21 @@ func TestServerKilledInEveryPhaseRepeatsNothing(t *testing.T) {
 			}
 			require.NoError(t, restarted)
 			require.Equal(t, saved, watch.effects())
-			require.Zero(t, watch.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id "+
-				"AND a.seq >= b.seq"), "out of order")
+			pairs := "SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id AND "
+			require.Zero(t, watch.count(pairs+"a.seq = b.seq"), "twice")
+			require.Zero(t, watch.count(pairs+"a.seq > b.seq"), "out of order")
 		})
 	}
 }
 
 func has(s faultdb.Step, text string) bool { return strings.Contains(s.Query, text) }
 
-// insistently tries while the server restarts. What it does is an event with a number that the test's order check would find twice.
+// paidOnce is an event that may be saved again: nobody knows what has become of a COMMIT when the server is killed meanwhile.
+type paidOnce struct{ paid }
+
+func (e paidOnce) IdempotencyKey() string { return e.ID + "/" + strconv.Itoa(e.Seq) }
+
+// insistently tries while the server restarts.
 func insistently(do func() error) (err error) {
 	for over := time.Now().Add(time.Minute); time.Now().Before(over); {
 		if err = do(); err == nil {
