@@ -38,8 +38,8 @@ var columns = []struct{ table, nothing, names, mysql string }{ //nolint:gocheckn
 	{"bc_event_key", "event_id = ''", "event_id, removed_at", ""},
 	{
 		"bc_bulk_operation", "id = 0",
-		"id, operation_id, action, request, state, actor, reason, total, total_more, up_to, seen, done, passed, consumer_name, reached, " +
-			"created_at, updated_at, finished_at", "",
+		"id, operation_id, action, request, state, actor, reason, total, total_more, up_to, next_cursor, seen, done, passed, consumer_name, " +
+			"reached, locked_by, locked_until, lock_version, error_message, created_at, updated_at, finished_at", "",
 	},
 	{
 		"bc_instance", "name = ''",

@@ -91,9 +91,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what was claimed with a failed delivery runs outside", "internal/engine/delivery/external.go",
-			"a != store.MayRun || !d.direct() {\n\t\treturn a, nil",
-			"!d.direct() {\n\t\treturn store.MayRun, nil\n" +
-				"\t} else if a != store.MayRun {\n\t\treturn a, nil",
+			`aside[d] == "" && a != store.MayRun {`, `aside[d] == "" && a != store.MayRun && d.direct() {`,
 			engine, "ExternalDeliveryWaits", nil,
 		},
 	}

@@ -31,7 +31,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"RunOnce does not come back for what waited for its own events", "internal/engine/claims.go",
-			"err != nil || (!isLeft && !isMoved) {", "err != nil || r.claims != nil {",
+			"err != nil || (!isLeft && !isMoved) {", "err != nil || isMoved || !isLeft || r.claims != nil {",
 			engine, "RunOnceComesBack", nil,
 		},
 		{

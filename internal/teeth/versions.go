@@ -5,7 +5,7 @@ func ofVersions() []sabotage {
 	return []sabotage{
 		{
 			"an old instance runs what is newer than its code", "internal/handler/consumer.go",
-			"return h != nil && version <= h.Version", "return h != nil",
+			"return h != nil && (h.Raw || version <= h.Version)", "return h != nil",
 			engineAndLives, "Version|OldInstanceLeaves|SimulatedLives", nil,
 		},
 		{

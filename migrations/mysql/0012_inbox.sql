@@ -10,4 +10,4 @@ CREATE TABLE IF NOT EXISTS bc_inbox (
     owned_until DATETIME(6) NULL,
     updated_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     PRIMARY KEY (inbox, partition_name)
-) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4;
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
