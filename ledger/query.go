@@ -30,7 +30,7 @@ func (s asking) QueryConsumption(ctx context.Context, req *connect.Request[ledge
 	out := &ledgerv1.QueryConsumptionResponse{Status: status}
 	for _, r := range rows {
 		out.Consumers = append(out.Consumers, &ledgerv1.Consumption{
-			Consumer: r.Consumer, Status: string(r.Status), Attempts: int32(r.Attempts), //nolint:gosec // few
+			Consumer: r.Consumer, Status: string(r.Status), Attempts: int32(r.Attempts),
 			Result: []byte(r.Result), Error: r.Error,
 		})
 	}
@@ -48,6 +48,6 @@ func (s asking) QueryLag(ctx context.Context, req *connect.Request[ledgerv1.Quer
 		return nil, s.failed(ctx, "QueryLag", err)
 	}
 	return connect.NewResponse(&ledgerv1.QueryLagResponse{
-		Pending: lag.Waiting, OldestAge: durationpb.New(lag.Oldest), Dead: int64(lag.Dead),
+		Pending: lag.Waiting, OldestAge: durationpb.New(lag.Oldest), Dead: lag.Dead,
 	}), nil
 }

@@ -58,7 +58,8 @@ func ledgerCommand(dsn func() string) *cobra.Command {
 	flags.StringSliceVar(&f.checkHosts, "check-hosts", nil, "hosts that checkUrl of a reservation may name (default loopback only)")
 	flags.StringVar(&f.cert, "tls-cert", "", "certificate file; with --tls-key the service speaks TLS")
 	flags.StringVar(&f.key, "tls-key", "", "key file of --tls-cert")
-	flags.StringVar(&f.caFile, "client-ca", "", "file of certificates: a caller whose certificate one of them has signed needs no token, if its "+
+	flags.StringVar(&f.caFile, "client-ca", "",
+		"file of certificates: a caller whose certificate one of them has signed needs no token, if its "+
 		"common name is a name in --tokens")
 	cmd := &cobra.Command{Use: "ledger", Short: "The ledger: one book of events for several services"}
 	cmd.AddCommand(serve)
