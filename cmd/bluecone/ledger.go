@@ -60,7 +60,7 @@ func ledgerCommand(dsn func() string) *cobra.Command {
 	flags.StringVar(&f.key, "tls-key", "", "key file of --tls-cert")
 	flags.StringVar(&f.caFile, "client-ca", "",
 		"file of certificates: a caller whose certificate one of them has signed needs no token, if its "+
-		"common name is a name in --tokens")
+			"common name is a name in --tokens")
 	cmd := &cobra.Command{Use: "ledger", Short: "The ledger: one book of events for several services"}
 	cmd.AddCommand(serve)
 	return cmd
