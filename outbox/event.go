@@ -83,6 +83,11 @@ type configured struct {
 	meta              bus.Metadata
 }
 
+// Parts takes the event apart, for those who send it elsewhere.
+func (c configured) Parts() rawevent.Parts {
+	return rawevent.Parts{Event: c.Event, TenantID: c.tenantID, StoreID: c.storeID, DeliverAt: c.deliverAt, Metadata: c.meta}
+}
+
 // inherit gives the event the tenant of the message on whose behalf it is saved.
 func (c *configured) inherit(ctx context.Context) error {
 	o := origin.Of(ctx)

@@ -18,6 +18,17 @@ import (
 // RawEvent is an event whose payload another program has encoded. outbox.Save takes it.
 type RawEvent = rawevent.Event
 
+// Parts are an event and its options, as outbox.With has put them together.
+type Parts = rawevent.Parts
+
+// PartsOf takes an event apart.
+func PartsOf(event any) Parts {
+	if whole, ok := event.(rawevent.Whole); ok {
+		return whole.Parts()
+	}
+	return Parts{Event: event}
+}
+
 // RemoteDeliveries leases deliveries to handlers in other programs.
 type RemoteDeliveries = remote.Deliveries
 
