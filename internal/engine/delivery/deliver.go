@@ -99,9 +99,6 @@ func (r *runner) mayRun(ctx context.Context, d *delivery) bool {
 func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 	for try := 1; len(ds) > 0; {
 		aside, err := r.transact(ctx, ds)
-		if isInfra(err) {
-			r.ln.adjust(func(s *flow.Speed) { s.Pressure.Shrink(s.Settings.Workers) })
-		}
 		switch {
 		case len(aside) > 0:
 			ds = r.sortOut(ctx, ds, aside)

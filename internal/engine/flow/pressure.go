@@ -3,10 +3,10 @@ package flow
 import "time"
 
 // Pressure says how many workers fewer a consumer has, because the database is under pressure: it was too slow for the last look
-// before COMMIT, or a transaction was poisoned.
+// before COMMIT.
 type Pressure struct {
 	fewer int           // workers than the consumer may have
-	good  int           // transactions without trouble since
+	good  int           // transactions that have committed since
 	look  time.Duration // moving average of the time that the last look before COMMIT takes
 	floor time.Duration // about the least that it takes
 	looks int           // since the last worker was taken away
@@ -40,15 +40,10 @@ func (p *Pressure) isStrained(part time.Duration) bool {
 	return p.look > max(strained*p.floor, strainedLeast)/part
 }
 
-// recoverAfter is how many transactions without trouble bring one worker back.
+// recoverAfter is how many transactions that commit bring one worker back.
 const recoverAfter = 20
 
-// Shrink halves the workers after a deadlock, a lock wait or a connection that could not be had.
-func (p *Pressure) Shrink(workers int) {
-	p.fewer, p.good = min(p.fewer+(workers-p.fewer+1)/2, workers-1), 0
-}
-
-// Grow notes a transaction without trouble. Several of them bring a worker back, when the database is far from strained.
+// Grow notes a transaction that has committed. Several of them bring a worker back, when the database is far from strained.
 func (p *Pressure) Grow() {
 	if p.isStrained(2) {
 		return

@@ -189,7 +189,6 @@ func TestSpeedKeepsTheSettings(t *testing.T) {
 			"call":        func(*rapid.T) { s.Times.ObserveCall(took()); s.Times.ObserveOverhead(took()) },
 			"batch":       func(*rapid.T) { s.Times.ObserveBatch(took()); s.Prefetch.Observe(n(), took()) },
 			"look":        func(*rapid.T) { s.Pressure.Observe(took(), settings.Workers) },
-			"deadlock":    func(*rapid.T) { s.Pressure.Shrink(settings.Workers) },
 			"committed":   func(*rapid.T) { s.Pressure.Grow(); s.Parts.Grow(first(), n()) },
 			"refused":     func(*rapid.T) { s.Parts.Shrink(first(), n()) },
 			"ended": func(t *rapid.T) {
