@@ -30,13 +30,8 @@ type Aged struct {
 // ClaimAged leases deliveries of one consumer that are due, and have failed for too long. It walks along idx_consumer_due,
 // over those that have failed. It does not ask for their order: they are to be ended, not to run.
 func (l Leases) ClaimAged(ctx context.Context, q AgedQuery) (aged []Aged, err error) {
-	err = l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
+	err = l.InTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		aged = nil
-		if l.d.ByIndex != "" {
-			if _, err := tx.ExecContext(ctx, l.d.ByIndex); err != nil {
-				return err
-			}
-		}
 		ds, err := l.selectWaiting(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.Now+
 			" AND first_run_at <= "+l.d.After+" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
 			q.Consumer, string(Failed), -dialect.Micro(q.Age), q.Types, q.Limit)
@@ -47,7 +42,7 @@ func (l Leases) ClaimAged(ctx context.Context, q AgedQuery) (aged []Aged, err er
 		if err != nil {
 			return err
 		}
-		if err := l.take(ctx, tx, q.Owner, q.Lease, ds); err != nil {
+		if err := l.LeaseLocked(ctx, tx, q.Owner, q.Lease, ds); err != nil {
 			return err
 		}
 		for _, d := range ds {

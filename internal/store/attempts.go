@@ -58,9 +58,9 @@ func (h Attempts) record(ctx context.Context, tx bun.Tx, d Delivery, v Verdict, 
 	return nil
 }
 
-// recordUnanswered adds the counted runs whose leases have expired to the history, before an instance
+// RecordUnanswered adds the counted runs whose leases have expired to the history, before an instance
 // takes their deliveries: the process that made them cannot do it any more. It finds the deliveries by their primary key.
-func (h Attempts) recordUnanswered(ctx context.Context, tx bun.Tx, ds []Leased) error {
+func (h Attempts) RecordUnanswered(ctx context.Context, tx bun.Tx, ds []Leased) error {
 	var expired []dialect.Pair
 	for _, d := range ds {
 		if d.counted {

@@ -243,7 +243,7 @@ func (o Order) question(g Gate, ids, heads []int64) (string, []any) {
 func (o Order) firstWaiting(g Gate, e string) (string, []any) {
 	running := "l.status = 'PROCESSING' AND l.next_retry_at > " + o.d.Now
 	mine, args := "", []any{g.Owner, g.Consumer}
-	if g.trustMine {
+	if g.TrustsOwner {
 		mine = " AND NOT (" + running + " AND l.locked_by = ?)"
 		args = append(args, g.Owner)
 	}

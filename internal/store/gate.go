@@ -35,8 +35,8 @@ type Gate struct {
 	Marked bool
 	// IsFilled says that a backfill of the consumer is open: events wait behind past ones that it still has to give.
 	IsFilled bool
-	// trustMine also passes earlier events whose delivery is leased by Owner.
-	trustMine bool
+	// TrustsOwner also passes earlier events whose delivery is leased by Owner.
+	TrustsOwner bool
 }
 
 // Answer is what the gate says of one event.

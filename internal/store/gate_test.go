@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -129,7 +130,7 @@ func TestForgottenDeliveriesAreWoken(t *testing.T) {
 			f.set(id, "next_retry_at = "+f.d.After, time.Hour.Microseconds())
 		}
 		f.set("left", "next_retry_at = "+f.d.Never)
-		woken, err := f.log.WakeForgotten(f.t.Context(), f.query("me").Gate)
+		woken, err := claim.WakeForgotten(f.t.Context(), f.db, f.log, f.query("me").Gate)
 		require.NoError(f.t, err)
 		require.Equal(f.t, 1, woken)
 		require.Equal(f.t, []string{"now", "later", "never"}, []string{f.row("forgotten").due, f.row("blocked").due, f.row("left").due})

@@ -25,7 +25,6 @@ type Leases struct {
 	db       *bun.DB
 	d        dialect.Dialect
 	stmts    *prepared.Statements
-	order    Order
 	left     Left
 	attempts Attempts
 }

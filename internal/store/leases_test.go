@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -25,15 +26,15 @@ func TestClaimLeasesWhatIsDue(t *testing.T) {
 		f.set("othertype", "event_type = 'c.d'")
 		f.set("dead", "status = 'DEAD'")
 		q := f.query("me")
-		q.Limits = store.Limits{Failed: 10, Pending: 1}
+		q.Limits = claim.Limits{Failed: 10, Pending: 1}
 		c := f.claimed(q)
-		require.Equal(f.t, store.Limits{Failed: 1, Pending: 1}, c.Found)
+		require.Equal(f.t, claim.Limits{Failed: 1, Pending: 1}, c.Found)
 		require.Equal(f.t, []string{"pending1", "failed"}, eventsOf(c.Deliveries))
 		require.Equal(f.t, []int{1, 4}, []int{c.Deliveries[0].Attempts, c.Deliveries[1].Attempts}, "the number of the run to come")
 		require.Equal(f.t, []store.Status{store.Pending, store.Failed}, []store.Status{c.Deliveries[0].Before, c.Deliveries[1].Before})
 		require.Equal(f.t, deliveryRow{status: store.Processing, attempts: 3, version: 1, owner: "me", due: "later"}, f.row("failed"))
 
-		q.Limits = store.Limits{Failed: 10, Pending: 10, Processing: 10}
+		q.Limits = claim.Limits{Failed: 10, Pending: 10, Processing: 10}
 		q.DueFor = time.Hour
 		require.Empty(f.t, f.claimed(q).Deliveries, "nothing has been due for so long")
 		q.DueFor = 0
@@ -72,7 +73,7 @@ func TestClaimPutsOffWhatIsBlocked(t *testing.T) {
 		f.set("first", "status = 'DEAD', next_retry_at = NULL")
 		c := f.claimed(f.query("me"))
 		require.Empty(f.t, c.Deliveries)
-		require.Equal(f.t, store.Limits{Pending: 1}, c.Found)
+		require.Equal(f.t, claim.Limits{Pending: 1}, c.Found)
 		require.Equal(f.t, deliveryRow{status: store.Pending, version: 4, due: "later"}, f.row("second"))
 		q := f.query("me")
 		q.Gate.PassDead = true

@@ -15,7 +15,7 @@ import (
 // The unique key (event_id, consumer_name) is what makes an effect happen once: the SUCCESS row is inserted in the handler's
 // own transaction before the handler runs, so that a concurrent twin waits for it and then finds it.
 //
-// Rows that wait (PENDING, FAILED) are the retry queue of their consumer. [Leases.Claim] leases them, and every later write
+// Rows that wait (PENDING, FAILED) are the retry queue of their consumer. [Leases.LeaseLocked] leases them, and every later write
 // to such a row carries the owner and the lock version of that lease: a writer that has lost its lease changes nothing.
 //
 // All times are UTC by the database's clock.
@@ -42,7 +42,7 @@ func OpenLog(db *bun.DB) (Log, error) {
 	order, left, attempts := NewOrder(d, stmts), NewLeft(d), Attempts{db, d}
 	return Log{
 		Marks: Marks{db, d, stmts}, Spill: Spill{db, d, stmts}, Attempts: attempts, Order: order, Left: left, Results: Results{d},
-		Leases: Leases{db: db, d: d, stmts: stmts, order: order, left: left, attempts: attempts},
+		Leases: Leases{db: db, d: d, stmts: stmts, left: left, attempts: attempts},
 		Starts: Starts{db, d, stmts}, stmts: stmts,
 	}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -104,17 +105,17 @@ func (f logFixture) claim(owner string) []store.Leased {
 	return f.claimed(f.query(owner)).Deliveries
 }
 
-func (f logFixture) claimed(q store.ClaimQuery) store.Claimed {
+func (f logFixture) claimed(q claim.LogQuery) claim.Leased {
 	f.t.Helper()
-	c, err := f.log.Claim(f.t.Context(), q)
+	c, err := claim.FromLog(f.t.Context(), f.db, f.log, q)
 	require.NoError(f.t, err)
 	return c
 }
 
-func (f logFixture) query(owner string) store.ClaimQuery {
-	return store.ClaimQuery{
+func (f logFixture) query(owner string) claim.LogQuery {
+	return claim.LogQuery{
 		Gate: store.Gate{Consumer: "C", Types: []string{"a.b"}, Ordered: true, Owner: owner}, Types: []string{"a.b"}, Lease: time.Hour,
-		Limits: store.Limits{Failed: 10, Pending: 10, Processing: 10},
+		Limits: claim.Limits{Failed: 10, Pending: 10, Processing: 10},
 	}
 }
 

@@ -112,11 +112,11 @@ func (r Remote) NoteStart(ctx context.Context, tx bun.Tx, d Leased) error {
 
 // Take leases a delivery that the transaction has locked, whatever it waits for, by the primary key.
 func (r Remote) Take(ctx context.Context, tx bun.Tx, owner string, lease time.Duration, row RemoteRow) (Leased, error) {
-	if err := r.attempts.recordUnanswered(ctx, tx, []Leased{row.Leased}); err != nil {
+	if err := r.attempts.RecordUnanswered(ctx, tx, []Leased{row.Leased}); err != nil {
 		return Leased{}, err
 	}
 	ds := []Leased{row.Leased}
-	if err := r.take(ctx, tx, owner, lease, ds); err != nil {
+	if err := r.LeaseLocked(ctx, tx, owner, lease, ds); err != nil {
 		return Leased{}, fmt.Errorf("consume log: lease the delivery of event %s: %w", row.EventID, err)
 	}
 	return ds[0], nil

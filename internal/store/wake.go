@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
 // Sleeper is an aggregate whose next delivery after an event is not due yet.
@@ -58,4 +60,12 @@ func (o Order) Behind(ctx context.Context, idb bun.IDB, consumer string, in []Sl
 		return nil, fmt.Errorf("look for deliveries that come next: %w", err)
 	}
 	return ids, nil
+}
+
+// WakeUp makes deliveries that wait due, by the ids of their rows, at the place of their age: behind all that is due, they would
+// wait for a backlog that is younger than they are, and with them whatever waits for them. It finds them by their primary key.
+func (o Order) WakeUp(ctx context.Context, idb bun.IDB, ids []int64) error {
+	due := "CASE WHEN e.created_at < " + o.d.Now + " THEN e.created_at ELSE " + o.d.Now + " END" // a clock may have been ahead
+	_, err := idb.ExecContext(ctx, o.d.UpdateIDs(deliveryTable, dialect.Pairs(ids), "next_retry_at = "+due, "e.status = 'PENDING'"))
+	return err
 }

@@ -14,8 +14,8 @@ func ofUnknownCommits() []sabotage {
 			engine, "UnknownCommitOfABatch", nil,
 		},
 		{
-			"a claim of deliveries whose COMMIT is unknown is forgotten", "internal/store/waiting.go",
-			"return claimed, fmt.Errorf(", "return Claimed{}, fmt.Errorf(",
+			"a claim of deliveries whose COMMIT is unknown is forgotten", "internal/engine/claim/fromlog.go",
+			"return r, fmt.Errorf(", "return Leased{}, fmt.Errorf(",
 			engine, "LeasesLeftByTrouble", nil,
 		},
 	}

@@ -29,13 +29,13 @@ func ofFlow() []sabotage { //nolint:funlen // a list
 			rooms, "FailedRetries", nil,
 		},
 		{
-			"what waited behind an event goes to the end of all that is due", "internal/store/wakeup.go",
+			"what waited behind an event goes to the end of all that is due", "internal/store/wake.go",
 			`THEN e.created_at ELSE`, `THEN " + o.d.Now + " ELSE`,
 			engine, "PlaceOfItsAge", nil,
 		},
 		{
-			"what ends while others are put off behind it wakes nobody", "internal/store/waiting.go",
-			"if err == nil {\n\t\tclaimed.Woken", "if false {\n\t\tclaimed.Woken",
+			"what ends while others are put off behind it wakes nobody", "internal/engine/claim/fromlog.go",
+			"if err == nil {\n\t\tr.Woken", "if false {\n\t\tr.Woken",
 			engine, "WhatEndsWhile", nil,
 		},
 		{

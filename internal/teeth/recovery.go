@@ -70,14 +70,14 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "LeftAsleep", nil,
 		},
 		{
-			"a start wakes whatever sleeps", "internal/store/waiting.go",
-			"if n, err = l.order.wakeOpen(ctx, l.db, g, chunk); err != nil {", "if err = l.order.WakeUp(ctx, l.db, idsOf(chunk)); err != nil {",
+			"a start wakes whatever sleeps", "internal/engine/claim/fromlog.go",
+			"if n, err = wakeOpen(ctx, db, log.Order, g, chunk); err != nil {", "if err = log.WakeUp(ctx, db, idsOf(chunk)); err != nil {",
 			engine, "LeftAsleep",
 			[]edit{
 				{
-					"internal/store/waiting.go", "// WakeForgotten makes", "func idsOf(ds []Leased) (ids []int64) {\n\tfor _, d := range ds {\n" +
-						"\t\tids = append(ids, d.ID)\n\t}\n\treturn ids\n}\n\n// WakeForgotten makes",
-				}, {"internal/store/waiting.go", "var n int", "n := len(chunk)"},
+					"internal/engine/claim/fromlog.go", "// WakeForgotten makes", "func idsOf(ds []store.Leased) (ids []int64) {\n" +
+						"\tfor _, d := range ds {\n\t\tids = append(ids, d.ID)\n\t}\n\treturn ids\n}\n\n// WakeForgotten makes",
+				}, {"internal/engine/claim/fromlog.go", "var n int", "n := len(chunk)"},
 			},
 		},
 		{

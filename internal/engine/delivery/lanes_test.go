@@ -124,7 +124,7 @@ func TestQuiesceGivesBackWhatHasNotStarted(t *testing.T) {
 	h.external("C", handler.Config{Concurrency: 1}, blocking(begun, goOn))
 	h.open()
 	h.waiting("C", "w", "3")
-	claimed, err := h.lanes.lanes["C"].retries.claim(t.Context(), store.Limits{Pending: 1}, 0, nil)
+	claimed, err := h.lanes.lanes["C"].retries.claim(t.Context(), claim.Limits{Pending: 1}, 0, nil)
 	require.NoError(t, err)
 	w := h.claimed("w")
 	require.Equal(t, 2, h.push("C", h.event("a", "1"), h.event("b", "2")))
@@ -151,7 +151,7 @@ func TestQuiesceTakesItsTurn(t *testing.T) {
 	for _, name := range []string{"C", "D"} {
 		h.waiting(name, name, name)
 		ln := h.lanes.lanes[name]
-		claimed, err := ln.retries.claim(t.Context(), store.Limits{Pending: 1}, 0, nil)
+		claimed, err := ln.retries.claim(t.Context(), claim.Limits{Pending: 1}, 0, nil)
 		require.NoError(t, err)
 		ln.mu.Lock()
 		ln.queue.ds = []*delivery{fromLog(claimed.Deliveries[0], h.claimed(name).Event)}

@@ -83,15 +83,15 @@ func (q *retryQueue) leaseLimit() int { return q.ln.speed.LeaseLimit(time.Now(),
 func (q *retryQueue) leaseShare() int { return (q.leaseLimit() + 2) / 3 }
 
 // roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs the lane's mu.
-func (q *retryQueue) roomInQueue() store.Limits {
+func (q *retryQueue) roomInQueue() claim.Limits {
 	share := q.leaseShare()
 	room := func(kind claim.Kind, most int) int {
 		return max(min(share-q.ln.queue.count(kind), q.c.Config.Batch*2, most, q.size.Limit()), 0)
 	}
-	limits := store.Limits{
+	limits := claim.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
 	}
-	if limits == (store.Limits{}) { // nobody looks: there may be some of each
+	if limits == (claim.Limits{}) { // nobody looks: there may be some of each
 		q.more = claim.Of(claim.Deliveries) | claim.Of(claim.Retries) | claim.Of(claim.Orphans)
 	}
 	return limits
@@ -121,14 +121,14 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	if !closed && q.isCutOff() {
 		q.giveUp(ctx)
 	}
-	if room == (store.Limits{}) || closed || q.ln.isHalted() {
+	if room == (claim.Limits{}) || closed || q.ln.isHalted() {
 		return false
 	}
 	left := q.findLeft(ctx, (room.Pending+1)/2)
 	room.Pending -= len(left)
 	claimed, err := q.claim(ctx, room, dueFor, left)
 	got, all = q.admit(ctx, claimed.Deliveries)
-	if err == nil && claimed.Found == (store.Limits{}) && len(left) == 0 {
+	if err == nil && claimed.Found == (claim.Limits{}) && len(left) == 0 {
 		q.catchUp()
 	}
 	q.observe(got, all)
@@ -141,7 +141,7 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 
 // noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any; left says
 // that it was also one of what others have left.
-func (q *retryQueue) noteMore(found, room store.Limits, left bool) bool {
+func (q *retryQueue) noteMore(found, room claim.Limits, left bool) bool {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
 	q.more = 0
@@ -171,9 +171,9 @@ func (q *retryQueue) observe(got int, all bool) {
 
 // claim leases due deliveries. If nobody knows whether that has been stored, the database is asked what is leased:
 // forgotten, they would wait for the end of their leases.
-func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.Duration, left []int64) (claimed store.Claimed, err error) {
+func (q *retryQueue) claim(ctx context.Context, room claim.Limits, dueFor time.Duration, left []int64) (claimed claim.Leased, err error) {
 	err = q.l.cfg.Budget.Write(ctx, func() (err error) {
-		claimed, err = q.l.regs.Log.Claim(ctx, store.ClaimQuery{
+		claimed, err = claim.FromLog(ctx, q.l.regs.DB, q.l.regs.Log, claim.LogQuery{
 			Gate: q.l.gateOf(q.c), Types: q.c.EventTypes(), Lease: q.l.cfg.Lease, Limits: room, DueFor: dueFor, Left: left,
 		})
 		return err
@@ -184,7 +184,7 @@ func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.D
 	q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again",
 		telemetry.Consumer, q.c.Name, telemetry.Err, err)
 	if len(claimed.Deliveries) == 0 {
-		return store.Claimed{}, err
+		return claim.Leased{}, err
 	}
 	var lost []int64
 	err = q.ln.out.insist(ctx, func(ctx context.Context) (err error) {
@@ -192,7 +192,7 @@ func (q *retryQueue) claim(ctx context.Context, room store.Limits, dueFor time.D
 		return err
 	})
 	if err != nil {
-		return store.Claimed{}, err
+		return claim.Leased{}, err
 	}
 	claimed.Deliveries = slices.DeleteFunc(claimed.Deliveries, func(d store.Leased) bool { return slices.Contains(lost, d.ID) })
 	return claimed, nil
@@ -208,7 +208,7 @@ func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 		}
 		var woken int
 		err := l.cfg.Budget.Write(ctx, func() (err error) {
-			woken, err = l.regs.Log.WakeForgotten(ctx, l.gateOf(ln.c))
+			woken, err = claim.WakeForgotten(ctx, l.regs.DB, l.regs.Log, l.gateOf(ln.c))
 			return err
 		})
 		if err != nil {

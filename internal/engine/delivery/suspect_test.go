@@ -135,7 +135,7 @@ func TestSuspectThatIsLostIsLeft(t *testing.T) {
 	h.orphan("C", "a", "1", 0)
 	h.orphan("C", "b", "2", 0)
 	ln := h.lanes.lanes["C"]
-	claimed, err := ln.retries.claim(t.Context(), store.Limits{Processing: 10}, 0, nil)
+	claimed, err := ln.retries.claim(t.Context(), claim.Limits{Processing: 10}, 0, nil)
 	require.NoError(t, err)
 	require.Len(t, claimed.Deliveries, 2)
 	h.set("C", "a", "locked_by = 'other', lock_version = lock_version + 1")

@@ -45,12 +45,12 @@ func TestDueDeliveriesHaveRoomAndTurns(t *testing.T) {
 	ln := queuedLane(ds...)
 	require.LessOrEqual(t, ln.retries.roomInQueue().Pending, 8, "a few, before it is known how quick it is")
 	ln.speed.Prefetch.Observe(1000, time.Second)
-	require.Equal(t, store.Limits{Pending: mostWaiting, Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
+	require.Equal(t, claim.Limits{Pending: mostWaiting, Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
 	ln.queue.ds = append(ln.queue.ds, waiting(claim.Retries, 2001, "r"), waiting(claim.Scheduled, 2002, "s"))
 	for range ln.retries.leaseLimit() {
 		ln.queue.ds = append(ln.queue.ds, waiting(claim.Deliveries, 3000, "w"))
 	}
-	require.Equal(t, store.Limits{Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
+	require.Equal(t, claim.Limits{Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
 	var order []claim.Kind
 	for range 6 {
 		order = append(order, ln.queue.take(10, 10, false)[0].kind)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -79,16 +80,16 @@ func (r *Deliveries) Fetch(ctx context.Context, consumer string, types []string,
 // claim leases what is due: of each kind a third, and of what has never run as much as is left.
 func (r *Deliveries) claim(ctx context.Context, g store.Gate, types []string, limit int) ([]store.Leased, error) {
 	third := max(limit/3, 1)
-	q := store.ClaimQuery{
+	q := claim.LogQuery{
 		Gate: g, Types: types, Lease: r.cfg.Lease,
-		Limits: store.Limits{Failed: third, Processing: third, Pending: max(limit-2*third, 1)},
+		Limits: claim.Limits{Failed: third, Processing: third, Pending: max(limit-2*third, 1)},
 	}
-	first, err := r.log.Claim(ctx, q)
+	first, err := claim.FromLog(ctx, r.db, r.log, q)
 	if err != nil || len(first.Deliveries) >= limit || first.Found.Pending < q.Limits.Pending {
 		return first.Deliveries, err
 	}
-	q.Limits = store.Limits{Pending: limit - len(first.Deliveries)}
-	second, err := r.log.Claim(ctx, q)
+	q.Limits = claim.Limits{Pending: limit - len(first.Deliveries)}
+	second, err := claim.FromLog(ctx, r.db, r.log, q)
 	return append(first.Deliveries, second.Deliveries...), err
 }
 
