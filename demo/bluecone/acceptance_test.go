@@ -200,6 +200,7 @@ func TestStoryPassesOnEveryDatabase(t *testing.T) {
 		} {
 			require.Regexp(t, `(?m)^`+scenario+` .*PASS$`, stdout)
 		}
+		require.Regexp(t, `(?m)^two-services .*(PASS|SKIPPED)$`, stdout, "it needs a NATS")
 		require.NotContains(t, stdout, "FAIL")
 		code, stdout, stderr = program(t, nil, "--dsn", dsn)
 		require.Equal(t, 0, code, "a second time on the same database: %s\n%s", stderr, stdout)

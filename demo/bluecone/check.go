@@ -13,6 +13,7 @@ import (
 	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
+	"github.com/bluecone-go/bluecone/demo/cli"
 	"github.com/bluecone-go/bluecone/invariant"
 )
 
@@ -27,11 +28,11 @@ func check(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	fs := flag.NewFlagSet("bluecone check", flag.ContinueOnError)
 	database := fs.String("dsn", "", "database (required)")
 	quiet := fs.Bool("quiet", false, "nothing is under way: every event must have come to its end")
-	if err := parse(fs, args, stdout, checkUsage); err != nil {
+	if err := cli.Parse(fs, args, stdout, checkUsage); err != nil {
 		return err
 	}
 	if *database == "" {
-		return fmt.Errorf("%w: --dsn is missing", errUsage)
+		return fmt.Errorf("%w: --dsn is missing", cli.ErrUsage)
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	db, err := dburl.Open(ctx, *database)

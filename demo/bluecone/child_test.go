@@ -81,7 +81,13 @@ type server struct {
 // serveOn starts an instance, which is stopped when the test ends, unless it was killed before.
 func serveOn(t *testing.T, dsn string, env []string, args ...string) *server {
 	t.Helper()
-	cmd, stdout, stderr := command(context.Background(), t, env, append([]string{"serve", "--addr", "127.0.0.1:0", "--dsn", dsn}, args...)...)
+	return startServer(t, env, append([]string{"serve", "--addr", "127.0.0.1:0", "--dsn", dsn}, args...)...)
+}
+
+// startServer starts a process and waits until it says where it listens.
+func startServer(t *testing.T, env []string, args ...string) *server {
+	t.Helper()
+	cmd, stdout, stderr := command(context.Background(), t, env, args...)
 	require.NoError(t, cmd.Start())
 	s := &server{t: t, cmd: cmd, stdout: stdout, stderr: stderr}
 	t.Cleanup(func() {
@@ -93,7 +99,7 @@ func serveOn(t *testing.T, dsn string, env []string, args ...string) *server {
 	deadline := time.Now().Add(time.Minute)
 	for s.base == "" {
 		for line := range strings.Lines(stdout.String()) {
-			if base, ok := strings.CutPrefix(line, "bluecone listens on "); ok && strings.HasSuffix(line, "\n") {
+			if _, base, ok := strings.Cut(line, " listens on "); ok && strings.HasSuffix(line, "\n") {
 				s.base = strings.TrimSpace(base)
 			}
 		}

@@ -89,6 +89,23 @@ func TestWrongCallsSayWhatIsWrongInOneLine(t *testing.T) {
 			args: []string{"doctor", "--dsn", "mysql://root:tiger@127.0.0.1:1/x"}, code: 1,
 			says: "cannot reach mysql://root:xxxxx@127.0.0.1:1/x",
 		},
+		"relay, no broker": {
+			args: []string{"serve", "--dsn", db, "--relay", "mq://u:tiger@h:1/x"}, code: 2,
+			says: "--relay: wrong URL of a broker: nobody knows its scheme; write nats://host:port/STREAM",
+		},
+		"relay, option": {
+			args: []string{"serve", "--dsn", db, "--relay", "nats://u:tiger@h:1/S?x=1"}, code: 2, says: `it has the option "x", which is unknown`,
+		},
+		"relay, types": {
+			args: []string{"serve", "--dsn", db, "--relay", "nats://h:1/S", "--relay-types", "order.paid,shop.*"}, code: 2,
+			says: `"shop.*" is no event of the monolith: there are order.checkout_locked`,
+		},
+		"types, no relay": {args: []string{"serve", "--dsn", db, "--relay-types", "order.*"}, code: 2, says: "--relay-types needs --relay"},
+		"loyalty":         {args: []string{"loyalty", "--dsn", db}, code: 2, says: "--dsn and --inbox are required"},
+		"inbox, stream": {
+			args: []string{"loyalty", "--dsn", db, "--inbox", "nats://u:tiger@h:1/x.y"}, code: 2,
+			says: `--inbox: wrong URL of a broker: the stream is "x.y"`,
+		},
 		"cron": {args: []string{"serve", "--dsn", db}, env: "BLUECONE_OUTBOX_PUBLISHER_CRON=TZ=0", code: 2, says: "names a time zone"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +122,7 @@ func TestWrongCallsSayWhatIsWrongInOneLine(t *testing.T) {
 
 func TestHelpIsNoMistake(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"doctor", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"doctor", "--help"}, {"loyalty", "--help"}} {
 		code, stdout, stderr := program(t, nil, args...)
 		require.Equal(t, 0, code)
 		require.Contains(t, stdout, "-dsn")

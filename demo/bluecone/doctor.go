@@ -10,6 +10,7 @@ import (
 	"log/slog"
 
 	"github.com/bluecone-go/bluecone/dburl"
+	"github.com/bluecone-go/bluecone/demo/cli"
 	"github.com/bluecone-go/bluecone/doctor"
 )
 
@@ -32,11 +33,11 @@ func examine(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	fs := flag.NewFlagSet("bluecone doctor", flag.ContinueOnError)
 	database := fs.String("dsn", "", "database (required)")
 	asJSON := fs.Bool("json", false, "print JSON")
-	if err := parse(fs, args, stdout, doctorUsage); err != nil {
+	if err := cli.Parse(fs, args, stdout, doctorUsage); err != nil {
 		return err
 	}
 	if *database == "" {
-		return fmt.Errorf("%w: --dsn is missing", errUsage)
+		return fmt.Errorf("%w: --dsn is missing", cli.ErrUsage)
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // what matters is in the report
 	db, err := dburl.Open(ctx, *database)

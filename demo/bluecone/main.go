@@ -5,6 +5,7 @@
 //	go run ./demo/bluecone --dsn DSN       the same on another database
 //	go run ./demo/bluecone serve --dsn DSN one instance of the monolith over HTTP
 //	go run ./demo/bluecone doctor --dsn DSN says whether the database is fit, and what to fix
+//	go run ./demo/bluecone loyalty --dsn DSN is the command demo/loyalty, for the scenario of two services
 //	go run ./demo/bluecone check --dsn DSN  says whether anything is lost, doubled or out of turn
 package main
 
@@ -20,23 +21,14 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/demo/bluecone/story"
-)
-
-// The exit statuses.
-const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2
+	"github.com/bluecone-go/bluecone/demo/cli"
+	loyalty "github.com/bluecone-go/bluecone/demo/loyalty/service"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
-
-// errUsage is a mistake on the command line.
-var errUsage = errors.New("usage")
 
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -50,47 +42,22 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = examine(ctx, args[1:], stdout)
 	case len(args) > 0 && args[0] == "check":
 		err = check(ctx, args[1:], stdout)
+	case len(args) > 0 && args[0] == "loyalty":
+		err = loyalty.Run(ctx, args[1:], stdout, stderr)
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
-		err = fmt.Errorf("%w: the command %q is unknown: use serve, doctor or check, or no command to play the scenarios", errUsage, args[0])
+		err = fmt.Errorf("%w: the command %q is unknown: use serve, doctor, check or loyalty, or no command to play the scenarios",
+			cli.ErrUsage, args[0])
 	default:
 		err = play(ctx, args, stdout, stderr)
 	}
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case errors.Is(err, errUsage) || errors.Is(err, dburl.ErrDSN):
-		_, _ = fmt.Fprintln(stderr, "bluecone:", oneLine(err))
-		return exitUsage
-	default:
-		_, _ = fmt.Fprintln(stderr, "bluecone:", oneLine(err))
-		return exitFailure
-	}
-}
-
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
-
-// parse reads flags without printing anything but the help.
-func parse(fs *flag.FlagSet, args []string, stdout io.Writer, usage string) error {
-	fs.SetOutput(io.Discard)
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		_, _ = fmt.Fprintln(stdout, usage)
-		fs.SetOutput(stdout)
-		fs.PrintDefaults()
-		return err
-	case err != nil:
-		return fmt.Errorf("%w: %w (see --help)", errUsage, err)
-	case fs.NArg() > 0:
-		return fmt.Errorf("%w: the argument %q is not expected (see --help)", errUsage, fs.Arg(0))
-	}
-	return nil
+	return cli.Status("bluecone", err, stderr)
 }
 
 const playUsage = `Plays the scenarios of the demo and checks what came of them.
 
   bluecone [--dsn DSN] [--scenario NAME,NAME] [--trace stdout|otlp]
   bluecone serve --dsn DSN [--addr HOST:PORT] [--host NAME,NAME] [--config FILE] [--faults] [--node NAME] [--trace stdout|otlp]
+                 [--relay URL] [--relay-types TYPE,TYPE]
   bluecone doctor --dsn DSN [--json]
   bluecone check --dsn DSN [--quiet]
 
@@ -103,19 +70,19 @@ func play(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	database := fs.String("dsn", "", "database to play on (default: a SQLite file in a temporary folder)")
 	names := fs.String("scenario", "", "play only these, separated by commas: "+strings.Join(story.Names(), ", "))
 	trace := fs.String("trace", "", "export spans: stdout or otlp")
-	if err := parse(fs, args, stdout, playUsage); err != nil {
+	if err := cli.Parse(fs, args, stdout, playUsage); err != nil {
 		return err
 	}
 	wanted, err := story.Select(*names)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	if err := checkTrace(*trace); err != nil {
 		return err
 	}
 	conf, err := settings.Load("", os.Environ())
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	spans := story.NewSpans()
@@ -134,5 +101,5 @@ func checkTrace(export string) error {
 	case "", "stdout", "otlp":
 		return nil
 	}
-	return fmt.Errorf("%w: --trace %q is unknown: use stdout or otlp", errUsage, export)
+	return fmt.Errorf("%w: --trace %q is unknown: use stdout or otlp", cli.ErrUsage, export)
 }

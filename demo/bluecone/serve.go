@@ -10,11 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
-	"strings"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/input"
@@ -22,6 +17,9 @@ import (
 	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/demo/bluecone/web"
+	"github.com/bluecone-go/bluecone/demo/broker"
+	"github.com/bluecone-go/bluecone/demo/cli"
+	"github.com/bluecone-go/bluecone/demo/httpserver"
 	"github.com/bluecone-go/bluecone/doctor"
 )
 
@@ -29,64 +27,98 @@ const serveUsage = `Serves one instance of the monolith over HTTP; several may s
 SIGTERM drains and exits 0, a second one exits at once.
 `
 
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	addr, host, dsn, config, node, trace string
+	relay, relayTypes                    string
+	faults, noPublisher, verbose         bool
+}
+
+func (f *serveFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&f.addr, "addr", "127.0.0.1:8080", "address to listen on; port 0 chooses one and prints it")
+	fs.StringVar(&f.host, "host", "", "names that requests may be for, with commas, beside localhost, IP addresses and the name in --addr")
+	fs.StringVar(&f.dsn, "dsn", "", "database (required)")
+	fs.StringVar(&f.config, "config", "", "YAML file with the keys of bluecone:")
+	fs.StringVar(&f.node, "node", "", "name of this instance in leases and logs (default: host and process)")
+	fs.StringVar(&f.trace, "trace", "", "export spans: stdout or otlp")
+	fs.StringVar(&f.relay, "relay", "", "send events to the broker of this URL: "+broker.Forms()+"; all instances, or none")
+	fs.StringVar(&f.relayTypes, "relay-types", "", "the events that --relay sends, with commas (default: order.*)")
+	fs.BoolVar(&f.faults, "faults", false, "add the calls that break things on purpose")
+	fs.BoolVar(&f.noPublisher, "no-publisher", false, "save events and deliver none, to try out a crash in between")
+	fs.BoolVar(&f.verbose, "verbose", false, "log every outcome, not only what needs attention")
+}
+
+// check says what is wrong with the flags.
+func (f *serveFlags) check() error {
+	if f.dsn == "" {
+		return fmt.Errorf("%w: --dsn is missing", cli.ErrUsage)
+	}
+	if err := checkTrace(f.trace); err != nil {
+		return err
+	}
+	if f.node != "" && !input.IsWord(f.node) {
+		return fmt.Errorf("%w: --node %q must be a plain word of at most 64 characters", cli.ErrUsage, f.node)
+	}
+	return nil
+}
+
 // serve runs one instance until ctx ends.
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	var f serveFlags
 	fs := flag.NewFlagSet("bluecone serve", flag.ContinueOnError)
-	addr := fs.String("addr", "127.0.0.1:8080", "address to listen on; port 0 chooses one and prints it")
-	host := fs.String("host", "", "names that requests may be for, with commas, beside localhost, IP addresses and the name in --addr")
-	database := fs.String("dsn", "", "database (required)")
-	config := fs.String("config", "", "YAML file with the keys of bluecone:")
-	withFaults := fs.Bool("faults", false, "add the calls that break things on purpose")
-	node := fs.String("node", "", "name of this instance in leases and logs (default: host and process)")
-	trace := fs.String("trace", "", "export spans: stdout or otlp")
-	noPublisher := fs.Bool("no-publisher", false, "save events and deliver none, to try out a crash in between")
-	verbose := fs.Bool("verbose", false, "log every outcome, not only what needs attention")
-	if err := parse(fs, args, stdout, serveUsage); err != nil {
+	f.define(fs)
+	if err := cli.Parse(fs, args, stdout, serveUsage); err != nil {
 		return err
 	}
-	if err := checkServe(*database, *trace, *node); err != nil {
+	if err := f.check(); err != nil {
 		return err
 	}
-	conf, err := settings.Load(*config, os.Environ())
+	conf, err := settings.Load(f.config, os.Environ())
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", cli.ErrUsage, err)
 	}
-	logTo(stderr, *verbose)
-	telemetry, err := observe.Setup(ctx, *trace, stdout)
+	cli.LogTo(stderr, f.verbose)
+	telemetry, err := observe.Setup(ctx, f.trace, stdout)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, telemetry.Close(context.WithoutCancel(ctx))) }()
-	db, err := dburl.Open(ctx, *database)
+	events, err := newRelay(f.relay, f.relayTypes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, events.close()) }()
+	db, err := dburl.Open(ctx, f.dsn)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	app, err := assemble(ctx, monolith.Options{DB: db, Settings: conf, Node: *node, NoPublisher: *noPublisher})
+	if err := events.connect(ctx); err != nil {
+		return err
+	}
+	app, err := assemble(ctx, monolith.Options{
+		DB: db, Settings: conf, Node: f.node, NoPublisher: f.noPublisher, Register: events.register,
+	})
 	if err != nil {
 		return err
 	}
+	return f.listen(ctx, app, telemetry, stdout)
+}
+
+// listen prints where the instance is, and serves until ctx ends.
+func (f *serveFlags) listen(ctx context.Context, app *monolith.App, telemetry *observe.Telemetry, stdout io.Writer) error {
 	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", *addr)
+	listener, err := lc.Listen(ctx, "tcp", f.addr)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	mux, token, err := addresses(app, web.Config{Faults: *withFaults, Metrics: telemetry.Metrics, Hosts: hostNames(*addr, *host)})
+	mux, token, err := addresses(app, web.Config{Faults: f.faults, Metrics: telemetry.Metrics, Hosts: httpserver.HostNames(f.addr, f.host)})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	_, _ = fmt.Fprintf(stdout, "console: http://%s/console/?token=%s (this link works once)\n", listener.Addr(), token)
 	_, _ = fmt.Fprintf(stdout, "bluecone listens on http://%s\n", listener.Addr())
-	return listen(ctx, listener, mux, app)
-}
-
-// logTo makes the program's log lines of JSON.
-func logTo(w io.Writer, verbose bool) {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	slog.SetDefault(slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})))
+	return httpserver.Serve(ctx, listener, mux, app.Run)
 }
 
 // addresses are the API and, behind a door that the token opens once, the console.
@@ -97,36 +129,10 @@ func addresses(app *monolith.App, conf web.Config) (mux *http.ServeMux, token st
 		return nil, "", err
 	}
 	mux = http.NewServeMux()
-	mux.Handle("/console/", web.KnownHost(conf.Hosts, pages))
+	mux.Handle("/console/", httpserver.KnownHost(conf.Hosts, pages))
 	conf.Session = door.knows
 	mux.Handle("/", web.New(app, conf))
 	return mux, token, nil
-}
-
-// hostNames are the names that requests may be for: those of --host, and the one to listen on.
-func hostNames(addr, hosts string) []string {
-	names := strings.Split(hosts, ",")
-	if name, _, err := net.SplitHostPort(addr); err == nil {
-		names = append(names, name)
-	}
-	for i := range names {
-		names[i] = strings.TrimSpace(names[i])
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
-}
-
-// checkServe says what is wrong with the flags.
-func checkServe(database, trace, node string) error {
-	if database == "" {
-		return fmt.Errorf("%w: --dsn is missing", errUsage)
-	}
-	if err := checkTrace(trace); err != nil {
-		return err
-	}
-	if node != "" && !input.IsWord(node) {
-		return fmt.Errorf("%w: --node %q must be a plain word of at most 64 characters", errUsage, node)
-	}
-	return nil
 }
 
 // assemble makes the tables and the instance, unless the database is not fit.
@@ -136,24 +142,4 @@ func assemble(ctx context.Context, o monolith.Options) (*monolith.App, error) {
 		return nil, err
 	}
 	return app, doctor.Start(ctx, o.DB, doctorConfig(), slog.Default())
-}
-
-// listen serves until ctx ends; then requests under way are answered and the engine drains.
-func listen(ctx context.Context, listener net.Listener, handler http.Handler, app *monolith.App) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return app.Run(ctx) })
-	g.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	g.Go(func() error {
-		<-ctx.Done()
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		defer cancel()
-		return server.Shutdown(drain)
-	})
-	return g.Wait()
 }

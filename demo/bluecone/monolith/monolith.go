@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -35,6 +36,7 @@ type Options struct {
 	Logger       *slog.Logger                                // Default: slog.Default().
 	NoPublisher  bool                                        // saves events and delivers none
 	OnDeadLetter func(ctx context.Context, d bus.DeadLetter) // raises the alert
+	Register     func(b *bus.Bus) error                      // adds consumers beside those of the modules; Default: none.
 }
 
 const (
@@ -96,6 +98,11 @@ func New(ctx context.Context, o Options) (*App, error) {
 	coupon.Register(b, a.Coupons, a.Faults)
 	wallet.Register(b, a.Wallet, a.Faults)
 	points.Register(b, a.Points, a.Faults)
+	if o.Register != nil {
+		if err := o.Register(b); err != nil {
+			return nil, err
+		}
+	}
 	return a, a.jobs(o, b)
 }
 
@@ -186,7 +193,7 @@ func (a *App) grant(ctx context.Context, tx bun.Tx, userID string, walletCents, 
 	return err
 }
 
-// freezeFailed reports whether a delivery of the order's checkout is DEAD.
+// freezeFailed reports whether a delivery of the order's checkout to a module is DEAD.
 func (a *App) freezeFailed(ctx context.Context, orderID string) (bool, error) {
 	e := order.CheckoutLocked{OrderID: order.ID(orderID)}
 	records, err := a.Outbox.Log().ByEvents(ctx, outbox.EventID(0, e.EventType(), e.IdempotencyKey()))
@@ -194,7 +201,7 @@ func (a *App) freezeFailed(ctx context.Context, orderID string) (bool, error) {
 		return false, err
 	}
 	for _, r := range records {
-		if r.Status == consumelog.Dead {
+		if r.Status == consumelog.Dead && slices.Contains([]string{coupon.Consumer, wallet.Consumer, points.Consumer}, r.Consumer) {
 			return true, nil
 		}
 	}

@@ -27,11 +27,16 @@ type process struct {
 
 // spawn starts another process of this program on the same database.
 func (w *world) spawn(ctx context.Context, args ...string) (*process, error) {
+	return launch(ctx, append([]string{"serve", "--addr", "127.0.0.1:0", "--dsn", w.DSN}, args...)...)
+}
+
+// launch starts another process of this program, and waits until it listens.
+func launch(ctx context.Context, args ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, append([]string{"serve", "--addr", "127.0.0.1:0", "--dsn", w.DSN}, args...)...)
+	cmd := exec.CommandContext(ctx, self, args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -41,7 +46,7 @@ func (w *world) spawn(ctx context.Context, args ...string) (*process, error) {
 	}
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
-		if base, ok := strings.CutPrefix(lines.Text(), "bluecone listens on "); ok {
+		if _, base, ok := strings.Cut(lines.Text(), " listens on "); ok {
 			go io.Copy(io.Discard, out) //nolint:errcheck // until the child ends
 			return &process{cmd, base}, nil
 		}

@@ -41,6 +41,7 @@ func scenarios() []scenario {
 		{"trace", "one trace from the request to the asset movement", traceOrder},
 		{"poison", "one consumer fails for good; the others are done, an alert is raised", poison},
 		{"multi-instance", "three processes on one database, one killed at work; nothing is lost or doubled", multiInstance},
+		{"two-services", "a second service gives stamps for orders; it, the broker and the monolith are killed", twoServices},
 	}
 }
 
@@ -122,9 +123,20 @@ type world struct {
 }
 
 // result is one comparison.
-type result struct{ scenario, expected, got string }
+type result struct {
+	scenario, expected, got string
+	isSkipped               bool
+}
 
-func (r result) passed() bool { return r.expected == r.got }
+func (r result) verdict() string {
+	switch {
+	case r.isSkipped:
+		return "SKIPPED"
+	case r.expected == r.got:
+		return "PASS"
+	}
+	return "FAIL"
+}
 
 func (w *world) run(ctx context.Context, s scenario) {
 	w.now = s.name
@@ -143,13 +155,19 @@ func (w *world) step(format string, args ...any) {
 
 // check compares, prints and remembers.
 func (w *world) check(expected, got string) {
-	r := result{w.now, expected, got}
+	r := result{scenario: w.now, expected: expected, got: got}
 	w.results = append(w.results, r)
 	mark := "✓"
-	if !r.passed() {
+	if r.verdict() == "FAIL" {
 		mark = "✗ expected " + expected + ", got"
 	}
 	w.step("%s %s", mark, got)
+}
+
+// skip says what cannot be played here, and why. It is no failure.
+func (w *world) skip(expected, why string) {
+	w.results = append(w.results, result{scenario: w.now, expected: expected, got: why, isSkipped: true})
+	w.step("skipped: %s", why)
 }
 
 // table prints all comparisons.
@@ -157,20 +175,20 @@ func (w *world) table() error {
 	_, _ = fmt.Fprintln(w.Out)
 	t := tabwriter.NewWriter(w.Out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "scenario\texpected\tgot\t")
-	failed := 0
+	count := make(map[string]int)
 	for _, r := range w.results {
-		verdict := "PASS"
-		if !r.passed() {
-			verdict = "FAIL"
-			failed++
-		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.scenario, r.expected, r.got, verdict)
+		count[r.verdict()]++
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.scenario, r.expected, r.got, r.verdict())
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(w.Out, "\n%d passed, %d failed, in %.1f s\n", len(w.results)-failed, failed, time.Since(w.began).Seconds())
-	if failed > 0 {
+	_, _ = fmt.Fprintf(w.Out, "\n%d passed, %d failed, in %.1f s", count["PASS"], count["FAIL"], time.Since(w.began).Seconds())
+	if n := count["SKIPPED"]; n > 0 {
+		_, _ = fmt.Fprintf(w.Out, "; %d skipped", n)
+	}
+	_, _ = fmt.Fprintln(w.Out)
+	if count["FAIL"] > 0 {
 		return ErrFailed
 	}
 	return nil

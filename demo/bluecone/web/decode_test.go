@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
+	"github.com/bluecone-go/bluecone/demo/httpserver"
 	"github.com/bluecone-go/bluecone/internal/hostile"
 )
 
@@ -24,7 +25,7 @@ func FuzzBody(f *testing.F) {
 		if decode(w, httptest.NewRequestWithContext(t.Context(), "POST", "/orders", strings.NewReader(body)), &req) {
 			return
 		}
-		var said failure
+		var said httpserver.Failure
 		if err := json.Unmarshal(w.Body.Bytes(), &said); err != nil || w.Code != 400 || said.Code == "" || said.Error == "" {
 			t.Errorf("%q: %d %s", body, w.Code, w.Body)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
+	"github.com/bluecone-go/bluecone/demo/httpserver"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -123,5 +124,5 @@ func (a *API) timeline(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, t)
+	httpserver.Answer(w, http.StatusOK, t)
 }

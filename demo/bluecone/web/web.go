@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
+	"github.com/bluecone-go/bluecone/demo/httpserver"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -60,7 +60,7 @@ func New(app *monolith.App, conf Config) http.Handler {
 		mux.HandleFunc("POST /faults", a.fault)
 		mux.HandleFunc("POST /jobs/{code}/run", a.runJob)
 	}
-	return traced(guarded(conf, jsonErrors(mux)))
+	return traced(guarded(conf, httpserver.Errors(mux)))
 }
 
 // decode reads a JSON body of exactly the fields of v. An empty body is an empty object.
@@ -99,19 +99,6 @@ func replaced(body []byte, v any) bool {
 		bytes.Count(body, []byte("\ufffd"))+bytes.Count(bytes.ToLower(body), []byte(`\ufffd`))
 }
 
-func answer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if err := json.NewEncoder(w).Encode(v); err != nil {
-		slog.Debug("an answer could not be written", "error", err)
-	}
-}
-
-type failure struct {
-	Error string `json:"error"`
-	Code  string `json:"code"`
-}
-
 // fail answers an error. Whatever is not a refusal by the rules of the business is 503: the
 // outcome is unknown, and the call may be repeated.
 func fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -122,14 +109,13 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 			order.Invalid: http.StatusBadRequest, order.NotFound: http.StatusNotFound,
 			order.Conflict: http.StatusConflict,
 		}[refusal.Kind]
-		answer(w, status, failure{refusal.Text, refusal.Code})
+		httpserver.Fail(w, status, refusal.Text, refusal.Code)
 	case errors.Is(err, sql.ErrNoRows), errors.Is(err, monolith.ErrNoJob):
-		answer(w, http.StatusNotFound, failure{err.Error(), "NOT_FOUND"})
+		httpserver.Fail(w, http.StatusNotFound, err.Error(), "NOT_FOUND")
 	case errors.Is(err, monolith.ErrBusy):
-		answer(w, http.StatusConflict, failure{err.Error(), "BUSY"})
+		httpserver.Fail(w, http.StatusConflict, err.Error(), "BUSY")
 	default:
-		slog.ErrorContext(r.Context(), "request failed", "path", r.URL.Path, "error", err)
-		answer(w, http.StatusServiceUnavailable, failure{"the outcome is unknown; the call may be repeated", "UNAVAILABLE"})
+		httpserver.Unavailable(w, r, err)
 	}
 }
 
@@ -143,7 +129,7 @@ func (a *API) createUser(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusCreated, u)
+	httpserver.Answer(w, http.StatusCreated, u)
 }
 
 func (a *API) createOrder(w http.ResponseWriter, r *http.Request) {
@@ -156,7 +142,7 @@ func (a *API) createOrder(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusCreated, map[string]any{"orderId": o.OrderID, "status": o.Status, "payableCents": o.PayableCents})
+	httpserver.Answer(w, http.StatusCreated, map[string]any{"orderId": o.OrderID, "status": o.Status, "payableCents": o.PayableCents})
 }
 
 func (a *API) getOrder(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +151,7 @@ func (a *API) getOrder(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, o)
+	httpserver.Answer(w, http.StatusOK, o)
 }
 
 func (a *API) pay(w http.ResponseWriter, r *http.Request) {
@@ -185,7 +171,7 @@ func (a *API) pay(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
+	httpserver.Answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
 }
 
 func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +180,7 @@ func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
+	httpserver.Answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
 }
 
 func (a *API) refund(w http.ResponseWriter, r *http.Request) {
@@ -209,7 +195,7 @@ func (a *API) refund(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
+	httpserver.Answer(w, http.StatusOK, map[string]string{"orderId": o.OrderID, "status": o.Status})
 }
 
 // Assets is everything a user has.
@@ -237,7 +223,7 @@ func (a *API) assets(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, s)
+	httpserver.Answer(w, http.StatusOK, s)
 }
 
 func (a *API) stats(w http.ResponseWriter, r *http.Request) {
@@ -246,7 +232,7 @@ func (a *API) stats(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, s)
+	httpserver.Answer(w, http.StatusOK, s)
 }
 
 func (a *API) fault(w http.ResponseWriter, r *http.Request) {
@@ -270,7 +256,7 @@ func (a *API) fault(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, &order.Error{Kind: order.Invalid, Code: "INVALID", Text: err.Error()})
 		return
 	}
-	answer(w, http.StatusOK, req)
+	httpserver.Answer(w, http.StatusOK, req)
 }
 
 func (a *API) runJob(w http.ResponseWriter, r *http.Request) {
@@ -279,5 +265,5 @@ func (a *API) runJob(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, map[string]any{"job": r.PathValue("code"), "report": report})
+	httpserver.Answer(w, http.StatusOK, map[string]any{"job": r.PathValue("code"), "report": report})
 }

@@ -100,6 +100,11 @@ func (e Refunded) Aggregate() (kind, id string) { return "REFUND", string(e.Refu
 // IdempotencyKey makes a refund happen once.
 func (e Refunded) IdempotencyKey() string { return "refund:" + string(e.RefundID) + ":refunded" }
 
+// Types are the types of all events of this module.
+func Types() []string {
+	return []string{CheckoutLocked{}.EventType(), Paid{}.EventType(), Canceled{}.EventType(), Refunded{}.EventType()}
+}
+
 func key(id ID, what string) string { return "order:" + string(id) + ":" + what }
 
 func (o Order) paid() Paid {
