@@ -152,8 +152,8 @@ func TestLiveEventsWaitBehindThePast(t *testing.T) {
 func TestSeveralInstancesStartANewConsumerBesideLiveEvents(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		const past, live = 40, 20
-		aggregates := ids(30)
+		const past, live = 70, 15 // more than a page
+		aggregates := ids(8)
 		old := newFixture(t, db)
 		old.registered("Old")
 		old.rounds(0, past, aggregates...)

@@ -21,8 +21,11 @@ import (
 const (
 	// backfillPage is how many past events a step reads, and so at most gives to a consumer.
 	backfillPage = 500
-	// backfillEvery is when a backfill is looked at again that has nothing to do now.
+	// backfillEvery is when a backfill is looked at again that has nothing to do now, and first when handlers have enough to do.
 	backfillEvery = 100 * time.Millisecond
+	// backfillSlowest is when it is looked at again at the latest: a look counts deliveries, which slow handlers should not pay for
+	// all the time. The wait doubles, so that handlers wait for a page no longer than they took for the last one.
+	backfillSlowest = 2 * time.Second
 )
 
 // backfills give consumers of this process the past that their StartFrom asks for: page by page, in the order in which it was saved,
@@ -42,55 +45,64 @@ type backfills struct {
 
 // run goes on until stop is closed. While no backfill is open it asks the database nothing.
 func (b *backfills) run(stop <-chan struct{}) {
-	tick := time.NewTicker(backfillEvery)
-	defer tick.Stop()
+	wait := backfillEvery
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Lease)
-		isMoved, err := b.step(ctx)
+		did, err := b.step(ctx)
 		if err != nil {
 			b.cfg.Logger.Log(ctx, b.outage.Level(ctx, err), "past events could not be given to a consumer; the next beat tries again",
 				telemetry.Err, err)
 		}
 		cancel()
-		if isMoved && err == nil {
-			tick.Reset(time.Millisecond)
+		switch {
+		case did.given && err == nil:
+			wait = time.Millisecond
+		case did.heldBack:
+			wait = min(max(2*wait, backfillEvery), backfillSlowest)
+		default:
+			wait = backfillEvery
 		}
+		next := time.NewTimer(wait)
 		select {
 		case <-stop:
+			next.Stop()
 			return
-		case <-tick.C:
-			tick.Reset(backfillEvery)
+		case <-next.C:
 		}
 	}
 }
 
-// step does a page for each consumer of which a backfill is open, and tells whether any got on.
-func (b *backfills) step(ctx context.Context) (isMoved bool, err error) {
+// stepped is what a step has done: past events were given to a consumer, or held back because its handlers have enough to do.
+type stepped struct{ given, heldBack bool }
+
+// step does a page for each consumer of which a backfill is open.
+func (b *backfills) step(ctx context.Context) (did stepped, err error) {
 	for _, c := range b.consumers {
 		if c.Config.StartFrom.IsZero() || !b.roster.IsFilled(c.Key) {
 			continue
 		}
 		waiting, err := b.rows.Waiting(ctx, b.cfg.DB, c.Key, backfillPage)
 		if err != nil {
-			return isMoved, err
+			return did, err
 		}
 		if waiting >= backfillPage/2 {
+			did.heldBack = true
 			continue
 		}
 		seen, err := b.page(ctx, c)
 		if err != nil {
-			return isMoved, err
+			return did, err
 		}
 		if seen == 0 {
 			continue
 		}
-		isMoved = true
+		did.given = true
 		b.seen.Add(int64(seen))
 		if err := b.lanes.Retry(ctx, []string{c.Key}); err != nil {
-			return isMoved, err
+			return did, err
 		}
 	}
-	return isMoved, nil
+	return did, nil
 }
 
 // page gives a consumer its next past events, and tells how many it has looked at.

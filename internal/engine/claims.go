@@ -261,13 +261,14 @@ func (r *run) once(ctx context.Context) error {
 
 // backfill gives each new consumer that wants the past a page of it, and tells whether there was one.
 func (r *run) backfill(ctx context.Context) (isMoved bool, err error) {
+	var did stepped
 	err = r.silence.Limit(ctx, func(ctx context.Context) (err error) {
 		if err = r.enrollment.roster.Refresh(ctx); err == nil {
-			isMoved, err = r.backfills.step(ctx)
+			did, err = r.backfills.step(ctx)
 		}
 		return err
 	})
-	return isMoved, err
+	return did.given, err
 }
 
 // progress is how much a run has done: events that it has claimed, deliveries from the retry queues that have ended, and past

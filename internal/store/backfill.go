@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -200,11 +201,11 @@ func (b Backfills) Waiting(ctx context.Context, idb bun.IDB, consumer string, mo
 }
 
 // firstPast is the first event of each aggregate that an open backfill of the consumer still has to give to it, by the outbox id of
-// the head of the aggregate, which need not be the last event that is asked about; aggregates without one are missing. Ask this
-// before the question: what a backfill gives meanwhile is in the log by then. It looks along the past events of the aggregate, while
-// a backfill of the consumer is open.
-func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, heads []int64) (map[int64]int64, error) {
-	if !g.IsFilled || g.Replay || len(heads) == 0 {
+// the head of the aggregate; last is the last event of it that is asked about. Aggregates without a past one before that are
+// missing. Ask this before the question: what a backfill gives meanwhile is in the log by then. It looks along the past events of the
+// aggregate, while a backfill of the consumer is open; past events themselves, which come in their order, cost only a look at it.
+func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, last map[int64]int64) (map[int64]int64, error) {
+	if !g.Ordered || !g.IsFilled || g.Replay {
 		return nil, nil //nolint:nilnil // no event is before any
 	}
 	var from, to sql.NullInt64
@@ -212,6 +213,10 @@ func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, heads []int64
 		"FROM bc_bulk_operation WHERE "+openBackfill+" AND consumer_name = ?", g.Consumer).Scan(&from, &to)
 	if err != nil || !to.Valid {
 		return nil, err
+	}
+	maps.DeleteFunc(last, func(_, id int64) bool { return id <= from.Int64 })
+	if len(last) == 0 {
+		return nil, nil //nolint:nilnil // all that comes before them was given
 	}
 	first := make(map[int64]int64)
 	err = EachRow(ctx, idb, func(rows *sql.Rows) error {
@@ -226,6 +231,6 @@ func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, heads []int64
 		" AND (p.event_type IN (?) OR EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type))"+
 		" AND 0 = (SELECT COUNT(*) FROM "+deliveryTable+" l WHERE l.event_id = p.event_id AND l.consumer_name = ?)"+
 		" ORDER BY "+o.d.AlongAggregate("p")+" LIMIT 1), 0) FROM "+o.d.Keyed(eventTable)+" WHERE e.id IN (?)",
-		from.Int64, to.Int64, bun.List(g.Types), g.Consumer, g.Consumer, bun.List(heads))
+		from.Int64, to.Int64, bun.List(g.Types), g.Consumer, g.Consumer, bun.List(slices.Sorted(maps.Keys(last))))
 	return first, err
 }

@@ -83,18 +83,20 @@ func (o Order) Ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked) (map
 // ask asks once for each aggregate, by one of its events. Should that one be gone, it asks by the next.
 func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answers map[int64]Answer) error {
 	for len(asked) > 0 {
-		ids, heads := make([]int64, len(asked)), make(map[Aggregate]int64, len(asked))
+		ids, heads, last := make([]int64, len(asked)), make(map[Aggregate]int64, len(asked)), make(map[int64]int64, len(asked))
 		for i, a := range asked {
 			ids[i] = a.Event.ID
 			if _, ok := heads[a.Aggregate]; !ok {
 				heads[a.Aggregate] = a.Event.ID
 			}
+			head := heads[a.Aggregate]
+			last[head] = max(last[head], a.Event.ID)
 		}
 		var first []int64
 		if g.Ordered {
 			first = slices.Sorted(maps.Values(heads))
 		}
-		past, err := o.firstPast(ctx, idb, g, first)
+		past, err := o.firstPast(ctx, idb, g, last)
 		if err != nil {
 			return fmt.Errorf("look for past events: %w", err)
 		}

@@ -79,14 +79,15 @@ const (
 // leaseLimit is how many deliveries to have leased that have not started. It needs the lane's mu.
 func (q *retryQueue) leaseLimit() int { return q.ln.speed.LeaseLimit(time.Now(), len(q.ln.queue.ds)) }
 
-// leaseShare is how many deliveries of one kind to have leased that have not started: each kind has a third. It needs the lane's mu.
-func (q *retryQueue) leaseShare() int { return (q.leaseLimit() + 2) / 3 }
+// leaseShare is how many deliveries of one kind to have leased that have not started. It needs the lane's mu.
+func (q *retryQueue) leaseShare(kind claim.Kind) int {
+	return q.ln.speed.LeaseShare(time.Now(), len(q.ln.queue.ds), kind != claim.Orphans) // of those each runs alone
+}
 
 // roomInQueue is how many more deliveries of each kind the queue takes from the consume log. It needs the lane's mu.
 func (q *retryQueue) roomInQueue() claim.Limits {
-	share := q.leaseShare()
 	room := func(kind claim.Kind, most int) int {
-		return max(min(share-q.ln.queue.count(kind), q.c.Config.Batch*2, most, q.size.Limit()), 0)
+		return max(min(q.leaseShare(kind)-q.ln.queue.count(kind), q.c.Config.Batch*2, most, q.size.Limit()), 0)
 	}
 	limits := claim.Limits{
 		Pending: room(claim.Deliveries, mostWaiting), Failed: room(claim.Retries, mostRetried), Processing: room(claim.Orphans, mostRetried),
@@ -99,8 +100,7 @@ func (q *retryQueue) roomInQueue() claim.Limits {
 
 // mustRefill tells whether the consume log may hold more of what the queue has few of. It needs the lane's mu.
 func (q *retryQueue) mustRefill() bool {
-	share := q.leaseShare()
-	few := func(kind claim.Kind) bool { return q.more.Has(kind) && 2*q.ln.queue.count(kind) <= share }
+	few := func(kind claim.Kind) bool { return q.more.Has(kind) && 2*q.ln.queue.count(kind) <= q.leaseShare(kind) }
 	return (q.ln.speed.Spill.IsActive() && 2*len(q.ln.queue.ds) <= q.leaseLimit()) || few(claim.Deliveries) ||
 		few(claim.Retries) || few(claim.Orphans)
 }

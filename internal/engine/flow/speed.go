@@ -91,6 +91,17 @@ func (s *Speed) LeaseLimit(now time.Time, queued int) int {
 	return min(most, s.Settings.Queue)
 }
 
+// LeaseShare is how many waiting deliveries of one kind to have leased: each kind has a third. Of a kind that runs together it is at
+// least a batch. Otherwise a slow machine, on which a transaction takes long, would lease less and less for each, until each
+// delivery had one of its own. A slow handler has batches of one, and has none leased while its workers run.
+func (s *Speed) LeaseShare(now time.Time, queued int, together bool) int {
+	share := (s.LeaseLimit(now, queued) + 2) / 3
+	if batch := s.BatchLimit(now); together && batch > 1 && s.Settings.Rate == 0 {
+		share = max(share, min(batch, s.Settings.Queue))
+	}
+	return share
+}
+
 // QueueLimit is how many new events to have queued at most, however long others starve: what the workers start within a
 // second, if that is more than the least window. If the process dies, whoever takes them over has to take all of them for
 // started.

@@ -108,6 +108,38 @@ func TestWhatALaneLeasesAhead(t *testing.T) {
 	}
 }
 
+// On a machine where a transaction takes long beside its handlers, a lane leases batches that are worth it: the share grows with what
+// the last one took, and does not shrink to single deliveries. Handlers that are slow themselves have nothing leased ahead.
+func TestSlowTransactionsDoNotMakeSmallBatches(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		transaction, each time.Duration
+		share             int
+	}{
+		"a slow machine":                {transaction: 300 * ms, each: ms, share: 500},
+		"a slow machine, slow handlers": {transaction: 300 * ms, each: 100 * ms, share: 20},
+		"very slow handlers":            {transaction: 10 * ms, each: 10 * time.Second, share: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := flow.NewSpeed(flow.Settings{Batch: 500, Queue: 1000, Workers: 1})
+			leased := 1
+			for range 100 {
+				s.Observe(leased, true)
+				s.Times.ObserveCall(c.each)
+				s.Times.ObserveOverhead(c.transaction)
+				s.Prefetch.Observe(leased, c.transaction+time.Duration(leased)*c.each)
+				s.Workers.Begin(start()) // what is leased now waits for it
+				leased = max(min(s.LeaseShare(start(), 1, true), s.BatchLimit(start())), 1)
+				s.Workers.End(start(), start())
+			}
+			s.Workers.Begin(start())
+			require.InDelta(t, c.share, s.LeaseShare(start(), 1, true), float64(c.share)/4)
+			require.LessOrEqual(t, s.LeaseShare(start(), 1, false), (s.LeaseLimit(start(), 1)+2)/3, "of those that run alone")
+		})
+	}
+}
+
 // However long others starve, a lane queues no more new events than it starts within a second, and a tenth is left for each
 // other kind.
 func TestWhatALaneQueuesForThoseThatAreStarved(t *testing.T) {
