@@ -92,6 +92,7 @@ func icon(name string) template.HTML {
 		"users": `<path d="M4 7h16M4 12h16M4 17h16"/><circle cx="9" cy="7" r="2"/><circle cx="15" cy="12" r="2"/><circle cx="8" cy="17" r="2"/>`,
 		"server": `<rect x="4" y="4" width="16" height="7" rx="2"/><rect x="4" y="13" width="16" height="7" rx="2"/>` +
 			`<path d="M8 7.5v.01M8 16.5v.01"/>`,
+		"inbox": `<path d="M3.5 13 6 5h12l2.5 8v6h-17zM3.5 13H9l1.5 2.5h3L15 13h5.5"/>`,
 		"stack": `<path d="m12 3 9 5-9 5-9-5zM3.5 12.5 12 17l8.5-4.5M3.5 16.5 12 21l8.5-4.5"/>`,
 		"book":  `<path d="M6 4h11a2 2 0 0 1 2 2v14H7a2 2 0 0 1-2-2V5a1 1 0 0 1 1-1zM9 8h6M9 12h6"/>`,
 		"pulse": `<path d="M3 12h4l2.5-7 5 14 2.5-7h4"/>`,

@@ -153,6 +153,12 @@ func (f *fake) Instances(context.Context) ([]ops.Instance, error) {
 	return []ops.Instance{f.instance()}, f.fails
 }
 
+func (f *fake) Inboxes(context.Context) ([]ops.Inbox, error) {
+	return []ops.Inbox{{
+		Name: f.text, Partition: f.text, Landed: 12_345, Duplicates: 3, Undecodable: 1, Offset: f.text, Owner: f.text, Seen: then(),
+	}}, f.fails
+}
+
 func (f *fake) Audit(_ context.Context, q ops.AuditQuery) (ops.Page[ops.AuditRow], error) {
 	return ops.Page[ops.AuditRow]{
 		Rows: []ops.AuditRow{{ID: 1, Actor: f.text, Action: f.text, Target: f.text, Reason: f.text, Details: f.text, At: then()}}, Next: "n",

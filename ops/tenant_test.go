@@ -140,6 +140,7 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 		"Dead":      func(ctx context.Context) []any { return both(o.Dead(ctx)) },
 		"Jobs":      func(ctx context.Context) []any { return both(o.Jobs(ctx)) },
 		"Instances": func(ctx context.Context) []any { return both(o.Instances(ctx)) },
+		"Inboxes":   func(ctx context.Context) []any { return both(o.Inboxes(ctx)) },
 		"Audit": func(ctx context.Context) (out []any) {
 			for _, target := range []string{"", x.theirs, "ORDER/7", x.bulk} {
 				out = append(out, both(o.Audit(ctx, ops.AuditQuery{Target: target}))...)

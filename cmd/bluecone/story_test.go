@@ -315,3 +315,16 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	}
 	require.Contains(t, d.ok("dead", "list"), `\x1b[2J`)
 }
+
+// What partitions of a broker have brought is listed, for people and for programs.
+func TestInboxesAreListed(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *deployment) {
+		require.Equal(t, "[]\n", d.ok("inboxes", "list", "-o", "json"))
+		_, err := d.db.ExecContext(t.Context(), "INSERT INTO bc_inbox (inbox, partition_name, landed, duplicates, undecodable, last_offset) "+
+			"VALUES ('shop', 'orders/0', 7, 2, 1, '42')")
+		require.NoError(t, err)
+		require.Contains(t, d.ok("inboxes", "list", "-o", "csv"), "shop,orders/0,7,2,1,42,,")
+		require.Contains(t, d.ok("inboxes", "list"), "orders/0")
+	})
+}
