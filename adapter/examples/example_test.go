@@ -13,6 +13,7 @@ import (
 	"github.com/uptrace/bun"
 	_ "modernc.org/sqlite"
 
+	"github.com/bluecone-go/bluecone/adapter/examples/testdata/shopdb"
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/migrations"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -30,15 +31,30 @@ func (OrderPaid) EventType() string { return "order.paid" }
 // Aggregate is the order.
 func (e OrderPaid) Aggregate() (kind, id string) { return "ORDER", e.OrderID }
 
-// DBTX is what the code that sqlc writes for database/sql takes, as it writes it.
-type DBTX interface {
-	ExecContext(context.Context, string, ...any) (sql.Result, error)
-	PrepareContext(context.Context, string) (*sql.Stmt, error)
-	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
-	QueryRowContext(context.Context, string, ...any) *sql.Row
-}
+// The code that sqlc writes runs in whatever transaction it is given.
+func Example_sqlc() {
+	ctx := context.Background()
+	pool, db, ob, end := open()
+	defer end()
 
-var _ DBTX = bus.Tx(nil)
+	b := bus.New(db, bus.Config{})
+	points := b.Consumer("Points", bus.ConsumerConfig{})
+	bus.OnSQL(points, func(ctx context.Context, tx bus.Tx, m bus.Message[OrderPaid]) error {
+		return shopdb.New(tx).AddPoints(ctx, shopdb.AddPointsParams{Points: m.Payload.Cents / 100, ID: 1})
+	})
+
+	tx, err := pool.BeginTx(ctx, nil)
+	must(err)
+	must(shopdb.New(tx).PayOrder(ctx, shopdb.PayOrderParams{ID: "7", Cents: 4200}))
+	must(ob.Save(ctx, tx, OrderPaid{OrderID: "7", Cents: 4200}))
+	must(tx.Commit())
+
+	deliver(ctx, ob, b)
+	has, err := shopdb.New(pool).Points(ctx, 1)
+	must(err)
+	fmt.Println(has, "points")
+	// Output: 42 points
+}
 
 // squirrel builds statements; whoever has a transaction runs them in it.
 func Example_squirrel() {
