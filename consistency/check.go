@@ -131,7 +131,7 @@ func (c Check[T]) run(ctx context.Context, s *Consistency) (Result, error) {
 			}
 		}
 		for _, fact := range missing {
-			if err := c.mend(ctx, s, fact, &r); errors.Is(err, ErrTooManyRepairs) {
+			if err := c.repair(ctx, s, fact, &r); errors.Is(err, ErrTooManyRepairs) {
 				return r, errors.Join(append(errs, err)...)
 			} else if err != nil {
 				r.Failed++
@@ -166,8 +166,8 @@ func (c Check[T]) lacks(ctx context.Context, db *bun.DB, key string) ([]string, 
 	return keys, err
 }
 
-// mend reports one fact and repairs it, in a transaction of its own.
-func (c Check[T]) mend(ctx context.Context, s *Consistency, fact T, r *Result) error {
+// repair reports one fact and repairs it, in a transaction of its own.
+func (c Check[T]) repair(ctx context.Context, s *Consistency, fact T, r *Result) error {
 	r.Found++
 	if len(r.Keys) < maxKeys {
 		r.Keys = append(r.Keys, c.Key(fact))

@@ -1,4 +1,4 @@
-// Package console shows operators what the bus does, and lets them mend it: a web console and a JSON
+// Package console shows operators what the bus does, and lets them act on it: a web console and a JSON
 // API, as one http.Handler.
 //
 // # Contract

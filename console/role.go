@@ -27,7 +27,7 @@ const (
 // ReadOnly may look at everything but payloads.
 func ReadOnly() []Permission { return []Permission{View} }
 
-// Operator may also mend what is safe to repeat: retry, pause, resume, run a job.
+// Operator may also do what is safe to repeat: retry, pause, resume, run a job.
 func Operator() []Permission { return append(ReadOnly(), Retry, Pause, RunJob) }
 
 // Admin may also do what cannot be undone, and what concerns many events. Payloads are not part of

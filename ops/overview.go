@@ -22,7 +22,7 @@ type Overview struct {
 	Instances  []Instance                  `json:"instances"`
 }
 
-// Series is the recent past, one value for each Step, oldest first. All have the same length.
+// Series is the recent activity, one value for each Step, oldest first. All have the same length.
 type Series struct {
 	Step  time.Duration `json:"stepNs"`
 	Saved []float64     `json:"saved"` // events per second

@@ -212,7 +212,7 @@ func leaveVersions(f, mine *fixture) {
 // crowded is more than a claim lists of what is ahead of it.
 const crowded = 230
 
-// crowd makes claims find whole pages behind an event that another instance has in hand.
+// crowd makes claims find whole pages behind an event that another instance has leased.
 func crowd(f, mine *fixture) {
 	events := make([]bus.Event, crowded)
 	for i := range events {

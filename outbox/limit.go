@@ -2,8 +2,8 @@ package outbox
 
 // Limits of this package that docs/security.md says the reasons of.
 const (
-	// defaultInHand is how many bytes of payloads a process has in hand, unless [PublisherConfig.MaxInHand] says otherwise.
-	defaultInHand = 16 << 20
+	// defaultInFlightBytes is how many bytes of payloads a process has in flight, unless [PublisherConfig.MaxInFlightBytes] says otherwise.
+	defaultInFlightBytes = 16 << 20
 	// defaultPayload is the largest payload that Save takes, in bytes, unless [Config.MaxPayload] says otherwise.
 	defaultPayload = 256 << 10
 	// maxPayload is the most that Config.MaxPayload may say.

@@ -21,9 +21,9 @@ type PublisherConfig struct {
 	// BatchSize is the most events one claim takes (bluecone.outbox.batch-size), but in a backlog:
 	// there it takes five times as many, up to 500, if the consumers have room. At most 999. Default: 100.
 	BatchSize int
-	// MaxInHand is how many bytes of payloads this process claims before it has delivered them, but for one event, which may
+	// MaxInFlightBytes is how many bytes of payloads this process claims before it has delivered them, but for one event, which may
 	// be larger; and as many again for deliveries from the consume log, such as retries. Default: 16 MiB.
-	MaxInHand int
+	MaxInFlightBytes int
 	// Cron is when the publisher looks at everything whether or not a hint says so
 	// (bluecone.outbox.publisher-cron). Saving in this process wakes it within
 	// milliseconds; this is the safety net. Default: "0/10 * * * * ?", every 10 s.
@@ -66,8 +66,8 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 	if c.BatchSize == 0 {
 		c.BatchSize = 100
 	}
-	if c.MaxInHand == 0 {
-		c.MaxInHand = defaultInHand
+	if c.MaxInFlightBytes == 0 {
+		c.MaxInFlightBytes = defaultInFlightBytes
 	}
 	if c.Cron == "" {
 		c.Cron = "0/10 * * * * ?"
@@ -85,8 +85,9 @@ func (c PublisherConfig) validate() error {
 		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.BatchSize is %d: it must be between 1 and %d (0 means 100)", c.BatchSize,
 			dialect.MostIDs))
 	}
-	if c.MaxInHand < 0 {
-		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.MaxInHand is %d: it must not be negative (0 means 16 MiB)", c.MaxInHand))
+	if c.MaxInFlightBytes < 0 {
+		errs = append(errs, fmt.Errorf("outbox.PublisherConfig.MaxInFlightBytes is %d: it must not be negative (0 means 16 MiB)",
+			c.MaxInFlightBytes))
 	}
 	if c.Cron != "" {
 		if _, err := schedule.Parse(c.Cron); err != nil {
@@ -142,7 +143,7 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 		DB: ob.db, Dialect: ob.d, Statements: ob.stmts, Log: ob.log, Handlers: handler.Of(b), Settler: ob.settler, Meter: ob.meter,
 		Rotten: ob.rotten, Metrics: ob.metrics, Logger: ob.logger, Quoting: ob.quoting,
 		Instance: ob.cfg.Instance, Name: name, Owner: instance.Run(name),
-		BatchSize: cfg.BatchSize, MaxBytes: cfg.MaxInHand, Poll: cfg.Poll, Cron: cron, Lease: cfg.Lease, DrainTimeout: cfg.DrainTimeout,
+		BatchSize: cfg.BatchSize, MaxBytes: cfg.MaxInFlightBytes, Poll: cfg.Poll, Cron: cron, Lease: cfg.Lease, DrainTimeout: cfg.DrainTimeout,
 		UnroutableGrace: cfg.UnroutableGrace,
 	})}
 	if cfg.Retention.Keep >= 0 {
@@ -225,7 +226,7 @@ type Report struct {
 }
 
 // RunOnce publishes what is due now, retries included, waits for its deliveries, and returns. It leaves alone what must
-// wait for an event that another instance has in hand, or for one that has failed, and delivers everything else, however
+// wait for an event that another instance has leased, or for one that has failed, and delivers everything else, however
 // much that is: also what is saved meanwhile, and what had to wait for its own deliveries.
 //
 // The errors are those of [Publisher.Run], and here also those of the database: RunOnce does not wait until it answers again. When

@@ -132,7 +132,7 @@ func TestEventPutBackDoesNotWaitForASlowConsumer(t *testing.T) {
 		t.Cleanup(sync.OnceFunc(func() { close(gate) }))
 		<-entered
 		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "the other consumer has had the first event")
-		require.Equal(t, 1, f.statuses()[outbox.StatusDispatching], "which is in hand")
+		require.Equal(t, 1, f.statuses()[outbox.StatusDispatching], "which is in flight")
 		f.savePutBack(orderPaid{OrderID: "1", Seq: 2})
 		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 2 }, "and gets the second one")
 		require.Empty(t, entered, "which the slow one has not begun")

@@ -12,8 +12,8 @@
   const live = () => $("#live");
 
   // --- live view ---------------------------------------------------------------------------
-  // Something in hand: selected rows, an open dialog or explanation, a field that is being edited, marked text.
-  function inHand() {
+  // The reader is busy with something: selected rows, an open dialog or explanation, a field that is being edited, marked text.
+  function isBusy() {
     const active = document.activeElement;
     const editing = active && live()?.contains(active) && active.matches("input:not([type=checkbox]), textarea, select");
     const marked = getSelection();
@@ -33,12 +33,12 @@
     showPaused();
     if (!seconds) return;
     timer = setTimeout(() => {
-      if (!document.hidden && !inHand()) refresh();
+      if (!document.hidden && !isBusy()) refresh();
       beat();
     }, seconds * 1000);
   }
   function showPaused() {
-    const on = Number($("#every")?.value || 0) > 0 && inHand();
+    const on = Number($("#every")?.value || 0) > 0 && isBusy();
     root.classList.toggle("live-paused", on);
   }
   // What had the focus gets it back, by its id or by its place in the table.
@@ -61,13 +61,13 @@
     focus = null;
     arrive();
   }
-  // A response that comes while something has been taken in hand meanwhile is thrown away.
+  // A response that comes while the reader has become busy is thrown away.
   for (const name of ["htmx:beforeSwap", "htmx:before:swap"]) {
     document.addEventListener(name, (event) => {
       if (event.target !== live()) return;
       const detail = event.detail || {};
       const status = detail.xhr?.status || detail.ctx?.response?.status || 200;
-      if (inHand() || status !== 200) { event.preventDefault(); if ("shouldSwap" in detail) detail.shouldSwap = false; busy = false; return; }
+      if (isBusy() || status !== 200) { event.preventDefault(); if ("shouldSwap" in detail) detail.shouldSwap = false; busy = false; return; }
       remember();
     });
   }

@@ -71,7 +71,7 @@ func killedByOne(db *bun.DB) (*outbox.Publisher, *outbox.Outbox, error) {
 }
 
 // In a crash loop only the delivery that kills ends DEAD, whatever else was leased or running each time; and a process
-// that is restarted under its name goes on at once with what the dead one had in hand.
+// that is restarted under its name goes on at once with what the dead one had in flight.
 func TestOnlyWhatKillsEndsDead(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Dialects() {

@@ -47,7 +47,7 @@ func TestBacklogDelaysNoDueWork(t *testing.T) {
 			}
 			return nil
 		}))
-		// An instance has died with two events in hand.
+		// An instance has died with two events in flight.
 		_, err := p.db.ExecContext(t.Context(), "UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'gone', lock_version = 1, "+
 			"next_retry_at = (strftime('%Y-%m-%d %H:%M:%f', 'now', '8 seconds') || '000') WHERE aggregate_id IN ('2000', '2001')")
 		require.NoError(t, err)

@@ -95,7 +95,7 @@ func allowsSavepoints[T any](w *World, d Door[T]) {
 		if err := d.write(ctx, tx, m, 1); err != nil {
 			return err
 		}
-		err := d.nested(ctx, tx, func(tx T) error { // an error that going back mends
+		err := d.nested(ctx, tx, func(tx T) error { // an error that going back undoes
 			if err := d.write(ctx, tx, m, 2); err != nil {
 				return nil //nolint:nilerr // then the test fails
 			}

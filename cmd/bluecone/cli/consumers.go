@@ -243,7 +243,7 @@ done a second time. It is refused unless the consumer is declared Replayable.`,
 		case err != nil:
 			return err
 		case !is.Replayable:
-			return &said{text: is.Name + " cannot be replayed: it is not declared Replayable (bus.ConsumerConfig), so it may not bear to run twice"}
+			return &said{text: is.Name + " cannot be replayed: it is not declared Replayable (bus.ConsumerConfig), so running it twice may do harm"}
 		case eventID != "" && !w.dryRun:
 			if err := c.Ops.Replay(ctx, w.operation(), eventID, is.Name); err != nil {
 				return err

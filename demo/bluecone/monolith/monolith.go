@@ -40,7 +40,7 @@ type Options struct {
 }
 
 const (
-	// lease is short, so that what a killed instance had in hand does not wait long.
+	// lease is short, so that what a killed instance had in flight does not wait long.
 	lease = 5 * time.Second
 	poll  = 200 * time.Millisecond
 	// grace can be next to nothing: an order's state and its event become visible in the

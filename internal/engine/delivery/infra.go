@@ -33,7 +33,7 @@ func isInfra(err error) bool {
 	return errors.As(err, &infra)
 }
 
-// isOutage reports whether the database is away or refuses writes, which no number of attempts would mend.
+// isOutage reports whether the database is away or refuses writes, which no number of attempts would change.
 func isOutage(err error) bool {
 	class := dialect.Classify(err)
 	return isInfra(err) && (class == dialect.Conn || class == dialect.Unavailable)

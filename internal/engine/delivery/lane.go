@@ -23,13 +23,13 @@ type lane struct {
 	out     *outcomes
 	retries *retryQueue
 
-	mu     sync.Mutex
-	queue  queue
-	speed  flow.Speed
-	inHand map[*delivery]struct{} // leased deliveries, queued or running
-	guards map[*guard]struct{}    // of what runs
-	alarms alarms
-	closed bool
+	mu       sync.Mutex
+	queue    queue
+	speed    flow.Speed
+	inFlight map[*delivery]struct{} // leased deliveries, queued or running
+	guards   map[*guard]struct{}    // of what runs
+	alarms   alarms
+	closed   bool
 }
 
 func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
@@ -38,8 +38,8 @@ func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
 	}
 	ln := &lane{
 		l: l, c: c, queue: queue{c: c, faults: &l.regs.Faults, busy: make(map[store.Aggregate]struct{})},
-		speed:  flow.NewSpeed(flow.Settings{Batch: c.Config.Batch, Queue: c.Config.Queue, Workers: limit, Rate: c.Config.Rate}),
-		inHand: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
+		speed:    flow.NewSpeed(flow.Settings{Batch: c.Config.Batch, Queue: c.Config.Queue, Workers: limit, Rate: c.Config.Rate}),
+		inFlight: make(map[*delivery]struct{}), guards: make(map[*guard]struct{}),
 	}
 	ln.out = &outcomes{l, c, ln}
 	ln.runner = runner{l: l, c: c, ln: ln, marks: marks{l, c, ln}, out: ln.out}
@@ -98,7 +98,7 @@ func (ln *lane) readmit(ds []*delivery) bool {
 		return false
 	}
 	for _, d := range ds {
-		ln.inHand[d] = struct{}{}
+		ln.inFlight[d] = struct{}{}
 	}
 	ln.queue.add(ds)
 	ln.start()
@@ -167,7 +167,7 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	ln.speed.Workers.End(began, time.Now())
 	for _, d := range batch {
 		delete(ln.queue.busy, d.aggregate())
-		delete(ln.inHand, d)
+		delete(ln.inFlight, d)
 	}
 	ln.start()
 	if ln.speed.Workers.Running() == 0 { // it is idle
@@ -239,8 +239,8 @@ func (ln *lane) drained() bool {
 func (ln *lane) leased() []*delivery {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	out := make([]*delivery, 0, len(ln.inHand))
-	for d := range ln.inHand {
+	out := make([]*delivery, 0, len(ln.inFlight))
+	for d := range ln.inFlight {
 		out = append(out, d)
 	}
 	return out
@@ -254,7 +254,7 @@ func (ln *lane) shut() []*delivery {
 	left := ln.queue.ds
 	ln.queue.ds = nil
 	for _, d := range left {
-		delete(ln.inHand, d)
+		delete(ln.inFlight, d)
 	}
 	return left
 }

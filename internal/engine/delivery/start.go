@@ -135,7 +135,7 @@ func (r *runner) begin(ctx context.Context, ds []*delivery) error {
 	for _, d := range ds {
 		if lease, ok := leases[d.Event.ID]; ok {
 			d.lease, d.own = &lease, new(claim.Lease)
-			r.ln.inHand[d] = struct{}{}
+			r.ln.inFlight[d] = struct{}{}
 		}
 	}
 	return nil

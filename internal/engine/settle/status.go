@@ -9,7 +9,7 @@ type Status string
 const (
 	New       Status = "NEW"         // to be claimed at once
 	Scheduled Status = "SCHEDULED"   // to be claimed after a while
-	Leased    Status = "DISPATCHING" // an instance has it in hand
+	Leased    Status = "DISPATCHING" // an instance has it in flight
 	Sent      Status = "SENT"        // every delivery is done
 	Failed    Status = "FAILED"      // a delivery waits
 	Dead      Status = "DEAD"        // a delivery waits for an operator, and none for the engine

@@ -49,7 +49,7 @@ func TestRetriesAreBoundedByBytes(t *testing.T) {
 				"outbox_id, next_retry_at) "+
 				"SELECT ?, event_id, event_type, 'FAILED', 1, aggregate_type, aggregate_id, id, created_at FROM bc_outbox_event", name)
 		}
-		_, err := f.publisher(outbox.PublisherConfig{MaxInHand: 3500}).RunOnce(t.Context())
+		_, err := f.publisher(outbox.PublisherConfig{MaxInFlightBytes: 3500}).RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, map[consumelog.Status]int{consumelog.Success: events * len(consumers)}, f.deliveries())
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: events}, f.statuses())
