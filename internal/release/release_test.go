@@ -16,7 +16,11 @@ import (
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
+
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
+
+func TestMain(m *testing.M) { testdb.Main(m) }
 
 const (
 	root = "../.."
@@ -124,6 +128,8 @@ func TestTaggedModulesWorkOutsideThisTree(t *testing.T) {
 	t.Run("getting started with database/sql", u.followsWithSQL)                        //nolint:paralleltest // likewise
 	t.Run("getting started with gorm", u.followsWithGorm)                               //nolint:paralleltest // likewise
 	t.Run("getting started with sqlx", u.followsWithSQLX)                               //nolint:paralleltest // likewise
+	t.Run("getting started with ent", u.followsWithEnt)                                 //nolint:paralleltest // likewise
+	t.Run("getting started with pgx", u.followsWithPGX)                                 //nolint:paralleltest // likewise
 	t.Run("the smallest program lists few modules and links fewer", u.hasASmallProgram) //nolint:paralleltest // likewise
 }
 

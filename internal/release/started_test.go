@@ -11,15 +11,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // A file of docs/getting-started.md: "```go NAME", and the way it belongs to, if there is another.
 var pageFile = regexp.MustCompile("(?ms)^```go (\\S+\\.go) ?(\\w*)\n(.*?)^```")
+
+// Commands of one way only, to be run before the modules of the program are known: "```sh WAY".
+var pageCommands = regexp.MustCompile("(?ms)^```sh (\\w+)\n(.*?)^```")
 
 // differences are the calls in files of all ways that each way writes otherwise, as the page says.
 var differences = map[string]map[string][][2]string{
@@ -27,6 +33,20 @@ var differences = map[string]map[string][][2]string{
 		"main.go": {{"newShop(db, ob)", "newShop(pool, ob)"}}, "points_test.go": {{"newShop(db, h.Outbox)", "newShop(db.DB, h.Outbox)"}},
 	},
 	"gorm": withPool("openGorm"), "sqlx": withPool("openSQLX"),
+	"ent": {
+		"main.go":        {{"newShop(db, ob)", "newShop(openEnt(pool), ob)"}},
+		"points_test.go": {{"newShop(db, h.Outbox)", "newShop(openEnt(db.DB), h.Outbox)"}},
+	},
+	"pgx": {
+		"main.go": {
+			{
+				`pool, err := sql.Open("sqlite", "file:shop.db?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)")`,
+				`own, pool, err := openPGX(ctx, os.Getenv("DATABASE_URL"), "")`,
+			},
+			{"newShop(db, ob)", "newShop(own, ob)"},
+		},
+		"points_test.go": {{"db := bustest.NewDB(t)", "db, own := newPGX(t)"}, {"newShop(db, h.Outbox)", "newShop(own, h.Outbox)"}},
+	},
 }
 
 // withPool are those of a library that open puts on a pool of database/sql.
@@ -46,6 +66,13 @@ func (u *user) followsWithBun(t *testing.T)  { u.follows(t, "bun") }
 func (u *user) followsWithSQL(t *testing.T)  { u.follows(t, "sql") }
 func (u *user) followsWithGorm(t *testing.T) { u.follows(t, "gorm") }
 func (u *user) followsWithSQLX(t *testing.T) { u.follows(t, "sqlx") }
+func (u *user) followsWithEnt(t *testing.T)  { u.follows(t, "ent") }
+
+func (u *user) followsWithPGX(t *testing.T) {
+	with := *u
+	with.env = append(slices.Clone(u.env), "DATABASE_URL="+testdb.DSN(t, "postgres"))
+	with.follows(t, "pgx")
+}
 
 // follows does what docs/getting-started.md says, in an empty folder.
 func (u *user) follows(t *testing.T, way string) {
@@ -54,6 +81,7 @@ func (u *user) follows(t *testing.T, way string) {
 	dir := t.TempDir()
 	address := freeAddress(t)
 	write := func(name, code string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(code, "127.0.0.1:8080", address)), 0o600))
 	}
 	var handler string
@@ -75,6 +103,11 @@ func (u *user) follows(t *testing.T, way string) {
 	}
 	require.NotEmpty(t, handler)
 	u.run(dir, "go", "mod", "init", "example.com/shop")
+	for _, commands := range pageCommands.FindAllStringSubmatch(string(page), -1) {
+		if commands[1] == way {
+			u.runLines(dir, commands[2])
+		}
+	}
 	u.run(dir, "go", "get", path+"@"+version(t))
 	u.run(dir, "go", "mod", "tidy")
 	require.Empty(t, u.run(dir, "gofmt", "-l", "."))
@@ -102,6 +135,14 @@ func (u *user) follows(t *testing.T, way string) {
 	require.Contains(t, u.run(dir, "go", "test", "."), "ok")
 }
 
+// runLines runs commands, one a line.
+func (u *user) runLines(dir, commands string) {
+	for line := range strings.Lines(commands) {
+		words := strings.Fields(line)
+		u.run(dir, words[0], words[1:]...)
+	}
+}
+
 // freeAddress is one on which nobody listens.
 func freeAddress(t *testing.T) string {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -121,7 +162,7 @@ func (s *started) start(u *user, dir string) (stop func()) {
 	program := filepath.Join(dir, "shop")
 	u.run(dir, "go", "build", "-o", program, ".")
 	cmd := exec.CommandContext(s.t.Context(), program)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, u.env
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	require.NoError(s.t, cmd.Start())
