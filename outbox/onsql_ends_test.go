@@ -183,13 +183,11 @@ func TestOnSQLEndsWithItsHandler(t *testing.T) {
 func TestOnSQLIsPreparedUnlessAPoolerStandsBetween(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.DSN(t, "postgres")
+	migrated(t, dsn)
 	//nolint:paralleltest // one after the other, on one table
 	for way, through := range map[string]string{"direct": dsn, "pooler": testdb.PoolerDSN(t, dsn)} {
 		t.Run(way, func(t *testing.T) {
 			f := newFixture(t, testdb.OpenDSN(t, through+"&default_query_exec_mode=simple_protocol"))
-			if way == "direct" {
-				f = newFixture(t, migrated(t, through+"&default_query_exec_mode=simple_protocol"))
-			}
 			f.effects()
 			f.exec("DELETE FROM effect")
 			var most atomic.Int64
