@@ -107,7 +107,7 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	p := &part{cfg: cfg, db: db, ob: ob}
-	s := &Server{reserving: reserving{publishing{p}, booked}, waiting: newWaiting(db, cfg.Logger)}
+	s := &Server{reserving: reserving{publishing{p}, booked}, waiting: newWaiting(db, remote, cfg.Logger)}
 	opts := []connect.HandlerOption{connect.WithCodec(jsonCodec{}), connect.WithReadMaxBytes(maxBody)}
 	_, methods := ledgerv1connect.NewLedgerHandler(calls{s.reserving, consuming{p, remote, s.waiting}, asking{p}}, opts...)
 	s.handler = authorized(cfg.Authorizer, methods, opts...)

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ const (
 // connection of its own.
 type waiting struct {
 	db     *bun.DB
+	remote *spi.RemoteDeliveries
 	logger *slog.Logger
 	nudge  chan struct{}
 
@@ -28,8 +30,8 @@ type waiting struct {
 	calls  map[string]map[chan struct{}]struct{} // by consumer
 }
 
-func newWaiting(db *bun.DB, logger *slog.Logger) *waiting {
-	return &waiting{db: db, logger: logger, nudge: make(chan struct{}, 1), calls: make(map[string]map[chan struct{}]struct{})}
+func newWaiting(db *bun.DB, remote *spi.RemoteDeliveries, logger *slog.Logger) *waiting {
+	return &waiting{db: db, remote: remote, logger: logger, nudge: make(chan struct{}, 1), calls: make(map[string]map[chan struct{}]struct{})}
 }
 
 // join lets a call wait for a consumer: due is closed when something may be due. Leave when the wait is over. It answers
@@ -81,6 +83,7 @@ func (w *waiting) run(ctx context.Context) {
 			continue
 		}
 		consumers, err := spi.DueConsumers(ctx, w.db)
+		err = errors.Join(err, w.remote.UnparkLate(ctx))
 		if err != nil && ctx.Err() == nil {
 			w.logger.WarnContext(ctx, "the ledger could not look for deliveries; the next look tries again", "error", err)
 		}

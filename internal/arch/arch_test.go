@@ -89,6 +89,7 @@ func TestImportsRunOneWay(t *testing.T) {
 		},
 		"internal/engine/settle":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery"},
 		"internal/engine/delivery": {"bus", "outbox", "consumelog", "internal/engine"},
+		"internal/engine/pulled":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery"},
 		"internal/engine/remote":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery"},
 		"internal/engine/flow": {
 			"bus", "outbox", "consumelog", "internal/handler", "internal/store", "internal/engine/delivery",

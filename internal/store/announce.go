@@ -167,3 +167,13 @@ func (r Registry) upsert(ctx context.Context, db *bun.DB, insert string, rows []
 	}
 	return nil
 }
+
+// IsPaused reports whether an operator has paused a consumer, by the primary key.
+func (r Registry) IsPaused(ctx context.Context, idb bun.IDB, consumer string) (bool, error) {
+	query := "SELECT name FROM bc_consumer WHERE name = ? AND paused_until > " + r.d.Now
+	found, err := readTexts(r.stmts.On(idb).QueryContext(ctx, query, consumer))
+	if err != nil {
+		return false, fmt.Errorf("ask whether consumer %s is paused: %w", consumer, err)
+	}
+	return len(found) > 0, nil
+}

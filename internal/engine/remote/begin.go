@@ -25,8 +25,12 @@ type Decision struct {
 const untilNext = time.Second
 
 // Begin leases a consumer's delivery of one event, unless it has ended or somebody else has it, or an earlier event of its
-// aggregate is unfinished for the consumer. It returns [ErrUnknown] or [ErrDead] where that is so.
+// aggregate is unfinished for the consumer, or that is paused. It returns [ErrUnknown] or [ErrDead] where that is so.
 func (r *Deliveries) Begin(ctx context.Context, consumer, eventID string) (d Decision, err error) {
+	paused, err := r.registry.IsPaused(ctx, r.db, consumer)
+	if err != nil {
+		return d, err
+	}
 	owner := newOwner()
 	err = r.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
 		d = Decision{}
@@ -40,6 +44,9 @@ func (r *Deliveries) Begin(ctx context.Context, consumer, eventID string) (d Dec
 			return nil
 		case row.Status == store.Dead:
 			return ErrDead
+		case paused:
+			d = Decision{RetryAfter: untilNext}
+			return nil
 		case row.IsLeased():
 			d = Decision{RetryAfter: max(time.Duration(row.Until-row.Now)*time.Microsecond, time.Millisecond)}
 			return nil

@@ -50,13 +50,52 @@ func (r *Deliveries) Register(ctx context.Context, consumer string, types []stri
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.announced[consumer] = now
+	if last.types != now.types {
+		r.late[consumer] = late{types: types, next: now.at.Add(unparkEvery), left: unparks}
+	}
 	return nil
+}
+
+const (
+	unparkEvery = 500 * time.Millisecond
+	unparks     = 10
+)
+
+// late is a consumer for which events may still be parked: by a publisher that had read the registry before it was announced.
+type late struct {
+	types []string
+	next  time.Time
+	left  int // so many more times
+}
+
+// UnparkLate makes events due that were parked just after the registration of their consumer, for seconds after it. Call it often.
+func (r *Deliveries) UnparkLate(ctx context.Context) error {
+	var types []string
+	r.mu.Lock()
+	for consumer, l := range r.late {
+		if time.Now().Before(l.next) {
+			continue
+		}
+		types = append(types, l.types...)
+		l.next, l.left = time.Now().Add(unparkEvery), l.left-1
+		if r.late[consumer] = l; l.left == 0 {
+			delete(r.late, consumer)
+		}
+	}
+	r.mu.Unlock()
+	if len(types) == 0 {
+		return nil
+	}
+	return r.rows.Unpark(ctx, r.db, types)
 }
 
 // Fetch leases up to limit deliveries of a consumer that are due, of these event types: in the order of the outbox, and one of
 // each aggregate, so that the next one is handed out when it has ended. What a program that has died may have started is handed
-// out alone, and counted before.
+// out alone, and counted before. A consumer that is paused gets nothing.
 func (r *Deliveries) Fetch(ctx context.Context, consumer string, types []string, limit, maxBytes int) ([]Delivery, error) {
+	if paused, err := r.registry.IsPaused(ctx, r.db, consumer); err != nil || paused {
+		return nil, err
+	}
 	now, err := r.events.Now(ctx, r.db)
 	if err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ type Deliveries struct {
 
 	mu        sync.Mutex
 	announced map[string]announced // by consumer
+	late      map[string]late      // likewise
 }
 
 // roomsOf are the statements of a database and the rooms that it needs.
@@ -77,7 +78,7 @@ func New(db *bun.DB, settler *settle.Settler, meter *settle.Meter, logger *slog.
 		return nil, err
 	}
 	stmts := log.Statements()
-	return &Deliveries{cfg: cfg, announced: make(map[string]announced), roomsOf: roomsOf{
+	return &Deliveries{cfg: cfg, announced: make(map[string]announced), late: make(map[string]late), roomsOf: roomsOf{
 		db: db, d: d, stmts: stmts, log: log, rows: store.Remote{Leases: log.Leases}, registry: store.NewRegistry(d, stmts),
 		events: store.NewSettling(d, stmts), settler: settler, meter: meter, logger: logger,
 	}}, nil

@@ -1,0 +1,53 @@
+package spi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/engine/pulled"
+	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/handler"
+)
+
+// PulledConsumer runs deliveries that come from a ledger.
+type PulledConsumer = pulled.Consumer
+
+// PulledMessage is one of them.
+type PulledMessage = handler.Message
+
+// PulledAnswer is what to say of it.
+type PulledAnswer = pulled.Answer
+
+// The outcomes of a pulled delivery.
+const (
+	PulledSuccess   = pulled.Success
+	PulledSkipped   = pulled.Skipped
+	PulledFailed    = pulled.Failed
+	PulledPermanent = pulled.Permanent
+	PulledLater     = pulled.Later
+)
+
+// PulledConsumers are those of a bus, to which nothing can be registered any more.
+func PulledConsumers(b *bus.Bus) []*PulledConsumer { return pulled.Consumers(b) }
+
+// NewPulledMessage is a delivery of an event, in its run number attempt.
+func NewPulledMessage(e Event, attempt int) *PulledMessage {
+	return &PulledMessage{Attempt: attempt, Event: &eventrow.Row{
+		ID: e.ID, Type: e.Type, AggregateType: e.AggregateType, AggregateID: e.AggregateID, TenantID: e.TenantID,
+		SchemaVersion: e.SchemaVersion, Payload: e.Payload, Metadata: e.Metadata,
+	}}
+}
+
+// DeadLetter tells the hook of the bus, if there is one, of a delivery that is DEAD. It reports a panic of the hook.
+func DeadLetter(ctx context.Context, b *bus.Bus, consumer string, m *PulledMessage, why string) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("bus.Config.OnDeadLetter panicked with a %T", v)
+		}
+	}()
+	if tell := handler.Of(b).OnDeadLetter; tell != nil {
+		tell(ctx, handler.DeadLetter{Event: m.Event, Consumer: consumer, Key: consumer, Attempts: m.Attempt, Error: why})
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/bluecone-go/bluecone/internal/spi"
+	"github.com/bluecone-go/bluecone/ledger/ledgerv1"
+)
+
+// held is a delivery in hand: from Fetch until its end is acknowledged.
+type held struct {
+	token   string
+	message *spi.PulledMessage
+	beaten  time.Time          // when its lease was last renewed, by this clock
+	stop    context.CancelFunc // of its run; nil while it waits
+	lost    bool               // its lease is
+}
+
+// puller gets the deliveries of one consumer.
+type puller struct {
+	*Runner
+
+	c     *spi.PulledConsumer
+	queue chan *held                          // what waits to be run; it has room for all that is in hand
+	acks  chan *ledgerv1.FinishConsumeRequest // what has ended; likewise
+
+	mu      sync.Mutex
+	hand    map[string]*held // by token; what is lost stays until nobody runs it
+	waiting int              // of those, what waits for its next run
+	room    chan struct{}    // told when something has left the hand
+}
+
+func newPuller(r *Runner, c *spi.PulledConsumer) *puller {
+	return &puller{
+		Runner: r, c: c, hand: make(map[string]*held), room: make(chan struct{}, 1),
+		queue: make(chan *held, r.cfg.Max), acks: make(chan *ledgerv1.FinishConsumeRequest, r.cfg.Max),
+	}
+}
+
+// run works until ctx ends, and then until the hand is empty.
+func (p *puller) run(ctx context.Context) error {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var all sync.WaitGroup
+	batches, most := p.c.Workers()
+	for range batches {
+		all.Go(func() { p.work(ctx, work, batches, most) })
+	}
+	all.Go(func() { p.acknowledge(work) })
+	all.Go(func() { p.beat(work) })
+	err := p.fetch(ctx)
+	end := time.NewTimer(p.cfg.Drain)
+	defer end.Stop()
+	for p.inHand() > 0 {
+		select {
+		case <-p.room:
+		case <-end.C:
+			p.cfg.Logger.WarnContext(ctx, "deliveries of the ledger were left; they come again when their leases end", "consumer", p.c.Key(),
+				"count", p.inHand())
+			stop()
+			all.Wait()
+			return err
+		}
+	}
+	stop()
+	all.Wait()
+	return err
+}
+
+func (p *puller) inHand() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.hand)
+}
+
+// refusals are what no repetition mends.
+var refusals = []connect.Code{ //nolint:gochecknoglobals // a constant list
+	connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented,
+}
+
+const longestPause = 15 * time.Second
+
+// fetch fills the hand until ctx ends. If the ledger refuses the first call, it returns the error.
+func (p *puller) fetch(ctx context.Context) error {
+	pause := time.Duration(0)
+	for isFirst := true; ctx.Err() == nil; {
+		free := p.cfg.Max - p.inHand()
+		if free <= 0 {
+			select {
+			case <-p.room:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		got, err := p.client.Fetch(ctx, &ledgerv1.FetchRequest{
+			Consumer: p.c.Key(), EventTypes: p.c.EventTypes(), Max: int32(free), Wait: durationpb.New(p.cfg.Wait),
+		})
+		if err == nil {
+			p.take(got.GetDeliveries())
+			isFirst, pause = false, 0
+			continue
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // the end was asked for
+		case isFirst && slices.Contains(refusals, connect.CodeOf(err)):
+			return fmt.Errorf("remote: consumer %s: %w", p.c.Key(), err)
+		}
+		pause = min(max(2*pause, 100*time.Millisecond), longestPause)
+		p.cfg.Logger.WarnContext(ctx, "the ledger gives no deliveries; the next Fetch follows", "consumer", p.c.Key(), "error", err, "in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (p *puller) take(ds []*ledgerv1.Delivery) {
+	for _, d := range ds {
+		e := d.GetEvent()
+		h := &held{token: d.GetConsumeToken(), beaten: time.Now(), message: spi.NewPulledMessage(spi.Event{
+			ID: e.GetEventId(), Type: e.GetEventType(), AggregateType: e.GetAggregateType(), AggregateID: e.GetAggregateId(),
+			TenantID: e.GetTenantId(), SchemaVersion: int(e.GetSchemaVersion()), Payload: e.GetPayload(), Metadata: e.GetMetadata(),
+		}, int(d.GetAttempt()))}
+		p.mu.Lock()
+		p.hand[h.token] = h
+		p.mu.Unlock()
+		p.queue <- h
+	}
+}
+
+// release takes a delivery out of the hand.
+func (p *puller) release(token string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.hand, token)
+	select {
+	case p.room <- struct{}{}:
+	default:
+	}
+}
+
+// work runs batches until work ends.
+func (p *puller) work(ctx, work context.Context, batches, most int) {
+	for {
+		select {
+		case h := <-p.queue:
+			p.runBatch(ctx, work, p.batch(h, min(most, 1+len(p.queue)/batches)))
+		case <-work.Done():
+			return
+		}
+	}
+}
+
+// batch is h and what waits behind it, so many at most, without what was lost meanwhile.
+func (p *puller) batch(h *held, most int) []*held {
+	all := []*held{h}
+	for len(all) < most {
+		select {
+		case next := <-p.queue:
+			all = append(all, next)
+			continue
+		default:
+		}
+		break
+	}
+	return slices.DeleteFunc(all, p.dropped)
+}
+
+// dropped lets go of a delivery that is lost.
+func (p *puller) dropped(h *held) bool {
+	p.mu.Lock()
+	h.stop = nil
+	lost := h.lost
+	p.mu.Unlock()
+	if lost {
+		p.release(h.token)
+	}
+	return lost
+}
+
+// runBatch runs deliveries, and passes on what has become of them. ctx says whether the process ends.
+func (p *puller) runBatch(ctx, work context.Context, hs []*held) {
+	if len(hs) == 0 {
+		return
+	}
+	run, stop := context.WithCancel(work)
+	defer stop()
+	ms := make([]*spi.PulledMessage, len(hs))
+	p.mu.Lock()
+	for i, h := range hs {
+		ms[i], h.stop = h.message, stop
+	}
+	p.mu.Unlock()
+	answers := p.c.Run(run, ms)
+	for i, h := range hs {
+		if !p.dropped(h) {
+			p.pass(ctx, h, answers[i])
+		}
+	}
+}
+
+// maxResult is what the ledger takes.
+const maxResult = 64 << 10
+
+// pass acknowledges a delivery, or lets it wait here for its next run.
+func (p *puller) pass(ctx context.Context, h *held, a spi.PulledAnswer) {
+	if a.Outcome == spi.PulledLater && ctx.Err() == nil && p.mayWait(a) {
+		p.cfg.Logger.InfoContext(ctx, "a delivery is run again, and does not count", "consumer", p.c.Key(), "eventId", h.message.Event.ID,
+			"in", a.After, "error", a.Error)
+		go func() {
+			select {
+			case <-time.After(a.After):
+			case <-ctx.Done():
+			}
+			p.mu.Lock()
+			p.waiting--
+			p.mu.Unlock()
+			p.queue <- h
+		}()
+		return
+	}
+	if len(a.Result) > maxResult {
+		a.Result = nil // it stands in the log of this database
+	}
+	finish := &ledgerv1.FinishConsumeRequest{ConsumeToken: h.token, Outcome: "FAILED", Error: a.Error}
+	switch a.Outcome {
+	case spi.PulledSuccess:
+		finish.Outcome, finish.Result = "SUCCESS", a.Result
+	case spi.PulledSkipped:
+		finish.Outcome = "SKIPPED"
+	case spi.PulledPermanent:
+		finish.Outcome = "PERMANENT"
+	case spi.PulledFailed, spi.PulledLater:
+	}
+	p.acks <- finish
+}
+
+// mayWait reports whether a delivery may wait here. Where half of the hand waits already because handlers have asked for that, what they
+// wait for might not find room: then it goes back to the ledger.
+func (p *puller) mayWait(a spi.PulledAnswer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a.IsAsked && p.waiting >= p.cfg.Max/2 {
+		return false
+	}
+	p.waiting++
+	return true
+}
