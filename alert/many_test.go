@@ -17,35 +17,29 @@ import (
 // among twenty (finding A14).
 func TestLookFindsAStuckConsumerAmongMany(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Dialects() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			asked := make(map[int]int)
-			for _, n := range []int{20, 2000} {
-				dsn := testdb.DSN(t, dialect)
-				mine := testdb.OpenDSN(t, dsn)
-				require.NoError(t, migrations.Up(t.Context(), mine))
-				testplan.Consumers(t, mine, n)
-				pause(t, mine, n)
-				delivery(t, mine, "FAILED", testplan.Consumer(n-1), "order.paid", 3, time.Hour)
-				delivery(t, mine, "DEAD", "Unregistered", "order.paid", 10, time.Hour)
-				db := testdb.OpenDSN(t, dsn)
-				told := &inbox{}
-				a := newAlerter(t, db, alert.Config{Routes: to(told)})
-				count := testplan.Count(db)
-				require.NoError(t, alert.Observe(t.Context(), a))
-				asked[n] = count.N()
-				require.EqualValues(t, 3, look(t, a).Found)
-				var consumers []string
-				for _, notice := range told.got() {
-					consumers = append(consumers, notice.Consumer)
-				}
-				require.ElementsMatch(t, []string{testplan.Consumer(n - 1), testplan.Consumer(1), "Unregistered"}, consumers)
-			}
-			require.Positive(t, asked[20])
-			require.Equal(t, asked[20], asked[2000], "statements")
-		})
-	}
+	testplan.AsManyStatements(t, func(t *testing.T, dialect string, n int) (asked int) {
+		t.Helper()
+		dsn := testdb.DSN(t, dialect)
+		mine := testdb.OpenDSN(t, dsn)
+		require.NoError(t, migrations.Up(t.Context(), mine))
+		testplan.Consumers(t, mine, n)
+		pause(t, mine, n)
+		delivery(t, mine, "FAILED", testplan.Consumer(n-1), "order.paid", 3, time.Hour)
+		delivery(t, mine, "DEAD", "Unregistered", "order.paid", 10, time.Hour)
+		db := testdb.OpenDSN(t, dsn)
+		told := &inbox{}
+		a := newAlerter(t, db, alert.Config{Routes: to(told)})
+		count := testplan.Count(db)
+		require.NoError(t, alert.Observe(t.Context(), a))
+		asked = count.N()
+		require.EqualValues(t, 3, look(t, a).Found)
+		var consumers []string
+		for _, notice := range told.got() {
+			consumers = append(consumers, notice.Consumer)
+		}
+		require.ElementsMatch(t, []string{testplan.Consumer(n - 1), testplan.Consumer(1), "Unregistered"}, consumers)
+		return asked
+	})
 }
 
 // pause pauses ten of n consumers, of which only the first has been for too long.

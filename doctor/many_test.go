@@ -14,24 +14,18 @@ import (
 // (finding A14).
 func TestManyConsumersAreExamined(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Dialects() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			asked := make(map[int]int)
-			for _, n := range []int{20, 2000} {
-				db := testdb.Open(t, dialect)
-				testplan.Consumers(t, db, n)
-				_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) "+
-					"VALUES (?, 'odd', 'order.paid', 'SENDING')", testplan.Consumer(n))
-				require.NoError(t, err)
-				count := testplan.Count(db)
-				found := examine(t, db, doctor.Config{})["delivery states"]
-				asked[n] = count.N()
-				require.Equal(t, doctor.Warn, found.Level)
-				require.Contains(t, found.Says, "deliveries of "+testplan.Consumer(n)+` have the status ["SENDING"]`)
-			}
-			require.Positive(t, asked[20])
-			require.Equal(t, asked[20], asked[2000], "statements")
-		})
-	}
+	testplan.AsManyStatements(t, func(t *testing.T, dialect string, n int) (asked int) {
+		t.Helper()
+		db := testdb.Open(t, dialect)
+		testplan.Consumers(t, db, n)
+		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) "+
+			"VALUES (?, 'odd', 'order.paid', 'SENDING')", testplan.Consumer(n))
+		require.NoError(t, err)
+		count := testplan.Count(db)
+		found := examine(t, db, doctor.Config{})["delivery states"]
+		asked = count.N()
+		require.Equal(t, doctor.Warn, found.Level)
+		require.Contains(t, found.Says, "deliveries of "+testplan.Consumer(n)+` have the status ["SENDING"]`)
+		return asked
+	})
 }

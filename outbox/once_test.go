@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"sync"
@@ -60,14 +59,15 @@ func TestSwallowedDeadlockNeverCommits(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, dialect))
 			f.effects()
-			f.exec("CREATE TABLE hot (id INT PRIMARY KEY, n INT NOT NULL)")
-			for i := range 100 {
-				f.exec("INSERT INTO hot (id, n) VALUES (?, 0)", i)
-			}
+			f.hot(100)
 			var runs, poisoned atomic.Int64
 			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
 				if runs.Add(1) == 1 {
-					if err := f.deadlock(ctx, tx); err == nil {
+					err := f.deadlock(ctx, tx, func() error {
+						_, err := tx.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 2")
+						return err
+					})
+					if err == nil {
 						return errors.New("no deadlock happened")
 					}
 					if err := effect(ctx, tx, m, 1); err != nil {
@@ -79,49 +79,9 @@ func TestSwallowedDeadlockNeverCommits(t *testing.T) {
 			})
 			f.save(orderPaid{OrderID: "1"})
 			f.once()
-			require.EqualValues(t, 2, runs.Load(), "run again at once, uncounted")
-			require.EqualValues(t, 1, poisoned.Load(), "the poisoned transaction refuses statements")
-			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
-			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect WHERE seq = 2"))
-			require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
-			require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
+			f.requireSecondRun(&runs, &poisoned)
 		})
 	}
-}
-
-// deadlock makes tx the victim of one: the other side has changed more rows.
-func (f *fixture) deadlock(ctx context.Context, tx bun.Tx) error {
-	if _, err := tx.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 1"); err != nil {
-		return err
-	}
-	locked := make(chan struct{})
-	var once sync.Once
-	unlock := func() { once.Do(func() { close(locked) }) }
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer unlock()
-		_ = f.db.RunInTx(context.Background(), &sql.TxOptions{}, func(ctx context.Context, other bun.Tx) error {
-			if f.db.Dialect().Name().String() == "pg" {
-				if _, err := other.ExecContext(ctx, "SET LOCAL deadlock_timeout = '10s'"); err != nil { // the other side is found first
-					return err
-				}
-			}
-			if _, err := other.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id >= 2"); err != nil {
-				return err
-			}
-			unlock()
-			_, err := other.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 1")
-			return err
-		})
-	}()
-	<-locked
-	_, err := tx.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 2")
-	if err == nil {
-		_ = tx.Rollback()
-	}
-	<-done
-	return err
 }
 
 // V2: a lock wait timeout rolls back only its statement; COMMIT would keep the rest.
@@ -129,12 +89,8 @@ func TestSwallowedLockWaitNeverCommits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testdb.Open(t, "mysql"))
 	f.effects()
-	f.exec("CREATE TABLE hot (id INT PRIMARY KEY, n INT NOT NULL)")
-	f.exec("INSERT INTO hot VALUES (1, 0)")
-	holder, err := f.db.BeginTx(context.Background(), nil)
-	require.NoError(t, err)
-	_, err = holder.ExecContext(context.Background(), "UPDATE hot SET n = 1")
-	require.NoError(t, err)
+	f.hot(1)
+	holder := f.holdHot()
 	var runs atomic.Int64
 	bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
 		if runs.Add(1) > 1 {
@@ -153,9 +109,7 @@ func TestSwallowedLockWaitNeverCommits(t *testing.T) {
 	})
 	f.save(orderPaid{OrderID: "1"})
 	f.once()
-	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect"))
-	require.Equal(t, 1, f.count("SELECT COUNT(*) FROM effect WHERE seq = 2"))
-	require.Equal(t, 1, f.count("SELECT attempts FROM bc_event_consume_log"))
+	f.requireOneEffectOfTheSecondRun()
 }
 
 // Whoever is given a delivery that somebody else is at waits before its handler, not after: the handler

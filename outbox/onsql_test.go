@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -198,17 +197,6 @@ func (f *fixture) careless(name string, spoil func(ctx context.Context, tx bus.T
 	return runs, refused
 }
 
-// requireSecondRun tells that a delivery had one effect, that of its second run, which was not counted.
-func (f *fixture) requireSecondRun(runs, refused *atomic.Int64) {
-	f.t.Helper()
-	require.EqualValues(f.t, 2, runs.Load(), "run again at once")
-	require.EqualValues(f.t, 1, refused.Load(), "after the end statements are refused")
-	require.Equal(f.t, 1, f.count("SELECT COUNT(*) FROM effect"))
-	require.Equal(f.t, 1, f.count("SELECT COUNT(*) FROM effect WHERE seq = 2"))
-	require.Equal(f.t, 1, f.count("SELECT attempts FROM bc_event_consume_log"), "uncounted")
-	require.Equal(f.t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
-}
-
 // After a deadlock MariaDB and MySQL run on in autocommit. Whichever way the handler met it and swallowed it, it is found out.
 func TestOnSQLSwallowedDeadlockNeverCommits(t *testing.T) {
 	t.Parallel()
@@ -217,54 +205,18 @@ func TestOnSQLSwallowedDeadlockNeverCommits(t *testing.T) {
 			t.Run(dialect+"/"+way, func(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t, testdb.Open(t, dialect))
-				f.exec("CREATE TABLE hot (id INT PRIMARY KEY, n INT NOT NULL)")
-				for i := range 100 {
-					f.exec("INSERT INTO hot (id, n) VALUES (?, 0)", i)
-				}
-				runs, refused := f.careless("A", func(ctx context.Context, tx bus.Tx) error { return f.deadlockBy(ctx, tx, run) })
+				f.hot(100)
+				runs, refused := f.careless("A", func(ctx context.Context, tx bus.Tx) error {
+					return f.deadlock(ctx, tx, func() error {
+						return run(ctx, tx, f.native("SELECT n FROM hot WHERE id IN (0, ?) ORDER BY id FOR UPDATE"), 2)
+					})
+				})
 				f.save(orderPaid{OrderID: "1"})
 				f.once()
 				f.requireSecondRun(runs, refused)
 			})
 		}
 	}
-}
-
-// deadlockBy makes tx the victim of a deadlock, by a statement sent in the given way.
-func (f *fixture) deadlockBy(ctx context.Context, tx bus.Tx, run func(context.Context, bus.Tx, string, ...any) error) error {
-	if _, err := tx.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 1"); err != nil {
-		return err
-	}
-	locked := make(chan struct{})
-	var once sync.Once
-	unlock := func() { once.Do(func() { close(locked) }) }
-	ctxOther, stop := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer unlock()
-		_ = f.db.RunInTx(ctxOther, &sql.TxOptions{}, func(ctx context.Context, other bun.Tx) error {
-			if f.db.Dialect().Name().String() == "pg" {
-				if _, err := other.ExecContext(ctx, "SET LOCAL deadlock_timeout = '10s'"); err != nil { // the other side is found first
-					return err
-				}
-			}
-			if _, err := other.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id >= 2"); err != nil {
-				return err
-			}
-			unlock()
-			_, err := other.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 1")
-			return err
-		})
-	}()
-	<-locked
-	err := run(ctx, tx, f.native("SELECT n FROM hot WHERE id IN (0, ?) ORDER BY id FOR UPDATE"), 2)
-	if err == nil {
-		stop() // or it would wait for this transaction
-	}
-	<-done
-	stop()
-	return err
 }
 
 // SQLite ends a transaction by INSERT OR ROLLBACK, and runs on in autocommit. That is an attempt, and nothing of it stays.
@@ -303,17 +255,13 @@ func TestOnSQLSwallowedLockWaitNeverCommits(t *testing.T) {
 			t.Run(dialect+"/"+way, func(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t, testdb.Open(t, dialect))
-				f.exec("CREATE TABLE hot (id INT PRIMARY KEY, n INT NOT NULL)")
-				f.exec("INSERT INTO hot VALUES (1, 0)")
-				holder, err := f.db.BeginTx(context.Background(), nil)
-				require.NoError(t, err)
-				_, err = holder.ExecContext(context.Background(), "UPDATE hot SET n = 1")
-				require.NoError(t, err)
+				f.hot(1)
+				holder := f.holdHot()
 				runs, refused := f.careless("A", func(ctx context.Context, tx bus.Tx) error {
 					if _, err := tx.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = 1"); err != nil {
 						return nil //nolint:nilerr // then the test fails
 					}
-					err := run(ctx, tx, "SELECT n FROM hot WHERE id = ? FOR UPDATE", 1)
+					err := run(ctx, tx, "SELECT n FROM hot WHERE id = ? FOR UPDATE", 0)
 					_ = holder.Rollback()
 					return err
 				})

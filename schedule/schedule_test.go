@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,24 +33,6 @@ func quiet(instance string) schedule.Config {
 	return schedule.Config{Instance: instance, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// start runs the schedules until the test ends.
-func start(t *testing.T, schedules ...*schedule.Schedule) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	for _, s := range schedules {
-		wg.Go(func() { _ = s.Run(ctx) })
-	}
-	t.Cleanup(func() { cancel(); wg.Wait() })
-}
-
-func count(t *testing.T, db *bun.DB, query string) int {
-	t.Helper()
-	var n int
-	require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&n))
-	return n
-}
-
 func eventually(t *testing.T, reached func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, reached, testdb.Patience(), 10*time.Millisecond, what)
@@ -75,13 +56,13 @@ func TestJobOfAUserRunsOnceInTheWholeDeployment(t *testing.T) {
 				return nil
 			}))
 		}
-		start(t, all...)
+		testdb.Run(t, all...)
 		eventually(t, func() bool {
-			return count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE job_code = 'coupons.expire' AND status = 'SUCCESS' "+
+			return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE job_code = 'coupons.expire' AND status = 'SUCCESS' "+
 				`AND counts = '{"expired":5}'`) >= 3
 		}, "the history has the runs and what they have counted")
 		require.Zero(t, overlaps.Load())
-		require.LessOrEqual(t, count(t, db, "SELECT COUNT(*) FROM bc_job_run"), int(runs.Load()))
+		require.LessOrEqual(t, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run"), int(runs.Load()))
 	})
 }
 
@@ -90,7 +71,7 @@ func TestJobThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		var runs atomic.Int64
-		start(t, schedule.New(db, quiet("a")).Add("moody", everySecond, func(ctx context.Context) error {
+		testdb.Run(t, schedule.New(db, quiet("a")).Add("moody", everySecond, func(ctx context.Context) error {
 			schedule.Count(ctx, "tried", 1)
 			switch runs.Add(1) {
 			case 1:
@@ -100,10 +81,12 @@ func TestJobThatFailsIsTriedAgain(t *testing.T) {
 			}
 			return nil
 		}))
-		eventually(t, func() bool { return count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'SUCCESS'") > 0 }, "it has recovered")
-		require.Equal(t, 1, count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND error_message = "+
+		eventually(t, func() bool {
+			return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'SUCCESS'") > 0
+		}, "it has recovered")
+		require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND error_message = "+
 			`'the printer has no paper' AND counts = '{"tried":1}'`))
-		require.Equal(t, 1, count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND error_message LIKE "+
+		require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND error_message LIKE "+
 			"'%job moody panicked: the printer burns%'"))
 	})
 }
@@ -179,7 +162,7 @@ func TestRunDrainsTheJobThatRuns(t *testing.T) {
 		stop()
 		require.NoError(t, <-done)
 		require.True(t, ended.Load())
-		require.Equal(t, 1, count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND job_code = 'slow'"))
+		require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND job_code = 'slow'"))
 		require.NoError(t, another(t, db, "slow"), "the lease has ended with it")
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,24 +30,6 @@ func runner(t *testing.T, db *bun.DB, cfg schedule.Config, cron string,
 	return r
 }
 
-func count(t *testing.T, db *bun.DB, query string) int {
-	t.Helper()
-	var n int
-	require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&n))
-	return n
-}
-
-// start runs the runners until the test ends.
-func start(t *testing.T, runners ...*schedule.Runner) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	for _, r := range runners {
-		wg.Go(func() { _ = r.Run(ctx) })
-	}
-	t.Cleanup(func() { cancel(); wg.Wait() })
-}
-
 // Five instances, a job that is due every second: each turn is taken by one of them.
 func TestEachTurnRunsOnceInTheWholeDeployment(t *testing.T) {
 	t.Parallel()
@@ -65,7 +46,7 @@ func TestEachTurnRunsOnceInTheWholeDeployment(t *testing.T) {
 				return schedule.Counts{"done": 1}, nil
 			}))
 		}
-		start(t, all...)
+		testdb.Run(t, all...)
 		require.Eventually(t, func() bool { return runs.Load() >= 3 }, time.Minute, 5*time.Millisecond)
 		require.Zero(t, overlaps.Load())
 		var perSecond []int // no second has two runs
@@ -95,8 +76,8 @@ func TestMissedTurnsAreCaughtUpOnce(t *testing.T) {
 		}[db.Dialect().Name().String()]
 		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_job_lease (job_code, last_due_at) VALUES ('job', "+long+")")
 		require.NoError(t, err)
-		start(t, r)
-		require.Eventually(t, func() bool { return count(t, db, "SELECT COUNT(*) FROM bc_job_run") == 1 }, time.Minute, 5*time.Millisecond)
+		testdb.Run(t, r)
+		require.Eventually(t, func() bool { return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run") == 1 }, time.Minute, 5*time.Millisecond)
 		_, err = r.RunNow(t.Context(), "job") // would be a second run, were another turn due
 		require.NoError(t, err)
 		require.Equal(t, int64(2), runs.Load())
@@ -129,7 +110,7 @@ func TestRunNowIsRefusedWhileTheJobRunsElsewhere(t *testing.T) {
 		got := <-done
 		require.EqualError(t, got.err, "one was stuck")
 		require.Equal(t, schedule.Counts{"released": 3}, got.report.Counts)
-		require.Equal(t, 1, count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND instance = 'a' "+
+		require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND instance = 'a' "+
 			"AND error_message = 'one was stuck' AND counts LIKE '%\"released\":3%' AND duration_us > 0"))
 		_, err = b.RunNow(t.Context(), "job")
 		require.NoError(t, err)
@@ -181,7 +162,7 @@ func TestAPanicInAJobIsItsError(t *testing.T) {
 	r := runner(t, db, schedule.Config{}, "0 0 0 1 1 ?", func(context.Context) (schedule.Counts, error) { panic("oh no") })
 	_, err := r.RunNow(t.Context(), "job")
 	require.ErrorContains(t, err, "job job panicked: oh no")
-	require.Equal(t, 1, count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED'"))
+	require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED'"))
 }
 
 // The history keeps the newest runs only.
@@ -194,7 +175,7 @@ func TestHistoryIsTrimmed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = r.RunNow(t.Context(), "job")
 	require.NoError(t, err)
-	require.Equal(t, 200, count(t, db, "SELECT COUNT(*) FROM bc_job_run"))
+	require.Equal(t, 200, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run"))
 }
 
 func TestTwoJobsOfOneCodeAreAnError(t *testing.T) {
@@ -208,12 +189,14 @@ func TestAJobSaysWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		says := func(cron string) func() bool {
-			return func() bool { return count(t, db, "SELECT COUNT(*) FROM bc_job_lease WHERE cron = '"+cron+"'") == 1 }
+			return func() bool {
+				return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_lease WHERE cron = '"+cron+"'") == 1
+			}
 		}
 		never := func(context.Context) (schedule.Counts, error) { return nil, nil }
-		start(t, runner(t, db, schedule.Config{}, "0 0 0 1 1 ?", never))
+		testdb.Run(t, runner(t, db, schedule.Config{}, "0 0 0 1 1 ?", never))
 		require.Eventually(t, says("0 0 0 1 1 ?"), testdb.Patience(), 5*time.Millisecond)
-		start(t, runner(t, db, schedule.Config{}, "0 0 12 1 1 ?", never))
+		testdb.Run(t, runner(t, db, schedule.Config{}, "0 0 12 1 1 ?", never))
 		require.Eventually(t, says("0 0 12 1 1 ?"), testdb.Patience(), 5*time.Millisecond)
 	})
 }

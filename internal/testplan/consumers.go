@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // Consumers registers the consumers 1 to n, each of which takes order.paid and has had the event done.
@@ -52,3 +54,17 @@ func (s *Statements) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context
 
 // AfterQuery implements [bun.QueryHook].
 func (*Statements) AfterQuery(context.Context, *bun.QueryEvent) {}
+
+// AsManyStatements runs fn on every database with twenty consumers and with two thousand. It answers how many statements
+// it has asked, which has to be the same number.
+func AsManyStatements(t *testing.T, fn func(t *testing.T, dialect string, consumers int) (asked int)) {
+	t.Helper()
+	for _, dialect := range testdb.Dialects() {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			few := fn(t, dialect, 20)
+			require.Positive(t, few)
+			require.Equal(t, few, fn(t, dialect, 2000), "statements")
+		})
+	}
+}
