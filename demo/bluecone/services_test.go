@@ -26,7 +26,7 @@ func brokerURL(t *testing.T, name string, b *testbroker.Broker) string {
 	t.Helper()
 	u, part := *b.URL, fmt.Sprintf("T%d", rand.Uint32())
 	switch name {
-	case "nats":
+	case "nats", "kafka":
 		u.Path = "/" + part
 	case "redis":
 		u.Path, u.RawQuery = "/0", url.Values{"stream": {part}}.Encode()
@@ -255,7 +255,7 @@ func (d *deployment) judge() {
 
 // TestTwoServicesUnderKills has customers buy, pay and refund while an instance of the monolith, one of the loyalty service or the broker
 // is killed, one after the other. In the end every stamp is accounted for. It goes on for BLUECONE_TEST_SERVICES; without
-// that each is killed once, but for RabbitMQ, which takes long to start.
+// that each is killed once, but for RabbitMQ and Kafka, which take long to start.
 func TestTwoServicesUnderKills(t *testing.T) {
 	t.Parallel()
 	var length time.Duration
@@ -264,13 +264,13 @@ func TestTwoServicesUnderKills(t *testing.T) {
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err, "BLUECONE_TEST_SERVICES must be a duration such as 10m")
 	}
-	for broker, dialect := range map[string]string{"nats": "sqlite", "redis": "postgres", "rabbitmq": "mysql"} {
+	for broker, dialect := range map[string]string{"nats": "sqlite", "redis": "postgres", "rabbitmq": "mysql", "kafka": "mysql9"} {
 		if only := os.Getenv("BLUECONE_TEST_SERVICES_BROKER"); only != "" && only != broker {
 			continue
 		}
 		t.Run(broker+" and "+dialect, func(t *testing.T) {
 			t.Parallel()
-			d := newDeployment(t, broker, dialect, length > 0 || broker != "rabbitmq")
+			d := newDeployment(t, broker, dialect, length > 0 || broker == "nats" || broker == "redis")
 			d.live(length)
 			d.judge()
 		})

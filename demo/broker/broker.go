@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/relay"
+	"github.com/bluecone-go/bluecone/relay/kafka"
 	"github.com/bluecone-go/bluecone/relay/nats"
 	"github.com/bluecone-go/bluecone/relay/rabbitmq"
 	"github.com/bluecone-go/bluecone/relay/redis"
@@ -47,6 +48,13 @@ func adapters() []adapter {
 			"amqp", "amqp://user:pass@host:port/vhost?exchange=bluecone",
 			func(url string) (Publisher, error) { return rabbitmq.NewPublisher(url, rabbitmq.Config{}) },
 			func(url, _ string) (Subscriber, error) { return rabbitmq.NewSubscriber(url, rabbitmq.Config{}) },
+		},
+		{
+			"kafka", "kafka://host:port/topic",
+			func(url string) (Publisher, error) { return kafka.NewPublisher(url, kafka.Config{}) },
+			func(url, service string) (Subscriber, error) {
+				return kafka.NewSubscriber(url, kafka.Config{Group: service})
+			},
 		},
 		{
 			"redis", "redis://host:port/0?stream=bluecone",

@@ -21,8 +21,8 @@ type watch struct {
 
 // OnBrokerConnect is called by the client after it has tried to connect to a broker.
 func (w *watch) OnBrokerConnect(broker kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
-	if errors.Is(err, context.Canceled) {
-		return // it was told to end
+	if errors.Is(err, context.Canceled) || needsPerson(err) {
+		return // it was told to end, or the broker is there and refuses us, which who asked is told
 	}
 	address := net.JoinHostPort(broker.Host, strconv.Itoa(int(broker.Port)))
 	w.mu.Lock()
