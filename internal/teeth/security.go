@@ -32,7 +32,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			"./demo/bluecone", "BrowserNeedsTheSession", nil,
 		},
 		{
-			"the demo answers to any name", "demo/bluecone/web/guard.go",
+			"the demo answers to any name", "demo/httpserver/serve.go",
 			"net.ParseIP(host) == nil", "false",
 			"./demo/bluecone", "NamesOfOthers", nil,
 		},

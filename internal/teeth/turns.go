@@ -21,7 +21,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a full queue takes nothing from the consume log", "internal/engine/delivery/refill.go",
-			"share-q.ln.queue.count(kind), q.c", "share-len(q.ln.queue.ds), q.c",
+			"q.leaseShare(kind)-q.ln.queue.count(kind), q.c", "q.leaseShare(kind)-len(q.ln.queue.ds), q.c",
 			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
