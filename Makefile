@@ -86,10 +86,11 @@ bench-console: packages ## every page of the console on a million events: time a
 screenshots: packages ## the pictures of docs/console.md, of the demo's own data
 	cd console/browser && go run ./screenshots -out ../../docs/console
 
-lint: ## formatting, golangci-lint, and go.mod being tidy
+lint: ## formatting, golangci-lint, generated code being current, and go.mod being tidy
 	$(LINT) fmt --diff
 	$(LINT) run ./...
 	for dir in $(MODULES); do (cd $$dir && $(LINT) run ./...) || exit 1; done
+	cd ledger/tools && GOWORK=off go run . && git diff --exit-code -- ../ledgerv1
 	scripts/tidy -diff
 
 release: ## versions and tags of VERSION=v0.1.0 in this clone, after a test of what they give; pushes nothing
