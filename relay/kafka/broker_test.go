@@ -114,16 +114,16 @@ func receive(t *testing.T, rawURL string) landing {
 	ctx, cancel := context.WithCancel(context.Background())
 	l, ended := landing{landed: make(chan []relay.Received), goOn: make(chan error)}, make(chan struct{})
 	var failed error
-	go func() {
-		defer close(ended)
-		failed = s.Receive(ctx, l)
-	}()
 	l.stop = func() {
 		cancel()
 		<-ended
 		require.NoError(t, failed)
 		require.NoError(t, s.Close())
 	}
+	go func() {
+		defer close(ended)
+		failed = s.Receive(ctx, l)
+	}()
 	t.Cleanup(l.stop)
 	return l
 }
@@ -306,5 +306,5 @@ func TestWhatWasNotCommittedComesAgainAndRotatedCredentialsAreRefused(t *testing
 		again += second.next(t)
 		second.goOn <- nil
 	}
-	require.Equal(t, "ab", again)
+	require.Regexp(t, "^ab+$", again, "the first publisher may have sent its b, too")
 }
