@@ -32,6 +32,8 @@ type Broker struct {
 	configure func() error
 	// eval is nil for all but RabbitMQ.
 	eval func(program string) error
+	// admin is nil for all but RocketMQ.
+	admin func(args ...string) error
 	// restarted is called after a restart; nil for nothing.
 	restarted func() error
 	// changePassword is nil where the broker has to be started again.
@@ -53,7 +55,9 @@ func launch(name, home, front string) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepare := map[string]func(b *Broker, home string) error{"nats": nats, "redis": redis, "rabbitmq": rabbitmq, "kafka": kafka}[name]
+	prepare := map[string]func(b *Broker, home string) error{
+		"nats": nats, "redis": redis, "rabbitmq": rabbitmq, "kafka": kafka, "rocketmq": rocketmq,
+	}[name]
 	b := &Broker{dir: dir, front: front}
 	err = prepare(b, home)
 	if err == nil {

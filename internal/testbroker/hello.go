@@ -54,6 +54,15 @@ func answersLine(address, hello, want, refusal string) error {
 	}
 }
 
+// listens reports whether somebody takes connections at an address.
+func listens(address string) error {
+	conn, err := dial(address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 func dial(address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: 2 * time.Second}
 	conn, err := d.DialContext(context.Background(), "tcp", address)

@@ -7,8 +7,8 @@
 //		own := testbroker.Start(t, "nats") // for a test that kills it
 //	}
 //
-// A broker listens on free ports of 127.0.0.1, keeps its files in a temporary directory, is durable as in production, and lets
-// in one user by password. It ends with the test's process, even if that is killed.
+// A broker listens on free ports of 127.0.0.1 (the proxy of RocketMQ on all addresses), keeps its files in a temporary directory, is
+// durable as in production, and lets in one user by password. It ends with the test's process, even if that is killed.
 //
 // A broker that is not there skips its tests and says why, unless BLUECONE_TEST_REQUIRE (a list such as nats,redis) names it:
 // then they fail.
@@ -26,8 +26,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/needs"
 )
 
-// Names lists the brokers: "rabbitmq", "nats", "redis", "kafka".
-func Names() []string { return []string{"rabbitmq", "nats", "redis", "kafka"} }
+// Names lists the brokers.
+func Names() []string { return []string{"rabbitmq", "nats", "redis", "kafka", "rocketmq"} }
 
 // Start starts a broker of the test's own, which is stopped when the test ends. If the test has failed, it logs what the broker
 // has said.

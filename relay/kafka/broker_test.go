@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,6 +85,7 @@ func publish(t testing.TB, p *kafka.Publisher, m relay.Message) {
 
 // landing is a sink that says what has landed, and goes on when the test does.
 type landing struct {
+	said   *log
 	landed chan []relay.Received
 	goOn   chan error // what Land answers
 	stop   func()
@@ -104,15 +107,34 @@ func (l landing) Land(ctx context.Context, batch []relay.Received) error {
 	}
 }
 
+// log is what a subscriber says.
+type log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // receive receives until the test ends.
 func receive(t *testing.T, rawURL string) landing {
 	t.Helper()
-	config := quiet()
+	said := &log{}
+	config := kafka.Config{Logger: slog.New(slog.NewTextHandler(said, nil))}
 	config.Group = rawURL[strings.LastIndex(rawURL, "/")+1:] // of the test's own, with the name of its topic
 	s, err := kafka.NewSubscriber(rawURL, config)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	l, ended := landing{landed: make(chan []relay.Received), goOn: make(chan error)}, make(chan struct{})
+	l, ended := landing{said: said, landed: make(chan []relay.Received), goOn: make(chan error)}, make(chan struct{})
 	var failed error
 	l.stop = func() {
 		cancel()
@@ -278,6 +300,7 @@ func TestRemovedRecordsStopNothing(t *testing.T) {
 	require.NoError(t, err)
 	again := receive(t, rawURL)
 	require.Equal(t, "c", again.next(t))
+	require.Contains(t, again.said.String(), "messages were removed before they had landed")
 	again.goOn <- nil
 }
 
