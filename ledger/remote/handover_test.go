@@ -102,10 +102,11 @@ func (w *world) copyOver(from *bun.DB) (rows int) {
 		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM handover WHERE name = ?", consumer).Scan(&done); err != nil || done > 0 {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO handover (name, position) VALUES (?, ?)", consumer, position); err != nil || len(module) == 0 {
+		_, err := tx.ExecContext(ctx, "INSERT INTO handover (name, position) VALUES (?, ?)", consumer, position)
+		if err != nil || len(module) == 0 {
 			return err
 		}
-		_, err := tx.NewInsert().Model(&module).Exec(ctx)
+		_, err = tx.NewInsert().Model(&module).Exec(ctx)
 		return err
 	}))
 	return len(w.effects())
