@@ -159,7 +159,7 @@ func exercise(f, mine *fixture) {
 	}
 	hurried := func(ok func() bool, what string) { // now and then, for SQLite has one writer
 		f.t.Helper()
-		require.Eventually(f.t, func() bool { hurryWaiting(mine); return ok() }, 2*time.Minute, 500*time.Millisecond, what)
+		require.Eventually(f.t, func() bool { hurryWaiting(mine); return ok() }, testdb.Patience(), 500*time.Millisecond, what)
 	}
 	hurried(func() bool {
 		return mine.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'B' AND status = 'DEAD'") == 1
