@@ -147,7 +147,7 @@ func (w *world) node(i int) *server {
 
 // number asks the database a question with one number for an answer.
 func (w *world) number(query string, args ...any) (n int64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err = w.db.QueryRowContext(ctx, query, args...).Scan(&n)
 	return n, err
@@ -176,7 +176,7 @@ func (w *world) answers() error {
 
 // strings reads a column.
 func (w *world) strings(query string, args ...any) ([]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var out []string
 	err := w.db.NewRaw(query, args...).Scan(ctx, &out)

@@ -126,7 +126,7 @@ func diesWithItsProcess(t *testing.T, name string) {
 	require.NoError(t, syscall.Kill(pid, 0), "the server lives")
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) }, 5*time.Minute, 10*time.Millisecond)
 }
 
 // zombie reports whether nobody has asked for the exit status of a process that has ended.
