@@ -49,7 +49,8 @@ func readBulks(ctx context.Context, r Reader, texts Texts, where string, args ..
 		out = append(out, b)
 		return err
 	}, "SELECT id, "+r.name("operation_id")+", "+r.name("action")+", "+cut(r.D.Text("request"), texts.Request)+", "+r.name("state")+
-		", total, total_more, seen, done, passed, "+r.name("actor")+", "+cut("reason", texts.Other)+", "+orEmpty(r.name("locked_by"))+", "+
+		", "+r.number("total")+", "+flag("total_more")+", "+r.number("seen")+", "+r.number("done")+", "+r.number("passed")+", "+
+		r.name("actor")+", "+cut("reason", texts.Other)+", "+orEmpty(r.name("locked_by"))+", "+
 		r.D.Micros("created_at")+", "+r.D.Micros("updated_at")+", "+orZero(r.D.Micros("finished_at"))+", "+
 		orEmpty(cut("error_message", texts.Other))+" FROM bc_bulk_operation WHERE "+where, args...)
 	return out, err

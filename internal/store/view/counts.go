@@ -114,7 +114,7 @@ type Failed struct {
 // FailedOf reads the newest deliveries of queues, so many of each and so many characters of their errors, in one statement.
 func FailedOf(ctx context.Context, r Reader, queues []store.Queue, each, texts int, add func(Failed)) error {
 	columns := r.name("consumer_name") + " AS consumer, status, " + r.name("event_id") + " AS event, " + r.name("event_type") + " AS type, " +
-		orEmpty(cut("error_message", texts)) + " AS said, " + r.D.Micros("updated_at") + " AS at, COALESCE(tenant_id, 0) AS tenant"
+		orEmpty(cut("error_message", texts)) + " AS said, " + r.D.Micros("updated_at") + " AS at, " + orZero(r.number("tenant_id")) + " AS tenant"
 	part := "SELECT consumer, status, event, type, said, at, tenant FROM (SELECT " + columns + " FROM " + store.OfQueue(r.D) +
 		" ORDER BY next_retry_at DESC, id DESC LIMIT ?) AS t"
 	for query, args := range store.Union(part, queues, len(queues), func(q store.Queue) []any { return []any{q.Consumer, q.Status, each} }) {

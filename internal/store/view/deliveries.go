@@ -40,11 +40,12 @@ func DeliveriesOf(ctx context.Context, r Reader, from Table, eventIDs []string, 
 			d.NextRetryAt = Instant(next)
 		}
 		return each(d)
-	}, "SELECT "+r.name("l.consumer_name")+", "+r.name("l.event_id")+", "+r.name("l.event_type")+", "+r.name("l.status")+", l.attempts, "+
+	}, "SELECT "+r.name("l.consumer_name")+", "+r.name("l.event_id")+", "+r.name("l.event_type")+", "+r.name("l.status")+", "+
+		r.number("l.attempts")+", "+
 		orEmpty(cut("l.error_message", texts))+", "+orEmpty(r.name("l.idempotency_key"))+", "+
 		orEmpty(cut(r.D.Text("l.consume_result"), texts))+", "+orEmpty(r.name("l.locked_by"))+", "+
 		r.D.Micros("l.created_at")+", "+r.D.Micros("l.consumed_at")+", "+r.D.Micros("l.updated_at")+", "+
-		orZero(r.D.Micros("l.next_retry_at"))+", COALESCE(l.outbox_id, 0), COALESCE(l.tenant_id, 0), "+
+		orZero(r.D.Micros("l.next_retry_at"))+", "+orZero(r.number("l.outbox_id"))+", "+orZero(r.number("l.tenant_id"))+", "+
 		orEmpty(r.name("l.aggregate_type"))+", "+orEmpty(r.name("l.aggregate_id"))+
 		" FROM "+string(from)+" l WHERE l.event_id IN (?)", bun.List(eventIDs))
 }
@@ -69,8 +70,8 @@ func AttemptsOf(ctx context.Context, r Reader, eventIDs []string, texts int, eac
 		}
 		a.Duration, a.At = time.Duration(us)*time.Microsecond, Instant(at)
 		return each(a)
-	}, "SELECT "+r.name("event_id")+", "+r.name("consumer_name")+", attempt, "+r.name("outcome")+", "+orEmpty(cut("error_message",
+	}, "SELECT "+r.name("event_id")+", "+r.name("consumer_name")+", "+r.number("attempt")+", "+r.name("outcome")+", "+orEmpty(cut("error_message",
 		texts))+", "+
-		r.name("instance")+", duration_us, "+r.D.Micros("created_at")+
+		r.name("instance")+", "+r.number("duration_us")+", "+r.D.Micros("created_at")+
 		" FROM bc_delivery_attempt WHERE event_id IN (?) ORDER BY event_id, id LIMIT 5000", bun.List(eventIDs))
 }

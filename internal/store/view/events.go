@@ -46,18 +46,19 @@ func readEvents(ctx context.Context, r Reader, texts int, from string, args ...a
 		e.CreatedAt, e.UpdatedAt, e.SentAt, e.NextRetryAt = Instant(created), Instant(updated), Instant(sent), Instant(next)
 		out = append(out, e)
 		return err
-	}, "SELECT e.id, "+r.name("e.event_id")+", "+r.name("e.event_type")+", e.schema_version, "+
-		r.name("e.aggregate_type")+", "+r.name("e.aggregate_id")+", COALESCE(e.tenant_id, 0), COALESCE(e.store_id, 0), "+
+	}, "SELECT e.id, "+r.name("e.event_id")+", "+r.name("e.event_type")+", "+r.number("e.schema_version")+", "+
+		r.name("e.aggregate_type")+", "+r.name("e.aggregate_id")+", "+orZero(r.number("e.tenant_id"))+", "+
+		orZero(r.number("e.store_id"))+", "+
 		r.name("e.status")+", "+orEmpty(r.name("e.trace_id"))+", "+orEmpty(r.name("e.event_key"))+", "+
 		orEmpty(cut(r.D.Text("e.event_metadata"), r.Documents))+", "+orEmpty(cut("e.last_error", texts))+", "+
-		orEmpty(r.name("e.locked_by"))+", e.retry_count, "+r.D.Micros("e.created_at")+", "+r.D.Micros("e.updated_at")+", "+
+		orEmpty(r.name("e.locked_by"))+", "+r.number("e.retry_count")+", "+r.D.Micros("e.created_at")+", "+r.D.Micros("e.updated_at")+", "+
 		orZero(r.D.Micros("e.sent_at"))+", "+orZero(r.D.Micros("e.next_retry_at"))+" FROM "+from, args...)
 	return out, err
 }
 
 // TenantOf tells the tenant of an event, 0 for none, by any row of it in a table.
 func TenantOf(ctx context.Context, r Reader, in Table, eventID string) (tenant int64, found bool, err error) {
-	tenants, err := column[int64](ctx, r, "SELECT COALESCE(tenant_id, 0) FROM "+string(in)+" WHERE event_id = ? LIMIT 1", eventID)
+	tenants, err := column[int64](ctx, r, "SELECT "+orZero(r.number("tenant_id"))+" FROM "+string(in)+" WHERE event_id = ? LIMIT 1", eventID)
 	if err != nil || len(tenants) == 0 {
 		return 0, false, err
 	}
@@ -75,7 +76,7 @@ type Payload struct {
 // no such event.
 func PayloadOf(ctx context.Context, tx bun.Tx, r Reader, from Table, eventID string, most int) (p Payload, found bool, err error) {
 	err = tx.QueryRowContext(ctx, "SELECT "+r.name("e.event_type")+", "+cut(r.D.Text("e.event_payload"), most)+", "+
-		orEmpty(cut(r.D.Text("e.event_metadata"), most))+", COALESCE(e.tenant_id, 0) FROM "+string(from)+" e WHERE e.event_id = ?", eventID).
+		orEmpty(cut(r.D.Text("e.event_metadata"), most))+", "+orZero(r.number("e.tenant_id"))+" FROM "+string(from)+" e WHERE e.event_id = ?", eventID).
 		Scan(&p.EventType, &p.Payload, &p.Metadata, &p.TenantID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Payload{}, false, nil

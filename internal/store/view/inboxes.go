@@ -24,7 +24,8 @@ func Inboxes(ctx context.Context, r Reader, most int) (out []Inbox, err error) {
 		out = append(out, i)
 		return err
 	}, "SELECT "+r.name("inbox")+", "+r.name("partition_name")+", COALESCE("+r.name("last_offset")+", ''), "+
-		"CASE WHEN owned_until > "+r.D.Now+" THEN COALESCE("+r.name("owner")+", '') ELSE '' END, landed, duplicates, undecodable, "+
+		"CASE WHEN owned_until > "+r.D.Now+" THEN COALESCE("+r.name("owner")+", '') ELSE '' END, "+
+		r.number("landed")+", "+r.number("duplicates")+", "+r.number("undecodable")+", "+
 		r.D.Micros("updated_at")+" FROM bc_inbox ORDER BY inbox, partition_name LIMIT ?", most)
 	return out, err
 }

@@ -29,7 +29,8 @@ func Instances(ctx context.Context, r Reader, within time.Duration, most int) (o
 		i.SeenFor = time.Duration(now-seen) * time.Microsecond
 		out = append(out, i)
 		return err
-	}, "SELECT "+r.D.Micros(r.D.Now)+", "+r.name("name")+", "+r.name("host")+", "+r.name("version")+", in_flight, clock_offset_us, draining, "+
+	}, "SELECT "+r.D.Micros(r.D.Now)+", "+r.name("name")+", "+r.name("host")+", "+r.name("version")+", "+r.number("in_flight")+", "+
+		r.number("clock_offset_us")+", "+flag("draining")+", "+
 		r.D.Micros("started_at")+", "+r.D.Micros("seen_at")+
 		" FROM bc_instance WHERE seen_at > "+r.D.After+" ORDER BY seen_at DESC, name LIMIT ?", -within.Microseconds(), most)
 	return out, err
@@ -103,7 +104,7 @@ func Consumers(ctx context.Context, r Reader, texts int, each func(Consumer) err
 		return each(c)
 	}, "SELECT "+r.D.Micros(r.D.Now)+", "+r.name("c.name")+", "+
 		"CASE WHEN c.display_name = c.name THEN '' ELSE "+r.name("c.display_name")+" END, "+cut("c.event_types", r.Documents)+", "+
-		"c.replayable, CASE WHEN c.paused_until > "+r.D.Now+" THEN 1 ELSE 0 END, "+
+		flag("c.replayable")+", CASE WHEN c.paused_until > "+r.D.Now+" THEN 1 ELSE 0 END, "+
 		orZero(r.D.Micros("c.paused_until"))+", "+orEmpty(r.name("c.paused_by"))+", "+orEmpty(cut("c.pause_reason", texts))+", "+
 		r.D.Micros("c.registered_at")+", "+r.D.Micros("c.seen_at")+", "+orEmpty(r.name("t.event_type"))+
 		" FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name, t.event_type")
@@ -167,7 +168,7 @@ func JobRuns(ctx context.Context, r Reader, code string, most, texts int) (out [
 		out = append(out, j)
 		return err
 	}, "SELECT "+r.name("instance")+", "+r.name("status")+", "+r.D.Micros("started_at")+", "+orZero(r.D.Micros("finished_at"))+
-		", COALESCE(duration_us, 0), CASE WHEN "+r.D.Bytes("counts")+" <= ? THEN COALESCE(counts, '') ELSE '' END, "+
+		", "+orZero(r.number("duration_us"))+", CASE WHEN "+r.D.Bytes("counts")+" <= ? THEN COALESCE(counts, '') ELSE '' END, "+
 		orEmpty(cut("error_message", texts))+" FROM bc_job_run WHERE job_code = ? ORDER BY id DESC LIMIT ?", texts*utf8.UTFMax, code, most)
 	return out, err
 }

@@ -80,6 +80,17 @@ func (r Reader) name(column string) string {
 	return cut(column, r.Names-1)
 }
 
+// number reads a column of numbers: 0 for a text, which SQLite alone takes, of a row that somebody else has written.
+func (r Reader) number(column string) string {
+	if r.D.Name != "sqlite" {
+		return column
+	}
+	return "CAST(" + column + " AS INTEGER)"
+}
+
+// flag is 1 where a column is 1, and 0 for everything else that may stand there.
+func flag(column string) string { return "CASE WHEN " + column + " = 1 THEN 1 ELSE 0 END" }
+
 // cut reads so many characters of a text column, and one more, which tells that something was cut.
 func cut(column string, most int) string { return fmt.Sprintf("SUBSTR(%s, 1, %d)", column, most+1) }
 

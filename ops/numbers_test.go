@@ -1,0 +1,115 @@
+package ops_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/ops"
+)
+
+// crowded is a deployment with rows of all that operators look at.
+func crowded(t *testing.T, dialect string) *fixture {
+	t.Helper()
+	f := newFixture(t, testdb.Open(t, dialect), ops.Config{}).consumers()
+	f.die(2)
+	_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{ID: "rotten", Action: ops.ActionRetry, Query: ops.Query{Status: "DEAD"}, Rate: 10_000})
+	require.NoError(t, err)
+	f.exec("INSERT INTO bc_instance (name, run_id, host, version, in_flight, clock_offset_us, seen_at) VALUES ('a', 'a', 'a', 'a', 0, 0, " +
+		f.now(0) + ")")
+	f.exec("INSERT INTO bc_inbox (inbox, partition_name, updated_at) VALUES ('a', '0', " + f.now(0) + ")")
+	return f
+}
+
+// looked is what an operator sees: an error for each view that cannot be read.
+func (f *fixture) looked() error {
+	ctx := f.t.Context()
+	var errs []error
+	look := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	_, err := f.ops.Overview(ctx)
+	look("overview", err)
+	_, err = f.ops.Consumers(ctx)
+	look("consumers", err)
+	_, err = f.ops.Dead(ctx)
+	look("dead", err)
+	_, err = f.ops.Doctor(ctx)
+	look("doctor", err)
+	_, err = f.ops.Jobs(ctx)
+	look("jobs", err)
+	_, err = f.ops.Instances(ctx)
+	look("instances", err)
+	_, err = f.ops.Inboxes(ctx)
+	look("inboxes", err)
+	_, err = f.ops.Audit(ctx, ops.AuditQuery{})
+	look("audit", err)
+	_, err = f.ops.Bulks(ctx, "", 10)
+	look("bulk operations", err)
+	found, err := f.ops.Events(ctx, ops.Query{})
+	look("events", err)
+	for _, e := range found.Rows {
+		_, err = f.ops.Event(ctx, e.EventID)
+		look("event", err)
+	}
+	if len(found.Rows) == 0 {
+		look("events", errors.New("none is found"))
+	}
+	return errors.Join(errs...)
+}
+
+// A text in a column of numbers, which SQLite alone takes, keeps nobody from looking at the other rows, nor from working on them.
+func TestTextAmongNumbersHidesNothing(t *testing.T) {
+	t.Parallel()
+	db := testdb.Open(t, "sqlite")
+	var columns [][2]string
+	require.NoError(t, store.EachRow(t.Context(), db, func(rows *sql.Rows) error {
+		var c [2]string
+		err := rows.Scan(&c[0], &c[1])
+		columns = append(columns, c)
+		return err
+	}, "SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p "+
+		"WHERE m.type = 'table' AND m.name LIKE 'bc@_%' ESCAPE '@' AND p.type <> 'TEXT' AND p.pk = 0"))
+	require.Greater(t, len(columns), 40)
+	for _, c := range columns {
+		t.Run(c[0]+"."+c[1], func(t *testing.T) {
+			t.Parallel()
+			f := crowded(t, "sqlite")
+			f.exec("UPDATE " + c[0] + " SET " + c[1] + " = 'x'")
+			require.NoError(t, f.looked())
+			_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{ID: "good", Action: ops.ActionRetry, Query: ops.Query{Status: "DEAD"}, Rate: 10_000})
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, _ = f.ops.RunBulkOnce(ctx) // it may report the rotten one
+				b, err := f.ops.Bulk(t.Context(), "good")
+				return err == nil && b.State == ops.BulkDone
+			}, testdb.Patience(), time.Millisecond)
+		})
+	}
+}
+
+// A flag is 0 or 1. Another number is no reason to show nothing.
+func TestFlagsOfRottenRows(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range testdb.Dialects() {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			f := crowded(t, dialect)
+			f.exec("UPDATE bc_instance SET draining = 7")
+			f.exec("UPDATE bc_bulk_operation SET total_more = 7")
+			f.exec("UPDATE bc_consumer SET replayable = 7")
+			require.NoError(t, f.looked())
+		})
+	}
+}
