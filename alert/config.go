@@ -99,6 +99,9 @@ type LimitsConfig struct {
 	// Unregistered is for how long no instance may have a consumer that deliveries wait for. A consumer that is paused, or
 	// that nothing waits for, fires after a day, or after this if it is longer. Default: 10 min.
 	Unregistered time.Duration
+	// Reservation is for how long, after the end of its time to live, an event that was reserved in the ledger may be neither
+	// confirmed nor canceled: its producer has not said what has become of it. Default: 2 min.
+	Reservation time.Duration
 	// JobLate is how much later than a whole missed turn a job may be. Default: 2 min.
 	JobLate time.Duration
 	// ClockOffset is how far the clock of an instance and that of the database may be apart. Default: 5 s.
@@ -179,7 +182,7 @@ func (l LimitsConfig) withDefaults() LimitsConfig {
 	fill(orDefault{&l.OldestAge, 5 * time.Minute}, orDefault{&l.LagAge, 15 * time.Minute}, orDefault{&l.FailureWindow, 5 * time.Minute},
 		orDefault{&l.Stalled, 2 * time.Minute}, orDefault{&l.Unconsumed, 5 * time.Minute}, orDefault{&l.Uncounted, 5 * time.Minute},
 		orDefault{&l.Paused, time.Hour}, orDefault{&l.Unregistered, 10 * time.Minute}, orDefault{&l.JobLate, 2 * time.Minute},
-		orDefault{&l.ClockOffset, 5 * time.Second})
+		orDefault{&l.Reservation, 2 * time.Minute}, orDefault{&l.ClockOffset, 5 * time.Second})
 	return l
 }
 
@@ -197,7 +200,7 @@ func (l LimitsConfig) over(o LimitsConfig) LimitsConfig {
 	fill(orDefault{&o.OldestAge, l.OldestAge}, orDefault{&o.LagAge, l.LagAge}, orDefault{&o.Stalled, l.Stalled},
 		orDefault{&o.Unconsumed, l.Unconsumed},
 		orDefault{&o.Uncounted, l.Uncounted}, orDefault{&o.Paused, l.Paused}, orDefault{&o.Unregistered, l.Unregistered},
-		orDefault{&o.JobLate, l.JobLate}, orDefault{&o.ClockOffset, l.ClockOffset})
+		orDefault{&o.JobLate, l.JobLate}, orDefault{&o.ClockOffset, l.ClockOffset}, orDefault{&o.Reservation, l.Reservation})
 	o.Dead, o.FailureRatio, o.FailureLeast, o.FailureWindow = l.Dead, l.FailureRatio, l.FailureLeast, l.FailureWindow
 	return o
 }

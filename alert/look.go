@@ -32,7 +32,8 @@ func (l *look) all(ctx context.Context) ([]signal, error) {
 	for _, part := range []struct {
 		what string
 		do   func(ctx context.Context) error
-	}{{"consumers", l.readConsumers}, {"deliveries", l.deliveries}, {"events", l.events}, {"attempts", l.attempts}, {"jobs", l.jobs}} {
+	}{{"consumers", l.readConsumers}, {"deliveries", l.deliveries}, {"events", l.events}, {"attempts", l.attempts}, {"jobs", l.jobs},
+		{"reservations", l.reservations}} {
 		if err := part.do(ctx); err != nil {
 			return nil, fmt.Errorf("look at the %s: %w", part.what, err)
 		}
@@ -120,5 +121,24 @@ func (l *look) waiting(ctx context.Context, byType map[string]store.Tally) error
 		says: fmt.Sprintf("%s due, and nothing has been delivered for %s", upTo(all.Count, "event is", "events are"),
 			span(l.age(max(last, all.Since)))),
 	})
+	return nil
+}
+
+// reservations finds those of the ledger whose time to live is over, and whose producers have not said what has become of them.
+func (l *look) reservations(ctx context.Context) error {
+	waiting, err := l.ask().Unanswered(ctx, l.db, countCap+1)
+	if err != nil {
+		return err
+	}
+	for _, r := range waiting {
+		if !exceeds(l.age(r.Since), l.cfg.limits("", r.EventType).Reservation) {
+			continue
+		}
+		l.add(signal{
+			rule: RuleReservation, eventType: r.EventType, count: r.Count, since: r.Since,
+			says: fmt.Sprintf("no producer says what has become of %s of the type %s: the time to live of the first was over %s ago",
+				upTo(r.Count, "reservation", "reservations"), r.EventType, span(l.age(r.Since))),
+		})
+	}
 	return nil
 }

@@ -173,6 +173,18 @@ func registered(t *testing.T, db *bun.DB, name string, seen time.Duration, more 
 		")", name)
 }
 
+// reservation saves an event that was reserved in the ledger, and whose time to live was over some time ago.
+func reservation(t *testing.T, db *bun.DB, eventType string, over time.Duration, nextCheck string) {
+	t.Helper()
+	state := "PREPARED"
+	if nextCheck == "NULL" {
+		state = "CONFIRMED"
+	}
+	at := ago(t, db, over)
+	sqlExec(t, db, "INSERT INTO bc_reservation (token, event_id, caller, event_type, state, event, expires_at, next_check_at, created_at, "+
+		"updated_at) VALUES (?, ?, 'shop', ?, ?, '{}', "+at+", "+nextCheck+", "+at+", "+at+")", unique(), unique(), eventType, state)
+}
+
 func job(t *testing.T, db *bun.DB, code, status string, finished time.Duration) {
 	t.Helper()
 	sqlExec(t, db, "INSERT INTO bc_job_lease (job_code, last_due_at, last_finished_at, last_status) VALUES (?, "+ago(t, db, finished)+", "+

@@ -17,6 +17,7 @@ const (
 	RulePaused       = "paused"
 	RuleUnregistered = "unregistered"
 	RuleVersion      = "version"
+	RuleReservation  = "reservation"
 	RuleJobLate      = "job_late"
 	RuleJobFailed    = "job_failed"
 	RuleRepairs      = "repairs"
@@ -43,6 +44,7 @@ func Rules() []Rule {
 		{RulePaused, Warn, "resume the consumer if what it was paused for is over"},
 		{RuleUnregistered, Warn, "start an instance that has the consumer, or retire it"},
 		{RuleVersion, Warn, "start an instance of the release that knows the schema version, or skip the deliveries"},
+		{RuleReservation, Warn, "see that a ledger runs and reaches the producer's check URL, or confirm or cancel the reservations"},
 		{RuleJobLate, Critical, "see that an instance with this job runs, and whether one run hangs"},
 		{RuleJobFailed, Warn, "look at the error of the job's last run"},
 		{RuleRepairs, Critical, "find out which code path saves the fact without its event before you let the check repair more"},

@@ -138,6 +138,21 @@ func scenes() map[string]scene {
 				delivery(t, db, "PENDING", "WalletConsumer", "order.refunded", 0, 14*minute)
 			},
 		},
+		"producers say nothing of reserved events": {
+			wanted: []string{alert.RuleReservation},
+			says:   "no producer says what has become of 2 reservations of the type order.paid: the time to live of the first was over 20 min ago",
+			set: func(t *testing.T, db *bun.DB) {
+				reservation(t, db, "order.paid", 20*minute+5*time.Second, ago(t, db, -minute)) // it was asked, and is asked again
+				reservation(t, db, "order.paid", 3*minute, ago(t, db, minute))                 // nobody has asked
+				reservation(t, db, "order.paid", -time.Hour, ago(t, db, -time.Hour))           // it is not over
+				reservation(t, db, "order.paid", time.Hour, "NULL")                            // it is confirmed
+				reservation(t, db, "order.refunded", minute, ago(t, db, -minute))              // not for long
+			},
+		},
+		"reserved events of this type may take long": {
+			cfg: alert.Config{Overrides: []alert.OverrideConfig{{EventType: "order.paid", Limits: alert.LimitsConfig{Reservation: time.Hour}}}},
+			set: func(t *testing.T, db *bun.DB) { reservation(t, db, "order.paid", 20*minute, ago(t, db, -minute)) },
+		},
 		"nobody knows the version": {
 			wanted: []string{alert.RuleVersion},
 			says:   "2 deliveries of order.paid wait for WalletConsumer, and no running instance knows the schema version: the first since 20 min",
@@ -307,7 +322,7 @@ func TestEachRuleFiresAndDoesNot(t *testing.T) {
 			for name, s := range scenes() { // one after the other, on emptied tables
 				for _, table := range []string{
 					"bc_outbox_event", "bc_event_consume_log", "bc_delivery_attempt", "bc_consumer", "bc_audit_log",
-					"bc_job_lease", "bc_job_run", "bc_alert", "bc_alert_message",
+					"bc_job_lease", "bc_job_run", "bc_alert", "bc_alert_message", "bc_reservation",
 				} {
 					sqlExec(t, db, "DELETE FROM "+table)
 				}

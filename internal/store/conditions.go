@@ -64,6 +64,27 @@ func (c Conditions) OpenEvents(ctx context.Context, idb bun.IDB, most int) (foun
 	return found, err
 }
 
+// TalliedType is how many there are of an event type.
+type TalliedType struct {
+	EventType string
+
+	Tally
+}
+
+// Unanswered counts the reservations whose time to live is over, so many at most, since it is over. They are looked for among those
+// whose producers are asked next, along idx_next_check.
+func (c Conditions) Unanswered(ctx context.Context, idb bun.IDB, most int) (found []TalliedType, err error) {
+	err = EachRow(ctx, idb, func(rows *sql.Rows) error {
+		var t TalliedType
+		err := rows.Scan(&t.EventType, &t.Count, &t.Since)
+		found = append(found, t)
+		return err
+	}, "SELECT event_type, COUNT(*), MIN(since) FROM (SELECT event_type, "+c.d.Micros("expires_at")+" AS since, "+
+		"CASE WHEN expires_at <= "+c.d.Now+" THEN 1 ELSE 0 END AS is_over FROM bc_reservation WHERE next_check_at IS NOT NULL "+
+		"ORDER BY next_check_at LIMIT ?) AS t WHERE is_over = 1 GROUP BY event_type", most)
+	return found, err
+}
+
 // LastDelivered is when the last of so many of the newest deliveries ended well, by the primary key.
 func (c Conditions) LastDelivered(ctx context.Context, idb bun.IDB, among int) (last int64, err error) {
 	err = idb.QueryRowContext(ctx, "SELECT COALESCE(MAX(consumed), 0) FROM (SELECT status, "+c.d.Micros("consumed_at")+" AS consumed FROM "+
