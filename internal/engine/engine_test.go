@@ -160,7 +160,8 @@ func TestDrainWaitsForHandlers(t *testing.T) {
 	p := newProcess(t)
 	began, mayEnd := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(began) })
-	p.consumer("C", false, func(context.Context, string) error {
+	// Without a transaction: it would hold SQLite's one writer, for which whatever the engine writes meanwhile waits.
+	p.consumer("C", true, func(context.Context, string) error {
 		begin()
 		<-mayEnd
 		return nil
