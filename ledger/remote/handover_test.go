@@ -65,6 +65,7 @@ func TestHandOverAtARecordedPosition(t *testing.T) {
 // monolith runs the module beside the events, and waits until others can know of it.
 func (w *world) monolith(db *bun.DB) (stop func()) {
 	w.t.Helper()
+	db = bun.NewDB(db.DB, db.Dialect()) // as another process has one
 	b := bus.New(db, bus.Config{Logger: logger()})
 	register(b, nothing)
 	ob, err := outbox.New(db, outbox.Config{Logger: logger()})

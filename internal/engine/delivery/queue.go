@@ -85,6 +85,7 @@ func (q *queue) takeTurn(kinds claim.Kinds, size, again int) []*delivery {
 func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
 	var batch, rest []*delivery
 	mine, passed := make(map[store.Aggregate]struct{}), make(map[store.Aggregate]int64) // the first event of the aggregate that stays
+	isLate, last := false, make(map[store.Aggregate]int64)
 	for i, d := range q.ds {
 		if len(batch) == size {
 			rest = append(rest, q.ds[i:]...)
@@ -108,10 +109,14 @@ func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
 			continue
 		}
 		mine[key] = struct{}{}
+		isLate, last[key] = isLate || d.Event.OutboxID < last[key], d.Event.OutboxID
 		batch = append(batch, d)
 	}
 	if len(batch) == 0 {
 		return nil
+	}
+	if isLate { // one was put back, and claimed again behind later ones: the question of the order finds all of a batch marked
+		slices.SortStableFunc(batch, func(a, b *delivery) int { return cmp.Compare(a.Event.OutboxID, b.Event.OutboxID) })
 	}
 	maps.Copy(q.busy, mine)
 	q.ds = rest

@@ -92,3 +92,20 @@ func TestRetryOvertakesOnlyWhatIsLater(t *testing.T) {
 	ln.queue.turns.Take(claim.New)
 	require.EqualValues(t, 5, ln.queue.take(10, 10, false)[0].Event.OutboxID, "events keep the order in which they were claimed")
 }
+
+// A delivery that was put back, and that is claimed again when later ones of its aggregate are queued already, comes before these
+// in their batch. Nothing else would find that: the question of the order is asked when all of a batch are marked.
+func TestBatchKeepsTheOrderOfEachAggregate(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []claim.Kind{claim.New, claim.Deliveries, claim.Retries, claim.Orphans} {
+		ln := queuedLane(waiting(kind, 10, "a"), waiting(kind, 11, "a"), waiting(kind, 5, "b"))
+		ln.queue.add([]*delivery{waiting(kind, 9, "a"), waiting(kind, 12, "a")})
+		var got []int64
+		for _, d := range ln.queue.take(10, 10, false) {
+			if d.Event.AggregateID == "a" {
+				got = append(got, d.Event.OutboxID)
+			}
+		}
+		require.Equal(t, []int64{9, 10, 11, 12}, got, kind)
+	}
+}
