@@ -20,6 +20,16 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
 		},
 		{
+			"a batch has the events of an aggregate as they came into the queue", "internal/engine/delivery/queue.go",
+			"if isLate {", "if isLate && len(batch) == 0 {",
+			rooms, "BatchKeepsTheOrder", nil,
+		},
+		{
+			"a machine on which transactions are slow leases less and less", "internal/engine/flow/speed.go",
+			"together && batch > 1", "together && batch < 0",
+			rooms, "SlowTransactions", nil,
+		},
+		{
 			"a full queue takes nothing from the consume log", "internal/engine/delivery/refill.go",
 			"q.leaseShare(kind)-q.ln.queue.count(kind), q.c", "q.leaseShare(kind)-len(q.ln.queue.ds), q.c",
 			"./internal/simulation " + rooms, "BacklogDelays|DueDeliveriesHaveRoom", nil,
