@@ -32,8 +32,14 @@ func (l *look) all(ctx context.Context) ([]signal, error) {
 	for _, part := range []struct {
 		what string
 		do   func(ctx context.Context) error
-	}{{"consumers", l.readConsumers}, {"deliveries", l.deliveries}, {"events", l.events}, {"attempts", l.attempts}, {"jobs", l.jobs},
-		{"reservations", l.reservations}} {
+	}{
+		{"consumers", l.readConsumers},
+		{"deliveries", l.deliveries},
+		{"events", l.events},
+		{"attempts", l.attempts},
+		{"jobs", l.jobs},
+		{"reservations", l.reservations},
+	} {
 		if err := part.do(ctx); err != nil {
 			return nil, fmt.Errorf("look at the %s: %w", part.what, err)
 		}

@@ -20,12 +20,17 @@ func crowded(t *testing.T, dialect string) *fixture {
 	t.Helper()
 	f := newFixture(t, testdb.Open(t, dialect), ops.Config{}).consumers()
 	f.die(2)
-	_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{ID: "rotten", Action: ops.ActionRetry, Query: ops.Query{Status: "DEAD"}, Rate: 10_000})
+	_, err := f.ops.StartBulk(t.Context(), op, retries("rotten"))
 	require.NoError(t, err)
 	f.exec("INSERT INTO bc_instance (name, run_id, host, version, in_flight, clock_offset_us, seen_at) VALUES ('a', 'a', 'a', 'a', 0, 0, " +
 		f.now(0) + ")")
 	f.exec("INSERT INTO bc_inbox (inbox, partition_name, updated_at) VALUES ('a', '0', " + f.now(0) + ")")
 	return f
+}
+
+// retries is a bulk operation that is done soon.
+func retries(id string) ops.NewBulk {
+	return ops.NewBulk{ID: id, Action: ops.ActionRetry, Query: ops.Query{Status: "DEAD"}, Rate: 10_000}
 }
 
 // looked is what an operator sees: an error for each view that cannot be read.
@@ -86,7 +91,7 @@ func TestTextAmongNumbersHidesNothing(t *testing.T) {
 			f := crowded(t, "sqlite")
 			f.exec("UPDATE " + c[0] + " SET " + c[1] + " = 'x'")
 			require.NoError(t, f.looked())
-			_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{ID: "good", Action: ops.ActionRetry, Query: ops.Query{Status: "DEAD"}, Rate: 10_000})
+			_, err := f.ops.StartBulk(t.Context(), op, retries("good"))
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

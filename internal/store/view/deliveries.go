@@ -70,8 +70,7 @@ func AttemptsOf(ctx context.Context, r Reader, eventIDs []string, texts int, eac
 		}
 		a.Duration, a.At = time.Duration(us)*time.Microsecond, Instant(at)
 		return each(a)
-	}, "SELECT "+r.name("event_id")+", "+r.name("consumer_name")+", "+r.number("attempt")+", "+r.name("outcome")+", "+orEmpty(cut("error_message",
-		texts))+", "+
-		r.name("instance")+", "+r.number("duration_us")+", "+r.D.Micros("created_at")+
+	}, "SELECT "+r.name("event_id")+", "+r.name("consumer_name")+", "+r.number("attempt")+", "+r.name("outcome")+", "+
+		orEmpty(cut("error_message", texts))+", "+r.name("instance")+", "+r.number("duration_us")+", "+r.D.Micros("created_at")+
 		" FROM bc_delivery_attempt WHERE event_id IN (?) ORDER BY event_id, id LIMIT 5000", bun.List(eventIDs))
 }

@@ -76,7 +76,8 @@ type Payload struct {
 // no such event.
 func PayloadOf(ctx context.Context, tx bun.Tx, r Reader, from Table, eventID string, most int) (p Payload, found bool, err error) {
 	err = tx.QueryRowContext(ctx, "SELECT "+r.name("e.event_type")+", "+cut(r.D.Text("e.event_payload"), most)+", "+
-		orEmpty(cut(r.D.Text("e.event_metadata"), most))+", "+orZero(r.number("e.tenant_id"))+" FROM "+string(from)+" e WHERE e.event_id = ?", eventID).
+		orEmpty(cut(r.D.Text("e.event_metadata"), most))+", "+orZero(r.number("e.tenant_id"))+
+		" FROM "+string(from)+" e WHERE e.event_id = ?", eventID).
 		Scan(&p.EventType, &p.Payload, &p.Metadata, &p.TenantID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Payload{}, false, nil
