@@ -103,10 +103,10 @@ func (p *Producer) Settle(ctx context.Context, event *Reserved) (state string, e
 	return state, err
 }
 
-// look plants the opposite first, so that what it finds stays true.
+// look writes CANCELED unless CONFIRMED stands there, so that what it finds stays true.
 func (p *Producer) look(ctx context.Context, token string) (state string, err error) {
 	err = spi.InTx(ctx, p.db, func(ctx context.Context, tx bun.Tx) (err error) {
-		state, err = p.barriers.Plant(ctx, tx, token)
+		state, err = p.barriers.Decide(ctx, tx, token)
 		return err
 	})
 	return state, err

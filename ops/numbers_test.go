@@ -2,7 +2,6 @@ package ops_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ops"
 )
@@ -75,21 +73,11 @@ func (f *fixture) looked() error {
 // A text in a column of numbers, which SQLite alone takes, keeps nobody from looking at the other rows, nor from working on them.
 func TestTextAmongNumbersHidesNothing(t *testing.T) {
 	t.Parallel()
-	db := testdb.Open(t, "sqlite")
-	var columns [][2]string
-	require.NoError(t, store.EachRow(t.Context(), db, func(rows *sql.Rows) error {
-		var c [2]string
-		err := rows.Scan(&c[0], &c[1])
-		columns = append(columns, c)
-		return err
-	}, "SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p "+
-		"WHERE m.type = 'table' AND m.name LIKE 'bc@_%' ESCAPE '@' AND p.type <> 'TEXT' AND p.pk = 0"))
-	require.Greater(t, len(columns), 40)
-	for _, c := range columns {
-		t.Run(c[0]+"."+c[1], func(t *testing.T) {
+	for _, c := range testdb.SQLiteNumbers(t) {
+		t.Run(c.Table+"."+c.Name, func(t *testing.T) {
 			t.Parallel()
 			f := crowded(t, "sqlite")
-			f.exec("UPDATE " + c[0] + " SET " + c[1] + " = 'x'")
+			f.exec("UPDATE " + c.Table + " SET " + c.Name + " = 'x'")
 			require.NoError(t, f.looked())
 			_, err := f.ops.StartBulk(t.Context(), op, retries("good"))
 			require.NoError(t, err)

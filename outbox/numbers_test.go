@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"testing"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -19,17 +17,8 @@ import (
 // again, or is new, nor in those of the registry and of instances.
 func TestTextAmongNumbersStopsNobodyElse(t *testing.T) {
 	t.Parallel()
-	var columns [][2]string
-	require.NoError(t, store.EachRow(t.Context(), testdb.Open(t, "sqlite"), func(rows *sql.Rows) error {
-		var c [2]string
-		err := rows.Scan(&c[0], &c[1])
-		columns = append(columns, c)
-		return err
-	}, "SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p "+
-		"WHERE m.type = 'table' AND m.name LIKE 'bc@_%' ESCAPE '@' AND p.type <> 'TEXT' AND p.pk = 0"))
-	require.Greater(t, len(columns), 40)
-	for _, c := range columns {
-		t.Run(c[0]+"."+c[1], func(t *testing.T) {
+	for _, c := range testdb.SQLiteNumbers(t) {
+		t.Run(c.Table+"."+c.Name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testdb.Open(t, "sqlite"))
 			f.effects()
@@ -44,7 +33,7 @@ func TestTextAmongNumbersStopsNobodyElse(t *testing.T) {
 			f.once()
 			f.save(orderPaid{OrderID: "new"})
 			f.hurry()
-			f.exec("UPDATE " + c[0] + " SET " + c[1] + " = 'x'")
+			f.exec("UPDATE " + c.Table + " SET " + c.Name + " = 'x'")
 			f.save(orderPaid{OrderID: "good"})
 			_, _ = f.publisher(outbox.PublisherConfig{}).RunOnce(t.Context()) // it may report the rotten row
 			require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'SUCCESS' AND aggregate_id = 'good'"))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/internal/needs"
 	"github.com/bluecone-go/bluecone/internal/testbroker"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestTheGuideToBrokersRuns(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("the commands of the guide need curl")
+		needs.Unavailable(t, "curl", "apt-get install curl", err)
 	}
 	from := brokerURL(t, "nats", testbroker.Start(t, "nats"))
 	page, err := os.ReadFile("../../docs/guides/brokers.md")

@@ -214,8 +214,8 @@ func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, last map[int6
 	if err != nil || !to.Valid {
 		return nil, err
 	}
-	maps.DeleteFunc(last, func(_, id int64) bool { return id <= from.Int64 })
-	if len(last) == 0 {
+	heads := slices.DeleteFunc(slices.Sorted(maps.Keys(last)), func(head int64) bool { return last[head] <= from.Int64 })
+	if len(heads) == 0 {
 		return nil, nil //nolint:nilnil // all that comes before them was given
 	}
 	first := make(map[int64]int64)
@@ -231,6 +231,6 @@ func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, last map[int6
 		" AND (p.event_type IN (?) OR EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type))"+
 		" AND 0 = (SELECT COUNT(*) FROM "+deliveryTable+" l WHERE l.event_id = p.event_id AND l.consumer_name = ?)"+
 		" ORDER BY "+o.d.AlongAggregate("p")+" LIMIT 1), 0) FROM "+o.d.Keyed(eventTable)+" WHERE e.id IN (?)",
-		from.Int64, to.Int64, bun.List(g.Types), g.Consumer, g.Consumer, bun.List(slices.Sorted(maps.Keys(last))))
+		from.Int64, to.Int64, bun.List(g.Types), g.Consumer, g.Consumer, bun.List(heads))
 	return first, err
 }

@@ -64,11 +64,11 @@ func Commits(ctx context.Context, tx Executor, token string) (first bool, err er
 	return err == nil, err
 }
 
-// Plant says CANCELED of a token, unless something is said of it, and returns what stands then. It waits for the transaction that is
+// Decide says CANCELED of a token, unless something is said of it, and returns what stands then. It waits for the transaction that is
 // about to say something. It inserts first: a question alone would miss what commits after it.
-func (b Barriers) Plant(ctx context.Context, tx bun.Tx, token string) (state string, err error) {
+func (b Barriers) Decide(ctx context.Context, tx bun.Tx, token string) (state string, err error) {
 	if _, err := tx.ExecContext(ctx, "INSERT INTO bc_barrier (token, state) VALUES (?, 'CANCELED')"+b.d.Ignore("token"), token); err != nil {
-		return "", fmt.Errorf("plant a barrier: %w", err)
+		return "", fmt.Errorf("write a barrier: %w", err)
 	}
 	err = tx.QueryRowContext(ctx, "SELECT state FROM bc_barrier WHERE token = ?", token).Scan(&state)
 	if err != nil {

@@ -94,7 +94,7 @@ func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answ
 		}
 		var first []int64
 		if g.Ordered {
-			first = slices.Sorted(maps.Values(heads))
+			first = slices.Sorted(maps.Keys(last))
 		}
 		past, err := o.firstPast(ctx, idb, g, last)
 		if err != nil {

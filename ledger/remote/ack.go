@@ -59,10 +59,10 @@ func (p *puller) ack(work context.Context, all []*ledgerv1.FinishConsumeRequest)
 	}
 }
 
-// ended reports a delivery that is over, and takes it out of the hand.
+// ended reports a delivery that is over, and takes it out of those in flight.
 func (p *puller) ended(ctx context.Context, finish *ledgerv1.FinishConsumeRequest, state *ledgerv1.AckState) {
 	p.mu.Lock()
-	h := p.hand[finish.GetConsumeToken()]
+	h := p.inFlight[finish.GetConsumeToken()]
 	p.mu.Unlock()
 	if h == nil {
 		return
@@ -85,7 +85,7 @@ func (p *puller) ended(ctx context.Context, finish *ledgerv1.FinishConsumeReques
 // beatsAtOnce is how many Heartbeats are under way at a time.
 const beatsAtOnce = 8
 
-// beat renews the leases of what is in hand, until work ends.
+// beat renews the leases of what is in flight, until work ends.
 func (p *puller) beat(work context.Context) {
 	tick := time.NewTicker(p.cfg.Heartbeat / 2)
 	defer tick.Stop()
@@ -112,8 +112,8 @@ func (p *puller) beat(work context.Context) {
 func (p *puller) due() (due []*held) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, h := range p.hand {
-		if !h.lost && time.Since(h.beaten) >= p.cfg.Heartbeat {
+	for _, h := range p.inFlight {
+		if !h.lost && time.Since(h.renewed) >= p.cfg.Heartbeat {
 			due = append(due, h)
 		}
 	}
@@ -128,9 +128,9 @@ func (p *puller) beatOne(ctx context.Context, h *held) {
 	defer p.mu.Unlock()
 	switch {
 	case err == nil:
-		h.beaten = time.Now()
+		h.renewed = time.Now()
 	case code == connect.CodeAborted || code == connect.CodeNotFound:
-		if p.hand[h.token] == nil {
+		if p.inFlight[h.token] == nil {
 			return // it was acknowledged meanwhile
 		}
 		p.cfg.Logger.WarnContext(ctx, "the lease of a delivery was lost; its new holder goes on", "consumer", p.c.Key(),

@@ -14,11 +14,11 @@ import (
 	"github.com/bluecone-go/bluecone/ledger/ledgerv1"
 )
 
-// held is a delivery in hand: from Fetch until its end is acknowledged.
+// held is a delivery in flight: from Fetch until its end is acknowledged.
 type held struct {
 	token   string
 	message *spi.PulledMessage
-	beaten  time.Time          // when its lease was last renewed, by this clock
+	renewed time.Time          // when its lease was last renewed, by this clock
 	stop    context.CancelFunc // of its run; nil while it waits
 	lost    bool               // its lease is
 }
@@ -28,23 +28,23 @@ type puller struct {
 	*Runner
 
 	c     *spi.PulledConsumer
-	queue chan *held                          // what waits to be run; it has room for all that is in hand
+	queue chan *held                          // what waits to be run; it has room for all that is in flight
 	acks  chan *ledgerv1.FinishConsumeRequest // what has ended; likewise
 
-	mu      sync.Mutex
-	hand    map[string]*held // by token; what is lost stays until nobody runs it
-	waiting int              // of those, what waits for its next run
-	room    chan struct{}    // told when something has left the hand
+	mu       sync.Mutex
+	inFlight map[string]*held // by token; what is lost stays until nobody runs it
+	waiting  int              // of those, what waits for its next run
+	room     chan struct{}    // told when something is no longer in flight
 }
 
 func newPuller(r *Runner, c *spi.PulledConsumer) *puller {
 	return &puller{
-		Runner: r, c: c, hand: make(map[string]*held), room: make(chan struct{}, 1),
+		Runner: r, c: c, inFlight: make(map[string]*held), room: make(chan struct{}, 1),
 		queue: make(chan *held, r.cfg.Max), acks: make(chan *ledgerv1.FinishConsumeRequest, r.cfg.Max),
 	}
 }
 
-// run works until ctx ends, and then until the hand is empty.
+// run works until ctx ends, and then until nothing is in flight.
 func (p *puller) run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -58,12 +58,12 @@ func (p *puller) run(ctx context.Context) error {
 	err := p.fetch(ctx)
 	end := time.NewTimer(p.cfg.Drain)
 	defer end.Stop()
-	for p.inHand() > 0 {
+	for p.count() > 0 {
 		select {
 		case <-p.room:
 		case <-end.C:
 			p.cfg.Logger.WarnContext(ctx, "deliveries of the ledger were left; they come again when their leases end", "consumer", p.c.Key(),
-				"count", p.inHand())
+				"count", p.count())
 			stop()
 			all.Wait()
 			return err
@@ -74,10 +74,11 @@ func (p *puller) run(ctx context.Context) error {
 	return err
 }
 
-func (p *puller) inHand() int {
+// count is how many deliveries are in flight.
+func (p *puller) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.hand)
+	return len(p.inFlight)
 }
 
 // refusals are what no repetition mends.
@@ -87,11 +88,11 @@ var refusals = []connect.Code{ //nolint:gochecknoglobals // a constant list
 
 const longestPause = 15 * time.Second
 
-// fetch fills the hand until ctx ends. If the ledger refuses the first call, it returns the error.
+// fetch fetches as much as there is room for until ctx ends. If the ledger refuses the first call, it returns the error.
 func (p *puller) fetch(ctx context.Context) error {
 	pause := time.Duration(0)
 	for isFirst := true; ctx.Err() == nil; {
-		free := p.cfg.Max - p.inHand()
+		free := p.cfg.Max - p.count()
 		if free <= 0 {
 			select {
 			case <-p.room:
@@ -126,22 +127,22 @@ func (p *puller) fetch(ctx context.Context) error {
 func (p *puller) take(ds []*ledgerv1.Delivery) {
 	for _, d := range ds {
 		e := d.GetEvent()
-		h := &held{token: d.GetConsumeToken(), beaten: time.Now(), message: spi.NewPulledMessage(spi.Event{
+		h := &held{token: d.GetConsumeToken(), renewed: time.Now(), message: spi.NewPulledMessage(spi.Event{
 			ID: e.GetEventId(), Type: e.GetEventType(), AggregateType: e.GetAggregateType(), AggregateID: e.GetAggregateId(),
 			TenantID: e.GetTenantId(), SchemaVersion: int(e.GetSchemaVersion()), Payload: e.GetPayload(), Metadata: e.GetMetadata(),
 		}, int(d.GetAttempt()))}
 		p.mu.Lock()
-		p.hand[h.token] = h
+		p.inFlight[h.token] = h
 		p.mu.Unlock()
 		p.queue <- h
 	}
 }
 
-// release takes a delivery out of the hand.
+// release takes a delivery out of those in flight.
 func (p *puller) release(token string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.hand, token)
+	delete(p.inFlight, token)
 	select {
 	case p.room <- struct{}{}:
 	default:
@@ -244,8 +245,8 @@ func (p *puller) pass(ctx context.Context, h *held, a spi.PulledAnswer) {
 	p.acks <- finish
 }
 
-// mayWait reports whether a delivery may wait here. Where half of the hand waits already because handlers have asked for that, what they
-// wait for might not find room: then it goes back to the ledger.
+// mayWait reports whether a delivery may wait here. Where half of those in flight wait already because handlers have asked for that,
+// what they wait for might not find room: then it goes back to the ledger.
 func (p *puller) mayWait(a spi.PulledAnswer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,13 +27,13 @@ import (
 type Config struct {
 	// Consumers are the keys of those that get their events from the ledger. Default: all of the bus.
 	Consumers []string
-	// Max is how many deliveries a consumer has in hand at most, 1 to 500. Default: 100.
+	// Max is how many deliveries a consumer has in flight at most, 1 to 500. Default: 100.
 	Max int
 	// Wait is how long one Fetch waits for deliveries, at most 60 s. Default: 30 s.
 	Wait time.Duration
-	// Heartbeat is how often the lease of what is in hand is renewed: less than half of the ledger's --lease. Default: 5 s.
+	// Heartbeat is how often the lease of what is in flight is renewed: less than half of the ledger's --lease. Default: 5 s.
 	Heartbeat time.Duration
-	// Drain is how long Run goes on, when its context has ended, with what is in hand. Default: 20 s.
+	// Drain is how long Run goes on, when its context has ended, with what is in flight. Default: 20 s.
 	Drain time.Duration
 	// Logger receives what goes wrong, never a payload. Default: slog.Default().
 	Logger *slog.Logger
@@ -107,7 +107,7 @@ func Consumer(b *bus.Bus, client *ledger.Client, cfg Config) (*Runner, error) {
 	return r, nil
 }
 
-// Run fetches, handles and acknowledges until ctx ends; then it fetches nothing more, ends what it has in hand, and returns nil. It
+// Run fetches, handles and acknowledges until ctx ends; then it fetches nothing more, ends what it has in flight, and returns nil. It
 // waits for a ledger or a database that is away. It returns an error at the start if the ledger refuses a consumer, or if the database
 // has no consume log.
 func (r *Runner) Run(ctx context.Context) error {

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
@@ -84,8 +83,9 @@ func (q *queue) takeTurn(kinds claim.Kinds, size, again int) []*delivery {
 // takeOf is take for one kind.
 func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
 	var batch, rest []*delivery
-	mine, passed := make(map[store.Aggregate]struct{}), make(map[store.Aggregate]int64) // the first event of the aggregate that stays
-	isLate, last := false, make(map[store.Aggregate]int64)
+	passed := make(map[store.Aggregate]int64) // the first event of the aggregate that stays
+	mine := make(map[store.Aggregate]int64)   // the last one that the batch has
+	isLate := false                           // whether one follows a later one of its aggregate
 	for i, d := range q.ds {
 		if len(batch) == size {
 			rest = append(rest, q.ds[i:]...)
@@ -108,17 +108,19 @@ func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
 			rest = append(rest, d)
 			continue
 		}
-		mine[key] = struct{}{}
-		isLate, last[key] = isLate || d.Event.OutboxID < last[key], d.Event.OutboxID
+		isLate, mine[key] = isLate || d.Event.OutboxID < mine[key], d.Event.OutboxID
 		batch = append(batch, d)
 	}
 	if len(batch) == 0 {
 		return nil
 	}
-	if isLate { // one was put back, and claimed again behind later ones: the question of the order finds all of a batch marked
+	// One that was put back, and claimed again, is behind later ones. The question of the order finds all of a batch marked.
+	if isLate {
 		slices.SortStableFunc(batch, func(a, b *delivery) int { return cmp.Compare(a.Event.OutboxID, b.Event.OutboxID) })
 	}
-	maps.Copy(q.busy, mine)
+	for key := range mine {
+		q.busy[key] = struct{}{}
+	}
 	q.ds = rest
 	return batch
 }
