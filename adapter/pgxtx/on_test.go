@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -128,7 +129,7 @@ func TestOnHasItsEffectOnce(t *testing.T) {
 func TestSwallowedErrorNeverCommits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	errs := make(map[string]error)
+	var errs sync.Map // of consumers that run side by side
 	for name, way := range ways {
 		if name == "savepoint" {
 			continue // which mends it
@@ -138,28 +139,32 @@ func TestSwallowedErrorNeverCommits(t *testing.T) {
 			if _, err := tx.Exec(ctx, insert, name, 1); err != nil {
 				return err
 			}
-			errs[name] = way(ctx, tx, insert, name, 2)
+			errs.Store(name, way(ctx, tx, insert, name, 2))
 			return nil
 		})
 	}
-	swallowsCopy(f, errs)
+	swallowsCopy(f, &errs)
 	require.NoError(t, f.save(orderPaid{OrderID: "1"}))
 	require.Equal(t, bustest.Report{consumelog.Dead: len(ways)}, f.Drain(), f.errors())
 	require.Zero(t, f.effects())
-	require.Len(t, errs, len(ways))
-	for name, err := range errs {
+	var names []string
+	errs.Range(func(name, err any) bool {
+		names = append(names, name.(string))
 		var pg *pgconn.PgError
-		require.ErrorAs(t, err, &pg, name)
+		require.ErrorAs(t, err.(error), &pg, name)
 		require.Equal(t, "23505", pg.Code, name)
-	}
+		return true
+	})
+	require.Len(t, names, len(ways))
 	require.Contains(t, f.errors(), "an error of the database that the handler swallowed does this")
 }
 
 // swallowsCopy is a consumer whose COPY fails.
-func swallowsCopy(f *fixture, errs map[string]error) {
+func swallowsCopy(f *fixture, errs *sync.Map) {
 	pgxtx.On(f.Bus.Consumer("copy", bus.ConsumerConfig{MaxAttempts: 1}), func(ctx context.Context, tx pgx.Tx, _ bus.Message[orderPaid]) error {
 		twice := pgx.CopyFromRows([][]any{{"copied", 1}, {"copied", 2}})
-		_, errs["copy"] = tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"id", "cents"}, twice)
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"id", "cents"}, twice)
+		errs.Store("copy", err)
 		return nil
 	})
 }
