@@ -33,7 +33,7 @@ func (d *dataDir) remove() {
 // newDataDir makes an initialised data directory. Initialising takes seconds, copying a fraction
 // of one, so the result is kept in the user's cache, one template per server version.
 func newDataDir(kind, daemon, variant string, owner *syscall.Credential, o options, initialise func(data string) error) (*dataDir, error) {
-	dir, err := tempDir(kind)
+	dir, err := tempDir(o.parent(), kind)
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +135,9 @@ func lockFile(path string) (unlock func(), err error) {
 }
 
 // tempDir makes a directory for a server, after it has swept away what killed test processes left.
-func tempDir(kind string) (*dataDir, error) {
-	process.Sweep(prefix, func(root string) { unmount(filepath.Join(root, diskName)) })
-	dir, err := process.NewDir(prefix + kind + "-")
+func tempDir(parent, kind string) (*dataDir, error) {
+	process.Sweep(parent, prefix, func(root string) { unmount(filepath.Join(root, diskName)) })
+	dir, err := process.NewDir(parent, prefix+kind+"-")
 	if err != nil {
 		return nil, err
 	}

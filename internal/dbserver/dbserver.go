@@ -36,8 +36,6 @@ const (
 	Large
 	// Careless is for the tests of what warns of such a server: it loses what it has committed when it is killed.
 	Careless
-	// Unflushed is a MySQL 9 that flushes nothing: what it has committed outlives its process, not its machine.
-	Unflushed
 )
 
 // Start starts a database server: "mysql" (MariaDB, or MySQL where only that is installed), "mysql9" (MySQL 9 or later) or "postgres".

@@ -15,20 +15,19 @@ import (
 
 // mysqlSettings are the options that depend on the settings.
 var mysqlSettings = map[Settings][]string{ //nolint:gochecknoglobals // a constant table
-	Durable:   {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=64M"},
-	Large:     {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=2G", "--innodb-flush-method=O_DIRECT"},
-	Careless:  {"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"},
-	Unflushed: {"--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M"},
+	Durable:  {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=64M"},
+	Large:    {"--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=2G", "--innodb-flush-method=O_DIRECT"},
+	Careless: {"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"},
 }
 
 // logFile is the size of the redo log, which must be known when the data directory is made.
 var logFile = map[Settings]string{ //nolint:gochecknoglobals // a constant table
-	Durable: "32M", Large: "1G", Careless: "32M", Unflushed: "32M",
+	Durable: "32M", Large: "1G", Careless: "32M",
 }
 
 // redoCapacity is the same for MySQL 9, which divides it into 32 files.
 var redoCapacity = map[Settings]string{ //nolint:gochecknoglobals // a constant table
-	Durable: "64M", Large: "128M", Careless: "64M", Unflushed: "64M",
+	Durable: "64M", Large: "128M", Careless: "64M",
 }
 
 // mysqlKind is how one product of the MySQL family is found, initialised and started.
@@ -142,16 +141,12 @@ func (k mysqlKind) start(settings Settings, o options) (*Server, error) {
 }
 
 func mysql9Basics(data string, settings Settings) []string {
-	args := append(familyBasics(data),
+	return append(familyBasics(data),
 		"--innodb-redo-log-capacity="+redoCapacity[settings],
 		"--secure-file-priv=NULL", // no LOAD DATA and no INTO OUTFILE; the packaged default is a directory that may not exist
 		"--auto-generate-certs=OFF",
 		"--caching-sha2-password-auto-generate-rsa-keys=OFF",
 	)
-	if settings == Unflushed {
-		args = append(args, "--innodb-flush-method=nosync", "--innodb-doublewrite=OFF")
-	}
-	return args
 }
 
 func familyBasics(data string) []string {

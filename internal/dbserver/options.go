@@ -19,6 +19,7 @@ type options struct {
 	clock       bool
 	tls         *Certificate
 	outside     string
+	memory      bool
 }
 
 // Certificate is the files, in PEM, of a server that speaks TLS.
@@ -56,6 +57,18 @@ func OwnDisk(bytes int64) Option { return func(o *options) { o.disk = bytes } }
 
 // OwnClock gives the server a clock for [Server.SetClock]. See [CanFakeTime].
 func OwnClock() Option { return func(o *options) { o.clock = true } }
+
+// InMemory keeps the server's files in the machine's memory, where it has a file system for that with 4 GiB to spare. What the server
+// has written outlives its process as on a disk, not the machine; a flush takes no time.
+func InMemory() Option { return func(o *options) { o.memory = true } }
+
+// parent is the directory in which the server's own is made: the temporary one, if it is empty.
+func (o options) parent() string {
+	if o.memory && space(memory) >= 4<<30 {
+		return memory
+	}
+	return ""
+}
 
 const (
 	diskName  = "disk"

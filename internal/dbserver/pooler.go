@@ -37,7 +37,7 @@ func StartPooler(database *url.URL) (*Server, error) {
 		return nil, err
 	}
 	return onFreePort(func(port string) (*Server, error) {
-		dir, err := tempDir("pgbouncer")
+		dir, err := tempDir("", "pgbouncer")
 		if err != nil {
 			return nil, err
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Dir is a directory in the temporary directory, for the files of a server.
+// Dir is a directory for the files of a server.
 type Dir struct {
 	// Path is where it is.
 	Path string
@@ -16,9 +16,9 @@ type Dir struct {
 	lock *os.File // locked while this process lives, so that nobody sweeps the directory away
 }
 
-// NewDir makes a directory whose name begins with prefix.
-func NewDir(prefix string) (*Dir, error) {
-	path, err := os.MkdirTemp("", prefix)
+// NewDir makes a directory in parent, or in the temporary directory if that is empty, whose name begins with prefix.
+func NewDir(parent, prefix string) (*Dir, error) {
+	path, err := os.MkdirTemp(parent, prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -41,10 +41,13 @@ func (d *Dir) Remove() {
 	_ = d.lock.Close()
 }
 
-// Sweep removes the directories that processes left which were killed before they could tidy up. It calls leave before it
-// removes one.
-func Sweep(prefix string, leave func(path string)) {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // only a bad pattern fails
+// Sweep removes the directories of [NewDir] that processes left which were killed before they could tidy up. It calls leave before
+// it removes one.
+func Sweep(parent, prefix string, leave func(path string)) {
+	if parent == "" {
+		parent = os.TempDir()
+	}
+	dirs, _ := filepath.Glob(filepath.Join(parent, prefix+"*")) // only a bad pattern fails
 	for _, path := range dirs {
 		f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR, 0)
 		if err != nil {

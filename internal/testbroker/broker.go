@@ -50,8 +50,8 @@ type server struct {
 
 // launch starts a broker of the programs in the directory home, whose clients reach it at front if that is not empty.
 func launch(name, home, front string) (*Broker, error) {
-	process.Sweep(prefix, func(string) {})
-	dir, err := process.NewDir(prefix + name + "-")
+	process.Sweep("", prefix, func(string) {})
+	dir, err := process.NewDir("", prefix+name+"-")
 	if err != nil {
 		return nil, err
 	}

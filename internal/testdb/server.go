@@ -18,6 +18,8 @@ type instance struct {
 	private *dbserver.Server // nil for a server that is not ours
 	err     error
 	once    sync.Once
+
+	template template
 }
 
 var servers = map[string]*instance{"mysql": {}, "mysql9": {}, "postgres": {}} //nolint:gochecknoglobals // one of each per process
@@ -34,6 +36,7 @@ func (s *instance) url(database string) string {
 func Main(m *testing.M) {
 	needs.Main(m, func() {
 		for _, s := range servers {
+			s.template.remove(s)
 			if s.private != nil {
 				s.private.Stop()
 			}
@@ -44,6 +47,10 @@ func Main(m *testing.M) {
 // server starts the server of a dialect when the first test asks for it.
 func server(t testing.TB, dialect string) *instance {
 	t.Helper()
+	skipIfLeftOut(t, dialect)
+	if testing.Short() {
+		t.Skip("testdb: -short runs on SQLite only")
+	}
 	s, ok := servers[dialect]
 	if !ok {
 		t.Fatalf("testdb: dialect %q is unknown: it must be one of %v", dialect, Dialects())
@@ -51,7 +58,7 @@ func server(t testing.TB, dialect string) *instance {
 	s.once.Do(func() {
 		if dsn := os.Getenv("BLUECONE_TEST_" + strings.ToUpper(dialect) + "_DSN"); dsn != "" {
 			s.admin, s.err = adminURL(dialect, dsn)
-		} else if s.private, s.err = dbserver.Start(dialect, settings(dialect)); s.err == nil {
+		} else if s.private, s.err = dbserver.Start(dialect, dbserver.Durable, dbserver.InMemory()); s.err == nil {
 			s.admin = s.private.URL
 		}
 		if s.err == nil {
@@ -62,16 +69,6 @@ func server(t testing.TB, dialect string) *instance {
 		unavailable(t, dialect, s.err)
 	}
 	return s
-}
-
-// settings are durable, as in production, but for MySQL 9: it flushes so often while it makes the tables of each test's
-// database that the tests take twice as long. No test kills the servers of this package; those that kill one start it
-// by themselves, durable.
-func settings(dialect string) dbserver.Settings {
-	if dialect == "mysql9" {
-		return dbserver.Unflushed
-	}
-	return dbserver.Durable
 }
 
 // serverOf is the name of the server that a DSN leads to, by its address: mysql and mysql9 have the same scheme. A DSN that

@@ -103,6 +103,13 @@ func only(names ...string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !needs.Listed(list, name) })
 }
 
+func skipIfLeftOut(t testing.TB, name string) {
+	t.Helper()
+	if len(only(name)) == 0 {
+		t.Skip("testdb: BLUECONE_TEST_ONLY leaves out " + name)
+	}
+}
+
 // Dialect is the dialect of a database's name: mysql, postgres or sqlite.
 func Dialect(name string) string {
 	if name == "mysql9" {
@@ -140,13 +147,17 @@ func Each(t *testing.T, fn func(t *testing.T, db *bun.DB)) {
 // Open returns a pool on a fresh database, which is dropped when the test ends.
 func Open(t testing.TB, dialect string, opts ...Option) *bun.DB {
 	t.Helper()
+	if slices.Contains(opts, Bare) {
+		return OpenDSN(t, DSN(t, dialect))
+	}
+	if dialect != "sqlite" {
+		return copied(t, dialect)
+	}
 	db := OpenDSN(t, DSN(t, dialect))
-	if !slices.Contains(opts, Bare) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := migrations.Up(ctx, db); err != nil {
-			t.Fatalf("testdb: %v", err)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := migrations.Up(ctx, db); err != nil {
+		t.Fatalf("testdb: %v", err)
 	}
 	return db
 }
@@ -155,16 +166,16 @@ func Open(t testing.TB, dialect string, opts ...Option) *bun.DB {
 // the form that the demo takes: a process started by the test can be pointed at it.
 func DSN(t testing.TB, dialect string) string {
 	t.Helper()
-	if len(only(dialect)) == 0 {
-		t.Skip("testdb: BLUECONE_TEST_ONLY leaves out " + dialect)
-	}
 	if dialect == "sqlite" {
+		skipIfLeftOut(t, dialect)
 		return "sqlite://" + filepath.Join(t.TempDir(), "test.db")
 	}
-	if testing.Short() {
-		t.Skip("testdb: -short runs on SQLite only")
-	}
-	srv := server(t, dialect)
+	return create(t, dialect, server(t, dialect), "")
+}
+
+// create makes a database on a server, with a clause of CREATE DATABASE, and drops it when the test ends.
+func create(t testing.TB, dialect string, srv *instance, clause string) string {
+	t.Helper()
 	name := "bc_test_" + random()
 	drop := "DROP DATABASE IF EXISTS " + name
 	if dialect == "postgres" {
@@ -177,7 +188,7 @@ func DSN(t testing.TB, dialect string) string {
 		_, _ = admin.ExecContext(ctx, drop) // a test may have ended the server
 		_ = admin.Close()
 	})
-	mustExec(t, admin, "CREATE DATABASE "+name)
+	mustExec(t, admin, "CREATE DATABASE "+name+clause)
 	admin.SetMaxIdleConns(0) // no connection while the test runs
 	return srv.url(name)
 }

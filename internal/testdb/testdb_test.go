@@ -13,6 +13,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/needs"
+	"github.com/bluecone-go/bluecone/migrations"
 )
 
 const (
@@ -32,6 +33,38 @@ func TestEveryTestHasADatabaseOfItsOwn(t *testing.T) {
 		require.NoError(t, other.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM bc_consumer").Scan(&n))
 		require.Zero(t, n)
 	})
+}
+
+// A copy of the migrated database has what the migrations make.
+func TestCopyIsAMigratedDatabase(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"mysql", "mysql9"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			migrated, copied := Open(t, name, Bare), Open(t, name)
+			require.NoError(t, migrations.Up(t.Context(), migrated))
+			var tables []string
+			require.NoError(t, migrated.NewRaw("SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()").
+				Scan(t.Context(), &tables))
+			require.Greater(t, len(tables), 15)
+			for _, table := range tables {
+				require.Equal(t, definition(t, migrated, table), definition(t, copied, table))
+				rows := "SELECT COUNT(*) FROM " + table
+				require.Equal(t, Count(t, migrated, rows), Count(t, copied, rows), table)
+			}
+			all, err := migrations.Status(t.Context(), copied)
+			require.NoError(t, err)
+			for _, m := range all {
+				require.False(t, m.AppliedAt.IsZero(), m.Name)
+			}
+		})
+	}
+}
+
+func definition(t *testing.T, db *bun.DB, table string) (text string) {
+	t.Helper()
+	require.NoError(t, db.QueryRowContext(t.Context(), "SHOW CREATE TABLE "+table).Scan(new(string), &text))
+	return text
 }
 
 // The CI must not pass because a server was not there.
