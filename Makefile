@@ -5,7 +5,8 @@ SHELL := /bin/bash
 
 # The race detector needs a C compiler; without one the tests run without it, and say so. SQLite, whose C has its own locks, is
 # translated to Go: watching each of its memory accesses makes it twenty times as slow, and finds nothing of ours.
-RACE = $$(command -v gcc >/dev/null && echo -race -gcflags=modernc.org/sqlite/lib=-race=false || echo 'make: no gcc: running without -race' >&2)
+RACE = $(if $(shell command -v gcc),-race $(foreach p,sqlite/lib libc memory,'-gcflags=modernc.org/$(p)=-race=false -d=checkptr=0'),\
+$(warning no gcc: the tests run without the race detector))
 # The linter's own module stands outside the workspace, in which -modfile is not allowed.
 LINT = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 # Modules of their own beside the library; the benchmark is one too.

@@ -210,7 +210,11 @@ func TestKeyedSavesDoNotDeadlock(t *testing.T) {
 		f := newFixture(t, db)
 		f.registered("A")
 		f.run(outbox.PublisherConfig{})
-		const writers, each, keys = 8, 250, 12
+		const writers, keys = 8, 12
+		each := 250
+		if f.db.Dialect().Name().String() == "sqlite" {
+			each = 25 // it has one writer, and knows no deadlock
+		}
 		var g errgroup.Group
 		var deadlocks atomic.Int64
 		for w := range writers {

@@ -67,10 +67,9 @@ func (f *fixture) many(n int, refuse *atomic.Bool) {
 func manyName(i int) string { return fmt.Sprintf("Consumer%04d", i) }
 func manyType(i int) string { return fmt.Sprintf("many.t%04d", i) }
 
-// requireEach fails unless every consumer has written as many effects as events that it takes.
+// requireEach fails unless n consumers have written so many effects each.
 func (f *fixture) requireEach(n, each int) {
 	f.t.Helper()
-	require.Equal(f.t, n*each, f.count("SELECT COUNT(*) FROM effect"))
 	require.Equal(f.t, n, f.count("SELECT COUNT(*) FROM (SELECT consumer FROM effect GROUP BY consumer HAVING COUNT(*) = ?) AS c", each))
 }
 
@@ -87,14 +86,15 @@ func TestManyConsumers(t *testing.T) {
 		require.Equal(t, n, f.count("SELECT COUNT(*) FROM bc_consumer"))
 		require.Equal(t, 2*n, f.count("SELECT COUNT(*) FROM bc_consumer_type"))
 
-		events := make([]bus.Event, n)
+		const own = n / 10 // consumers with an event of their own type
+		events := make([]bus.Event, own)
 		for i := range events {
-			events[i] = anyType{Type: manyType(i), ID: fmt.Sprint(i)}
+			events[i] = anyType{Type: manyType(10 * i), ID: fmt.Sprint(i)}
 		}
 		f.save(events...)
 		f.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: n}, f.statuses())
-		f.requireEach(n, 1)
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: own}, f.statuses())
+		f.requireEach(own, 1)
 
 		op := outbox.Operation{Actor: "ops", Reason: "test"}
 		for i := range paused {
@@ -103,9 +103,9 @@ func TestManyConsumers(t *testing.T) {
 		refuse.Store(true)
 		f.save(anyType{Type: "many.all", ID: "all"})
 		f.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: n, outbox.StatusFailed: 1}, f.statuses())
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: own, outbox.StatusFailed: 1}, f.statuses())
 		require.Equal(t, map[consumelog.Status]int{
-			consumelog.Success: 2*n - n/5 - paused, consumelog.Failed: n / 5, consumelog.Pending: paused,
+			consumelog.Success: own + n - n/5 - paused, consumelog.Failed: n / 5, consumelog.Pending: paused,
 		}, f.deliveries())
 		for i := range paused {
 			require.NoError(t, f.ob.Resume(t.Context(), op, manyName(5*i+1)))
@@ -113,12 +113,13 @@ func TestManyConsumers(t *testing.T) {
 		refuse.Store(false)
 		f.hurry()
 		f.once()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: n + 1}, f.statuses())
-		f.requireEach(n, 2)
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: own + 1}, f.statuses())
+		f.requireEach(own, 2)
+		f.requireEach(n-own, 1)
 
 		other := newFixture(t, db) // which has none of them
 		other.save(anyType{Type: "many.all", ID: "elsewhere"})
 		other.once()
-		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 2 * n, consumelog.Pending: n}, f.deliveries())
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: own + n, consumelog.Pending: n}, f.deliveries())
 	})
 }
