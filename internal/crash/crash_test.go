@@ -25,7 +25,7 @@ import (
 // Everything may happen at every point. `make test` takes a sample, `make test-crash` all of it.
 const (
 	envAll = "BLUECONE_TEST_CRASH" // "all"
-	sample = 24                    // one of so many
+	sample = 48                    // one of so many
 )
 
 func actions() []string { return []string{"kill", "freeze", "cut"} }
