@@ -26,6 +26,7 @@ func looks() map[string]look {
 		"bulk.FAILED": {"bad", "cross"},
 
 		"job.RUNNING": {"info", "play"}, "job.SUCCESS": {"ok", "check"}, "job.FAILED": {"bad", "cross"}, "job.NONE": {"idle", "clock"},
+		"reservation.PREPARED": {"info", "clock"}, "reservation.CONFIRMED": {"ok", "check"}, "reservation.CANCELED": {"idle", "skip"},
 		"instance.alive": {"ok", "check"}, "instance.draining": {"warn", "pause"}, "instance.gone": {"idle", "ghost"},
 		"doctor.OK": {"ok", "check"}, "doctor.WARN": {"warn", "alert"}, "doctor.FAIL": {"bad", "cross"},
 	}
@@ -92,11 +93,12 @@ func icon(name string) template.HTML {
 		"users": `<path d="M4 7h16M4 12h16M4 17h16"/><circle cx="9" cy="7" r="2"/><circle cx="15" cy="12" r="2"/><circle cx="8" cy="17" r="2"/>`,
 		"server": `<rect x="4" y="4" width="16" height="7" rx="2"/><rect x="4" y="13" width="16" height="7" rx="2"/>` +
 			`<path d="M8 7.5v.01M8 16.5v.01"/>`,
-		"inbox": `<path d="M3.5 13 6 5h12l2.5 8v6h-17zM3.5 13H9l1.5 2.5h3L15 13h5.5"/>`,
-		"stack": `<path d="m12 3 9 5-9 5-9-5zM3.5 12.5 12 17l8.5-4.5M3.5 16.5 12 21l8.5-4.5"/>`,
-		"book":  `<path d="M6 4h11a2 2 0 0 1 2 2v14H7a2 2 0 0 1-2-2V5a1 1 0 0 1 1-1zM9 8h6M9 12h6"/>`,
-		"pulse": `<path d="M3 12h4l2.5-7 5 14 2.5-7h4"/>`,
-		"moon":  `<path d="M20 14.5A8.5 8.5 0 1 1 9.5 4a7 7 0 0 0 10.5 10.5z"/>`, "send": `<path d="M21 4 3 11l7 3 3 7z"/>`,
+		"hourglass": `<path d="M7 3h10M7 21h10M8 3v4l4 5 4-5V3M8 21v-4l4-5 4 5v4"/>`,
+		"inbox":     `<path d="M3.5 13 6 5h12l2.5 8v6h-17zM3.5 13H9l1.5 2.5h3L15 13h5.5"/>`,
+		"stack":     `<path d="m12 3 9 5-9 5-9-5zM3.5 12.5 12 17l8.5-4.5M3.5 16.5 12 21l8.5-4.5"/>`,
+		"book":      `<path d="M6 4h11a2 2 0 0 1 2 2v14H7a2 2 0 0 1-2-2V5a1 1 0 0 1 1-1zM9 8h6M9 12h6"/>`,
+		"pulse":     `<path d="M3 12h4l2.5-7 5 14 2.5-7h4"/>`,
+		"moon":      `<path d="M20 14.5A8.5 8.5 0 1 1 9.5 4a7 7 0 0 0 10.5 10.5z"/>`, "send": `<path d="M21 4 3 11l7 3 3 7z"/>`,
 		"copy": `<rect x="9" y="9" width="11" height="11" rx="2"/><path d="M5 15V5a1 1 0 0 1 1-1h9"/>`,
 		"link": `<path d="M14 5h5v5M19 5l-9 9M18 14v4a1 1 0 0 1-1 1H6a1 1 0 0 1-1-1V7a1 1 0 0 1 1-1h4"/>`,
 		"eye":  `<path d="M2.5 12S6 5.5 12 5.5 21.5 12 21.5 12 18 18.5 12 18.5 2.5 12 2.5 12z"/><circle cx="12" cy="12" r="2.8"/>`,

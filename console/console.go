@@ -75,6 +75,7 @@ type deployment interface {
 	Jobs(ctx context.Context) ([]ops.JobState, error)
 	Instances(ctx context.Context) ([]ops.Instance, error)
 	Inboxes(ctx context.Context) ([]ops.Inbox, error)
+	Reservations(ctx context.Context) ([]ops.Reservation, error)
 	Audit(ctx context.Context, q ops.AuditQuery) (ops.Page[ops.AuditRow], error)
 	Doctor(ctx context.Context) (doctor.Report, error)
 	Bulks(ctx context.Context, cursor string, limit int) (ops.Page[ops.Bulk], error)

@@ -153,6 +153,13 @@ func (f *fake) Instances(context.Context) ([]ops.Instance, error) {
 	return []ops.Instance{f.instance()}, f.fails
 }
 
+func (f *fake) Reservations(context.Context) ([]ops.Reservation, error) {
+	return []ops.Reservation{{
+		EventID: f.text, EventType: f.text, Producer: f.text, State: ops.ReservationState(f.text), CheckHost: f.text, Checks: 12_345,
+		LastError: f.text, CreatedAt: then(), ExpiresAt: then(), Over: true, NextCheck: then(), UpdatedAt: then(),
+	}}, f.fails
+}
+
 func (f *fake) Inboxes(context.Context) ([]ops.Inbox, error) {
 	return []ops.Inbox{{
 		Name: f.text, Partition: f.text, Landed: 12_345, Duplicates: 3, Undecodable: 1, Offset: f.text, Owner: f.text, Seen: then(),

@@ -34,6 +34,7 @@ func (c reads) pages() []page {
 		{name: "event", needs: View, load: c.event},
 		{name: "forensics", needs: View, load: c.forensics},
 		{name: "consumers", needs: View, load: c.consumers},
+		{name: "reservations", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Reservations(r.Context()) }},
 		{name: "dead", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Dead(r.Context()) }},
 		{name: "jobs", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Jobs(r.Context()) }},
 		{name: "instances", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Instances(r.Context()) }},

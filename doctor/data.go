@@ -27,6 +27,7 @@ func dataChecks() []check {
 		{name: "absent consumers", fine: "every consumer has been seen lately", look: absentConsumers},
 		{name: "schema versions", fine: "no delivery waits for one that no running instance knows", look: unknownVersions},
 		{name: "rotten rows", fine: "none of types, instances or jobs", look: rottenRows},
+		{name: "reservations", fine: "every producer says in time what became of its events", look: reservations},
 		{name: "jobs", fine: "none has missed its turns", look: missedTurns},
 		{name: "retention", fine: "what was delivered long ago is removed", look: retention},
 		{name: "far future", fine: "nothing waits longer than it could have to", look: farFuture},

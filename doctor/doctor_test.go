@@ -57,6 +57,8 @@ func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	const consumer = "INSERT INTO bc_consumer (name, event_types, aliases) VALUES "
 	const delivery = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, next_retry_at) VALUES "
+	const reservation = "INSERT INTO bc_reservation (token, event_id, caller, event_type, state, event, created_at, updated_at, expires_at, " +
+		"next_check_at) VALUES ('1', '1', 'shop', 'order.paid', 'PREPARED', '{}', '2026-11-21 10:00:00', '2026-11-21 10:00:00', "
 	const job = "INSERT INTO bc_job_lease (job_code, last_finished_at, cron) VALUES ('coupons.expire', "
 	type fault struct {
 		check string
@@ -123,6 +125,13 @@ func TestFaultsAreFound(t *testing.T) {
 					delivery + "('Wallet', '1', 'order.paid', 'DONE', NULL)", delivery + "('Wallet', '2', 'order.paid', 'SUCCESS', NULL)",
 				},
 			},
+			{
+				"reservations", doctor.Warn, "what became of 1 reserved events of the type order.paid", "", []string{
+					reservation + yesterday[name] + ", " + yesterday[name] + ")", strings.ReplaceAll(reservation, "'1'", "'2'") + tomorrow[name] +
+						", " + tomorrow[name] + ")",
+				},
+			},
+			{"reservations", doctor.OK, "", "", []string{reservation + tomorrow[name] + ", " + tomorrow[name] + ")"}},
 			{"dead letters", doctor.Warn, "1 events are DEAD", "", []string{event, "UPDATE bc_outbox_event SET status = 'DEAD'"}},
 			{
 				"consumer names", doctor.Fail, "differ only by case", "", []string{

@@ -32,7 +32,8 @@ const (
 	RuleCircuit      = "circuit"
 	RuleLock         = "lock"
 	RuleAmount       = "amount"
-	RuleSection      = "section" // a section of the host failed
+	RuleSection      = "section"     // a section of the host failed
+	RuleReservation  = "reservation" // nobody sees the event, because it is reserved in the ledger
 )
 
 // fired makes a finding: says and remedy are formats of args, name by name.
@@ -89,6 +90,9 @@ func (t *tracer) diagnose() {
 		}
 	}
 	t.find(t.outOfOrder()...)
+	for _, r := range t.story.Reservations {
+		t.find(reservationRules(r)...)
+	}
 	for _, s := range t.story.Sections {
 		t.find(t.sectionRules(s)...)
 	}

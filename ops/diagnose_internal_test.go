@@ -52,6 +52,12 @@ func earlier(status consumelog.Status, consumedAt time.Time) Event {
 	}
 }
 
+// reserved is a story with a reservation.
+func reserved(r Reservation) func(*tracer, *Event, *Delivery) {
+	r.EventID, r.EventType, r.Producer, r.ExpiresAt, r.UpdatedAt = "e3", "order.paid", "shop", noon.Add(time.Hour), noon
+	return func(t *tracer, _ *Event, _ *Delivery) { t.story.Reservations = []Reservation{r} }
+}
+
 func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 	t.Parallel()
 	sent := func(_ *tracer, e *Event, d *Delivery) {
@@ -267,6 +273,25 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 				t.story.Sections = []Facts{{Title: "Wallet", Locks: []Lock{{Name: "500 cents", Since: ago(time.Hour), TTL: 30 * time.Minute}}}}
 			},
 			sent,
+		},
+		"reservation": {
+			RuleReservation, "shop has reserved order.paid until 2026-11-21 13:00:00 UTC, and neither confirmed nor canceled it yet: no consumer " +
+				"sees the event.", "",
+			reserved(Reservation{State: Prepared}), reserved(Reservation{State: Confirmed}),
+		},
+		"reservation without an answer": {
+			RuleReservation, "shop reserved order.paid until 2026-11-21 13:00:00 UTC, and does not say what became of it; asked 3 times, the " +
+				"last time: no answer.", "check URL",
+			reserved(Reservation{State: Prepared, Over: true, Checks: 3, LastError: "no answer"}), reserved(Reservation{State: Confirmed}),
+		},
+		"reservation that nobody asks about": {
+			RuleReservation, "shop reserved order.paid until 2026-11-21 13:00:00 UTC, and has not said what became of it; nobody has been asked " +
+				"yet.", "check URL",
+			reserved(Reservation{State: Prepared, Over: true}), reserved(Reservation{State: Confirmed}),
+		},
+		"canceled reservation": {
+			RuleReservation, "shop reserved order.paid, and the reservation was canceled at 2026-11-21 12:00:00 UTC: nobody gets the event.", "",
+			reserved(Reservation{State: Canceled}), reserved(Reservation{State: Confirmed}),
 		},
 		"amount": {
 			RuleAmount, "Wallet: cents should be 500 and is 300: the order says 500, the ledger 300.", "by hand",

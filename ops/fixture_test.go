@@ -142,6 +142,18 @@ func (f *fixture) exec(query string, args ...any) {
 	require.NoError(f.t, err, query)
 }
 
+// reserve writes the reservation of an event by a producer, whose time to live is over after a while. It was asked once.
+func (f *fixture) reserve(eventID, producer, state string, ttl time.Duration) {
+	f.t.Helper()
+	next := "NULL"
+	if state == "PREPARED" {
+		next = f.now(ttl)
+	}
+	f.exec("INSERT INTO bc_reservation (token, event_id, caller, event_type, state, event, check_url, checks, last_error, expires_at, "+
+		"next_check_at, created_at, updated_at) VALUES (?, ?, ?, 'order.paid', ?, '{}', 'http://127.0.0.1:1/check?key=hidden', 1, 'gone', "+
+		f.now(ttl)+", "+next+", "+f.now(-time.Minute)+", "+f.now(-time.Second)+")", "token-of-"+eventID, eventID, producer, state)
+}
+
 func (f *fixture) count(query string, args ...any) int {
 	f.t.Helper()
 	var n int

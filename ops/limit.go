@@ -25,6 +25,8 @@ const (
 	registryBudget = 16 << 20
 	// maxNames is how many event types, and how many instances, are read.
 	maxNames = 2000
+	// maxReservations is how many reservations that wait for their producers are listed, and as many that have changed last.
+	maxReservations = 500
 	// maxCandidates is how many events a search looks for that may have been saved under a key.
 	maxCandidates = 2000
 	// mostOfKey is how many events of one idempotency key, and as many that a consumer has recorded it for, a search finds: the newest.

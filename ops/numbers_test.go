@@ -23,6 +23,7 @@ func crowded(t *testing.T, dialect string) *fixture {
 	f.exec("INSERT INTO bc_instance (name, run_id, host, version, in_flight, clock_offset_us, seen_at) VALUES ('a', 'a', 'a', 'a', 0, 0, " +
 		f.now(0) + ")")
 	f.exec("INSERT INTO bc_inbox (inbox, partition_name, updated_at) VALUES ('a', '0', " + f.now(0) + ")")
+	f.reserve("reserved", "shop", "PREPARED", time.Hour)
 	return f
 }
 
@@ -54,6 +55,8 @@ func (f *fixture) looked() error {
 	look("instances", err)
 	_, err = f.ops.Inboxes(ctx)
 	look("inboxes", err)
+	_, err = f.ops.Reservations(ctx)
+	look("reservations", err)
 	_, err = f.ops.Audit(ctx, ops.AuditQuery{})
 	look("audit", err)
 	_, err = f.ops.Bulks(ctx, "", 10)

@@ -18,6 +18,8 @@ type Story struct {
 	Moments   []Moment  `json:"moments"`             // one merged timeline, oldest first; never nil
 	Sections  []Facts   `json:"sections"`            // of the host's modules
 	Truncated bool      `json:"truncated,omitempty"` // there are more events than shown
+	// Reservations are those in the ledger of the events, and of the event whose id the key is.
+	Reservations []Reservation `json:"reservations,omitempty"`
 }
 
 // The kinds of moments that bluecone itself knows. Sections may add their own.
@@ -33,6 +35,10 @@ const (
 	MomentReleased = "released" // by the reaper
 	MomentRepaired = "repaired" // by a consistency check
 	MomentOperator = "operator" // what somebody did
+
+	MomentReserved  = "reserved"  // in the ledger: nobody sees the event yet
+	MomentConfirmed = "confirmed" // a reservation became an event
+	MomentCanceled  = "canceled"  // a reservation was given up
 )
 
 // Moment is one thing that happened.

@@ -50,6 +50,9 @@ func newTenants(t *testing.T, db *bun.DB) tenants {
 		"VALUES ('anna', 'release', 'ORDER/7', ?, ?), ('anna', 'look', ?, ?, ?)", foreign, foreign, x.theirs, foreign, foreign)
 	f.exec("INSERT INTO bc_job_run (job_code, instance, status, error_message) VALUES ('j', 'i', 'FAILED', ?)", foreign)
 	f.exec("INSERT INTO bc_job_lease (job_code) VALUES ('j')")
+	f.reserve(x.theirs, foreign, "PREPARED", time.Hour)
+	f.reserve(x.mine, foreign, "PREPARED", time.Hour)
+	f.reserve("reserved-of-two", foreign, "PREPARED", -time.Hour)
 	_, err := f.ops.StartBulk(t.Context(), ops.Operation{Actor: "anna", Reason: foreign},
 		ops.NewBulk{ID: x.bulk, Action: ops.ActionRetry, Query: ops.Query{TenantID: 2, Consumer: "Moody"}})
 	require.NoError(t, err)
@@ -134,13 +137,14 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 			for _, key := range []string{"7", "ORDER/7", x.theirs, x.mine, "order:7:paid", "shared-trace", "theirs-8", "ORDER/theirs-8"} {
 				out = append(out, both(o.Trace(ctx, key))...)
 			}
-			return out
+			return append(out, both(o.Trace(ctx, "reserved-of-two"))...)
 		},
-		"Consumers": func(ctx context.Context) []any { return both(o.Consumers(ctx)) },
-		"Dead":      func(ctx context.Context) []any { return both(o.Dead(ctx)) },
-		"Jobs":      func(ctx context.Context) []any { return both(o.Jobs(ctx)) },
-		"Instances": func(ctx context.Context) []any { return both(o.Instances(ctx)) },
-		"Inboxes":   func(ctx context.Context) []any { return both(o.Inboxes(ctx)) },
+		"Consumers":    func(ctx context.Context) []any { return both(o.Consumers(ctx)) },
+		"Dead":         func(ctx context.Context) []any { return both(o.Dead(ctx)) },
+		"Jobs":         func(ctx context.Context) []any { return both(o.Jobs(ctx)) },
+		"Instances":    func(ctx context.Context) []any { return both(o.Instances(ctx)) },
+		"Reservations": func(ctx context.Context) []any { return both(o.Reservations(ctx)) },
+		"Inboxes":      func(ctx context.Context) []any { return both(o.Inboxes(ctx)) },
 		"Audit": func(ctx context.Context) (out []any) {
 			for _, target := range []string{"", x.theirs, "ORDER/7", x.bulk} {
 				out = append(out, both(o.Audit(ctx, ops.AuditQuery{Target: target}))...)
@@ -248,7 +252,8 @@ func TestNoFunctionLeadsToAnotherTenant(t *testing.T) {
 // reads calls a function that only reads for somebody who may see everything.
 func (x tenants) reads(name string, calls map[string]func(ctx context.Context) []any) []any {
 	switch name {
-	case "Overview", "Events", "Event", "EventTypes", "Trace", "Consumers", "Dead", "Jobs", "Instances", "Audit", "Bulks", "Bulk", "Count":
+	case "Overview", "Events", "Event", "EventTypes", "Trace", "Consumers", "Dead", "Jobs", "Instances", "Reservations", "Audit", "Bulks",
+		"Bulk", "Count":
 		return calls[name](x.t.Context())
 	}
 	return nil

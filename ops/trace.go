@@ -30,7 +30,7 @@ func (o *Ops) Trace(ctx context.Context, key string) (Story, error) {
 	if err := t.gather(ctx, key); err != nil {
 		return Story{}, err
 	}
-	if len(t.story.Events)+len(t.story.Sections)+len(t.lacks)+len(t.audit) == 0 {
+	if len(t.story.Events)+len(t.story.Sections)+len(t.lacks)+len(t.audit)+len(t.story.Reservations) == 0 {
 		return Story{}, fmt.Errorf("ops: nobody knows %s: it is no event id, aggregate id, idempotency key or trace id: %w", text.Quote(key),
 			ErrNotFound)
 	}
@@ -84,6 +84,9 @@ func (t *tracer) gather(ctx context.Context, key string) error {
 		return err
 	}
 	if err := t.histories(ctx, t.story.Events); err != nil {
+		return err
+	}
+	if err := t.reserved(ctx); err != nil {
 		return err
 	}
 	return t.interventions(ctx, unique(append(keys, further...)))
@@ -256,6 +259,9 @@ func (t *tracer) tell() Story {
 	}
 	slices.Sort(names)
 	t.story.Consumers = append([]string{}, slices.Compact(names)...)
+	for _, r := range t.story.Reservations {
+		t.story.Moments = append(t.story.Moments, reservationMoments(r)...)
+	}
 	for _, r := range t.audit {
 		t.story.Moments = append(t.story.Moments, intervention(r))
 	}

@@ -316,6 +316,21 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	require.Contains(t, d.ok("dead", "list"), `\x1b[2J`)
 }
 
+// What producers have reserved in the ledger is listed, for people and for programs, and told by its story.
+func TestReservationsAreListed(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *deployment) {
+		require.Equal(t, "[]\n", d.ok("reservations", "list", "-o", "json"))
+		_, err := d.db.ExecContext(t.Context(), "INSERT INTO bc_reservation (token, event_id, caller, event_type, state, event, checks, "+
+			"last_error, created_at, updated_at, expires_at, next_check_at) VALUES ('t', 'e1', 'shop', 'order.paid', 'PREPARED', '{}', 2, "+
+			"'no answer', '2026-11-21 10:00:00', '2026-11-21 10:00:00', '2026-11-21 10:01:00', '2026-11-21 10:01:00')")
+		require.NoError(t, err)
+		require.Contains(t, d.ok("reservations", "list", "-o", "csv"), "e1,order.paid,shop,PREPARED,2026-11-21T10:00:00Z,2026-11-21T10:01:00Z,"+
+			"true,2,2026-11-21T10:01:00Z,,no answer")
+		require.Contains(t, d.ok("trace", "e1"), "shop reserved order.paid")
+	})
+}
+
 // What partitions of a broker have brought is listed, for people and for programs.
 func TestInboxesAreListed(t *testing.T) {
 	t.Parallel()
