@@ -22,9 +22,7 @@ demo: ## the demo: eleven scenarios on an embedded database (go run ./demo/bluec
 
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	go test $(RACE) -count=1 -p 3 -parallel 4 -timeout 60m ./outbox ./... # tests wait for servers more than they compute; the longest first
-	go test -count=1 -timeout 60m ./internal/simulation # one goroutine, and much to compute: without -race
-	go test -count=1 -timeout 60m ./internal/model # likewise
-	go test -count=1 -timeout 60m ./internal/attack # it measures the memory of processes, which the race detector multiplies
+	go test -count=1 -timeout 60m ./internal/attack ./internal/simulation ./internal/model # without -race: they measure memory, or compute much
 	for dir in dburl internal/signals ledger relay relay/kafka relay/nats relay/rabbitmq relay/redis; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
 	for dir in adapter/*/; do (cd $$dir && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...) || exit 1; done
 	cd demo && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...

@@ -125,7 +125,7 @@ func (w *questions) compareQuestions(s *state) (differ int, wrong string) {
 // isHandedOutBefore tells whether all that is in the way was handed out before the consumer took its type.
 func (w *questions) isHandedOutBefore(s *state, i, n, e int) bool {
 	for p := range e {
-		if w.isInWay(s, i, n, p, e) && (s.isInHand(p) || s.log[n][p].status != none || s.events[p].needed&(1<<n) != 0) {
+		if w.isPredecessor(s, i, n, p, e) && (s.isInHand(p) || s.log[n][p].status != none || s.events[p].needed&(1<<n) != 0) {
 			return false
 		}
 	}

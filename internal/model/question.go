@@ -32,7 +32,7 @@ func (w *questions) isBehind(q Question, s *state, i, n, e int) bool {
 		return w.firstInLog(s, n, e) < e || w.firstInHand(s, i, n, e) < e
 	case AnyEarlier:
 		for p := range e {
-			if w.isInWay(s, i, n, p, e) {
+			if w.isPredecessor(s, i, n, p, e) {
 				return true
 			}
 		}
@@ -40,7 +40,7 @@ func (w *questions) isBehind(q Question, s *state, i, n, e int) bool {
 		for p := e - 1; p >= 0; p-- {
 			if w.sibling(p, e) && w.asksFor(s, i, n, p) && s.events[p].status != evUnborn && s.events[p].status != evDelayed &&
 				s.events[p].status != evGone {
-				return w.isInWay(s, i, n, p, e)
+				return w.isPredecessor(s, i, n, p, e)
 			}
 		}
 	case UnfinishedRows:
@@ -49,8 +49,8 @@ func (w *questions) isBehind(q Question, s *state, i, n, e int) bool {
 	return false
 }
 
-// isInWay tells whether the consumer has not done with an earlier event.
-func (w *questions) isInWay(s *state, i, n, p, e int) bool {
+// isPredecessor tells whether the consumer has not done with an earlier event.
+func (w *questions) isPredecessor(s *state, i, n, p, e int) bool {
 	return w.sibling(p, e) && w.asksFor(s, i, n, p) && s.isThere(p) && !w.isDone(s, n, p) &&
 		(s.events[p].status != evParked || w.rules.ParkedInHand)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// InWay is what a claim must know of an aggregate beside the events that it has locked.
-type InWay struct {
+// Around is what a claim must know of an aggregate beside the events that it has locked.
+type Around struct {
 	// First is the first event, by outbox id, that another instance has leased or may take, 0 for none.
 	First int64
 	// LastLeased is the last event, by outbox id, that was not locked and is leased, by whomever, and may run, 0 for none.
@@ -19,14 +19,14 @@ type InWay struct {
 // LookAround tells, for one event of each aggregate in heads, what is in the way of those that this transaction has
 // locked. Leases of owner are in nobody's way. Parked events are not either: consumers that take them ask. What comes behind
 // the last one, and what else is leased, it tells only if it is asked for late events, which must not pass that.
-func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads, locked []int64, late bool) (map[int64]InWay, error) {
+func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads, locked []int64, late bool) (map[int64]Around, error) {
 	if len(locked) == 0 { // others have locked all that was due
 		return nil, nil //nolint:nilnil // a nil map is an empty one
 	}
 	from, e := o.d.Heads(eventTable)
-	first, leased, args := o.firstInWay(e, o.d.UpTo("p", o.inWay())), "0", []any{slices.Max(locked), locked, owner}
+	first, leased, args := o.firstPredecessor(e, o.d.UpTo("p", o.isPredecessor())), "0", []any{slices.Max(locked), locked, owner}
 	if late {
-		first, args = o.firstInWay(e, " AND "+o.inWay()), []any{locked, owner, locked}
+		first, args = o.firstPredecessor(e, " AND "+o.isPredecessor()), []any{locked, owner, locked}
 		const last = "MAX(p.id + 0)" // PostgreSQL would walk along the primary key for the MAX of an id
 		leased = "COALESCE((SELECT " + last + " FROM " + o.d.InHand(eventTable, "p", e) + " AND NOT (p.id IN (?)) AND " + o.leased() + "), 0)"
 	}
@@ -35,10 +35,10 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 		return nil, fmt.Errorf("look around events: %w", err)
 	}
 	defer rows.Close()
-	found := make(map[int64]InWay, len(heads))
+	found := make(map[int64]Around, len(heads))
 	for rows.Next() {
 		var id int64
-		var w InWay
+		var w Around
 		if err := rows.Scan(&id, &w.First, &w.LastLeased); err != nil {
 			return nil, fmt.Errorf("look around events: %w", err)
 		}
@@ -47,16 +47,16 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 	return found, rows.Err()
 }
 
-// FirstInWay is a column of an event e, for the ids of those that whoever asks has locked or leased, and the owner's name:
+// FirstPredecessor is a column of an event e, for the ids of those that whoever asks has locked or leased, and the owner's name:
 // the id of the first event in the way of its aggregate, 0 for none.
-func (o Order) FirstInWay() string { return o.firstInWay("e", " AND "+o.inWay()) }
+func (o Order) FirstPredecessor() string { return o.firstPredecessor("e", " AND "+o.isPredecessor()) }
 
-func (o Order) firstInWay(e, cond string) string {
+func (o Order) firstPredecessor(e, cond string) string {
 	return "COALESCE((SELECT p.id FROM " + o.d.InHand(eventTable, "p", e) + cond + " ORDER BY " + o.d.AlongHand("p") + " LIMIT 1), 0)"
 }
 
-// inWay is the condition that an event p is in the way.
-func (o Order) inWay() string {
+// isPredecessor is the condition that an event p has to be waited for.
+func (o Order) isPredecessor() string {
 	return "NOT (p.id IN (?)) AND p.status <> 'SCHEDULED' AND NOT (" + o.leased() + " AND p.locked_by = ?)"
 }
 

@@ -27,17 +27,17 @@ func TestWhatIsInTheWayOfAClaim(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, found, "others have locked all that was due")
 		}
-		look := func(late bool, locked ...int64) store.InWay {
+		look := func(late bool, locked ...int64) store.Around {
 			t.Helper()
 			found, err := order.LookAround(t.Context(), db, "me", locked[:1], locked, late)
 			require.NoError(t, err)
 			require.Len(t, found, 1)
 			return found[locked[0]]
 		}
-		require.Equal(t, store.InWay{First: first + 1}, look(true, first), "the next one")
-		require.Equal(t, store.InWay{First: first + 2}, look(true, first, first+1), "the next that it has not locked")
+		require.Equal(t, store.Around{First: first + 1}, look(true, first), "the next one")
+		require.Equal(t, store.Around{First: first + 2}, look(true, first, first+1), "the next that it has not locked")
 		require.Zero(t, look(true, first, first+1, first+2))
-		require.Equal(t, store.InWay{First: first}, look(false, first+1), "the one before")
+		require.Equal(t, store.Around{First: first}, look(false, first+1), "the one before")
 		if got := look(false, first, first+1).First; got != 0 {
 			require.Equal(t, first+2, got, "nothing, or what comes behind")
 		}
@@ -48,10 +48,10 @@ func TestWhatIsInTheWayOfAClaim(t *testing.T) {
 			require.NoError(t, err)
 		}
 		lease(first, "me")
-		require.Equal(t, store.InWay{First: first + 2, LastLeased: first}, look(true, first+1), "my own lease is not in the way, but it may run")
+		require.Equal(t, store.Around{First: first + 2, LastLeased: first}, look(true, first+1), "my own lease is not in the way, but it may run")
 		require.NotEqual(t, first, look(false, first+1).First)
 		lease(first, "another")
-		require.Equal(t, store.InWay{First: first, LastLeased: first}, look(true, first+1))
+		require.Equal(t, store.Around{First: first, LastLeased: first}, look(true, first+1))
 		require.Equal(t, first, look(false, first+1).First)
 	})
 }

@@ -222,12 +222,12 @@ func TestFreshEventsAreLeasedOnce(t *testing.T) {
 		all := []string{"elsewhere", "fresh", "free", "delayed", "taken up", "unknown"}
 		rows, err := c.LeaseFresh(ctx, f.db, store.Lease{Owner: "me", For: time.Hour}, all)
 		require.NoError(f.t, err)
-		inWay := make(map[string]int64)
+		first := make(map[string]int64)
 		for _, r := range rows {
-			inWay[r.ID] = r.Extra
+			first[r.ID] = r.Extra
 			require.EqualValues(f.t, 1, r.LockVersion)
 		}
-		require.Equal(f.t, map[string]int64{"fresh": elsewhere, "free": 0}, inWay)
+		require.Equal(f.t, map[string]int64{"fresh": elsewhere, "free": 0}, first)
 		require.Equal(f.t, eventRow{status: "DISPATCHING", owner: "me", version: 1, due: "later"}, f.eventRow("fresh"))
 		require.Equal(f.t, "NEW", f.eventRow("taken up").status)
 		require.Less(f.t, elsewhere, fresh)

@@ -108,7 +108,7 @@ func (c Claims) LeaseFresh(ctx context.Context, idb bun.IDB, l Lease, eventIDs [
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	return readEvents(c.stmts.On(idb).QueryContext(ctx, "SELECT "+eventrow.Columns(c.d)+", "+c.order.FirstInWay()+
+	return readEvents(c.stmts.On(idb).QueryContext(ctx, "SELECT "+eventrow.Columns(c.d)+", "+c.order.FirstPredecessor()+
 		" FROM "+c.d.Keyed(eventTable)+
 		" WHERE e.id IN (?) AND CASE WHEN e.status = 'DISPATCHING' THEN 1 END = 1 AND e.locked_by = ? AND e.lock_version = 1", ids, l.Owner,
 		ids, l.Owner))

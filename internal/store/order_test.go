@@ -19,7 +19,7 @@ func TestAClaimLooksAround(t *testing.T) {
 	eachLog(t, func(f logFixture) {
 		first, second, third := f.event("first", "1"), f.event("second", "1"), f.event("third", "1")
 		alone := f.event("alone", "2")
-		look := func(owner string, late bool, locked ...int64) map[int64]store.InWay {
+		look := func(owner string, late bool, locked ...int64) map[int64]store.Around {
 			around, err := f.log.LookAround(f.t.Context(), f.db, owner, []int64{second.OutboxID, alone.OutboxID}, locked, late)
 			require.NoError(f.t, err)
 			require.Len(f.t, around, 2)
@@ -27,19 +27,19 @@ func TestAClaimLooksAround(t *testing.T) {
 			return around
 		}
 		mine := []int64{second.OutboxID, third.OutboxID, alone.OutboxID}
-		require.Equal(f.t, store.InWay{First: first.OutboxID, LastLeased: first.OutboxID}, look("other", true, mine...)[second.OutboxID])
-		require.Equal(f.t, store.InWay{First: first.OutboxID}, look("other", false, mine...)[second.OutboxID])
-		require.Equal(f.t, store.InWay{LastLeased: first.OutboxID}, look("me", true, mine...)[second.OutboxID], "its own lease is not in the way")
+		require.Equal(f.t, store.Around{First: first.OutboxID, LastLeased: first.OutboxID}, look("other", true, mine...)[second.OutboxID])
+		require.Equal(f.t, store.Around{First: first.OutboxID}, look("other", false, mine...)[second.OutboxID])
+		require.Equal(f.t, store.Around{LastLeased: first.OutboxID}, look("me", true, mine...)[second.OutboxID], "its own lease is not in the way")
 		all := append([]int64{first.OutboxID}, mine...)
 		require.Zero(f.t, look("other", true, all...)[second.OutboxID], "all of the aggregate is locked")
-		for status, inWay := range map[string]bool{"NEW": true, "SCHEDULED": false, "SENT": false, "FAILED": false} {
+		for status, ahead := range map[string]bool{"NEW": true, "SCHEDULED": false, "SENT": false, "FAILED": false} {
 			exec(f.t, f.db, "UPDATE bc_outbox_event SET status = ?, locked_by = NULL WHERE event_id = 'first'", status)
-			require.Equal(f.t, inWay, look("other", false, mine...)[second.OutboxID].First == first.OutboxID, status)
+			require.Equal(f.t, ahead, look("other", false, mine...)[second.OutboxID].First == first.OutboxID, status)
 		}
 		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'me', next_retry_at = "+f.d.After+
 			" WHERE event_id = 'first'", dialect.Micro(-time.Hour))
 		around := look("me", true, mine...)
-		require.Equal(f.t, store.InWay{First: first.OutboxID}, around[second.OutboxID], "a lease that has run out may be taken")
+		require.Equal(f.t, store.Around{First: first.OutboxID}, around[second.OutboxID], "a lease that has run out may be taken")
 	})
 }
 

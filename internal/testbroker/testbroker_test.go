@@ -11,10 +11,11 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// A broker is killed, frozen, and gets another password; each time it comes back where it was.
+// A broker is killed, frozen, and gets another password; each time it comes back where it was. The suites of the adapters do that to
+// the others, which take long to start.
 func TestBrokerIsMistreated(t *testing.T) {
 	t.Parallel()
-	for _, name := range Names() {
+	for _, name := range []string{"nats", "redis"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := Start(t, name)

@@ -28,7 +28,7 @@ func (c *Claimer) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 	if err != nil {
 		return nil, err
 	}
-	around := make(map[store.Aggregate]*store.InWay, len(heads))
+	around := make(map[store.Aggregate]*store.Around, len(heads))
 	for aggregate, head := range heads {
 		w := found[head]
 		around[aggregate] = &w
@@ -52,7 +52,7 @@ func (c *Claimer) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 // isFree tells whether nothing is in the way of an event. One that was delayed or has
 // been claimed once already, must not pass a later event that an instance works on, this one included, or is claiming
 // right now: who claims in an aggregate has its first event locked.
-func (c *Claimer) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store.InWay) (bool, error) {
+func (c *Claimer) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store.Around) (bool, error) {
 	late := isLate(r)
 	switch {
 	case w.First != 0 && w.First <= r.OutboxID, late && w.LastLeased > r.OutboxID:
