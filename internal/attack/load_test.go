@@ -168,7 +168,7 @@ func TestPagesReadLittleOfLargeRows(t *testing.T) {
 		if db.Dialect().Name().String() == "mysql" {
 			kept = large[:60_000]
 		}
-		for i := range 40 {
+		for i := range 20 {
 			id := strconv.Itoa(i)
 			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, "+
 				"last_error, status) VALUES ('LARGE', '1', 'order.large', ?, ?, ?, ?, 'DEAD')", "l"+id, large, large, kept)
@@ -237,7 +237,7 @@ func TestTheRegistryIsReadOnceForEachConsumer(t *testing.T) {
 	}
 }
 
-// Thirty events of eight megabytes are delivered a few at a time, and forty that are tried again.
+// Events of eight megabytes are delivered a few at a time, and so are those that are tried again.
 func TestClaimsAreBoundedByBytes(t *testing.T) {
 	payload := `{"Text":"` + strings.Repeat("x", 8<<20) + `"}`
 	for _, name := range testdb.Dialects() {
@@ -245,7 +245,7 @@ func TestClaimsAreBoundedByBytes(t *testing.T) {
 			address := testdb.DSN(t, name)
 			db := testdb.OpenDSN(t, address)
 			require.NoError(t, migrate(t, db))
-			const fresh, retried = 30, 40
+			const fresh, retried = 24, 24
 			execSQL(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
 				"VALUES ('LARGE', '0', 'order.large', 'l0', ?)", payload)
 			for i := 1; i < fresh+retried; i++ { // the database copies faster than it is told
