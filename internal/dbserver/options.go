@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/bluecone-go/bluecone/internal/process"
 )
 
 // Option changes a server for a test that mistreats it.
@@ -58,14 +60,14 @@ func OwnDisk(bytes int64) Option { return func(o *options) { o.disk = bytes } }
 // OwnClock gives the server a clock for [Server.SetClock]. See [CanFakeTime].
 func OwnClock() Option { return func(o *options) { o.clock = true } }
 
-// InMemory keeps the server's files in the machine's memory, where it has a file system for that with 4 GiB to spare. What the server
-// has written outlives its process as on a disk, not the machine; a flush takes no time.
+// InMemory keeps the server's files in [process.Memory], if there is any. What the server has written outlives its process as on a
+// disk, not the machine; a flush takes no time.
 func InMemory() Option { return func(o *options) { o.memory = true } }
 
 // parent is the directory in which the server's own is made: the temporary one, if it is empty.
 func (o options) parent() string {
-	if o.memory && space(memory) >= 4<<30 {
-		return memory
+	if o.memory {
+		return process.Memory()
 	}
 	return ""
 }

@@ -35,6 +35,15 @@ func NewDir(parent, prefix string) (*Dir, error) {
 	return &Dir{Path: path, lock: f}, nil
 }
 
+// Memory is a directory in the machine's memory for the files of tests, with 4 GiB to spare, or empty where there is none.
+func Memory() string {
+	const dir = "/dev/shm"
+	if space(dir) < 4<<30 {
+		return ""
+	}
+	return dir
+}
+
 // Remove removes the directory with all that is in it. What cannot be removed is left to [Sweep].
 func (d *Dir) Remove() {
 	_ = os.RemoveAll(d.Path)

@@ -28,3 +28,13 @@ func children(parent int) (pids []int) {
 	}
 	return pids
 }
+
+// space is how many bytes are free in a file system in memory, or 0 if the directory is not in such a one.
+func space(dir string) int64 {
+	const tmpfs = 0x01021994
+	var st syscall.Statfs_t
+	if syscall.Statfs(dir, &st) != nil || st.Type != tmpfs {
+		return 0
+	}
+	return int64(st.Bavail) * st.Bsize
+}

@@ -43,6 +43,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dbserver"
 	"github.com/bluecone-go/bluecone/internal/needs"
+	"github.com/bluecone-go/bluecone/internal/process"
 	"github.com/bluecone-go/bluecone/migrations"
 )
 
@@ -168,9 +169,25 @@ func DSN(t testing.TB, dialect string) string {
 	t.Helper()
 	if dialect == "sqlite" {
 		skipIfLeftOut(t, dialect)
-		return "sqlite://" + filepath.Join(t.TempDir(), "test.db")
+		return "sqlite://" + filepath.Join(directory(t), "test.db")
 	}
 	return create(t, dialect, server(t, dialect), "")
+}
+
+// swept makes sure that the files of killed processes are looked for once.
+var swept sync.Once //nolint:gochecknoglobals // for the process
+
+// directory is one in memory, if there is any, for the file of a test.
+func directory(t testing.TB) string {
+	t.Helper()
+	const prefix = "bluecone-sqlite-"
+	swept.Do(func() { process.Sweep(process.Memory(), prefix, func(string) {}) })
+	dir, err := process.NewDir(process.Memory(), prefix)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	t.Cleanup(dir.Remove)
+	return dir.Path
 }
 
 // create makes a database on a server, with a clause of CREATE DATABASE, and drops it when the test ends.
