@@ -29,7 +29,7 @@ func TestAClaimLooksAround(t *testing.T) {
 		mine := []int64{second.OutboxID, third.OutboxID, alone.OutboxID}
 		require.Equal(f.t, store.Around{First: first.OutboxID, LastLeased: first.OutboxID}, look("other", true, mine...)[second.OutboxID])
 		require.Equal(f.t, store.Around{First: first.OutboxID}, look("other", false, mine...)[second.OutboxID])
-		require.Equal(f.t, store.Around{LastLeased: first.OutboxID}, look("me", true, mine...)[second.OutboxID], "its own lease is not in the way")
+		require.Equal(f.t, store.Around{LastLeased: first.OutboxID}, look("me", true, mine...)[second.OutboxID], "not its own lease")
 		all := append([]int64{first.OutboxID}, mine...)
 		require.Zero(f.t, look("other", true, all...)[second.OutboxID], "all of the aggregate is locked")
 		for status, ahead := range map[string]bool{"NEW": true, "SCHEDULED": false, "SENT": false, "FAILED": false} {
