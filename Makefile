@@ -10,7 +10,7 @@ $(warning no gcc: the tests run without the race detector))
 # The linter's own module stands outside the workspace, in which -modfile is not allowed.
 LINT = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 # Modules of their own beside the library; the benchmark is one too.
-MODULES = adapter/enttx adapter/examples adapter/gormtx adapter/pgxtx adapter/sqlxtx dburl demo internal/signals console/browser cmd/bluecone relay relay/kafka relay/nats relay/rabbitmq relay/redis ledger
+MODULES = adapter/enttx adapter/examples adapter/gormtx adapter/pgxtx adapter/sqlxtx dburl demo internal/signals console/browser cmd/bluecone relay relay/kafka relay/nats relay/rabbitmq relay/redis relay/rocketmq ledger
 
 .PHONY: help demo test test-databases test-brokers test-short test-crash test-teeth fuzz soak bench bench-quick lint release vuln fmt tidy cover packages
 
@@ -23,7 +23,7 @@ demo: ## the demo: eleven scenarios on an embedded database (go run ./demo/bluec
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	go test $(RACE) -count=1 -p 3 -parallel 4 -timeout 60m ./outbox ./... # tests wait for servers more than they compute; the longest first
 	go test -count=1 -timeout 60m ./internal/attack ./internal/simulation ./internal/model # without -race: they measure memory, or compute much
-	for dir in dburl internal/signals ledger relay relay/kafka relay/nats relay/rabbitmq relay/redis; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
+	for dir in dburl internal/signals ledger relay relay/kafka relay/nats relay/rabbitmq relay/redis relay/rocketmq; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
 	for dir in adapter/*/; do (cd $$dir && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...) || exit 1; done
 	cd demo && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...
 	cd console/browser && go test -count=1 -timeout 60m ./...
@@ -34,7 +34,7 @@ test-databases: packages ## the contract suite on the newest PostgreSQL and Mari
 	scripts/test-databases
 
 test-brokers: packages ## every adapter for a broker through its whole suite: kills, freezes of 30 s, cuts
-	for dir in relay/kafka relay/nats relay/rabbitmq relay/redis; do (cd $$dir && BLUECONE_TEST_BROKERS=whole BLUECONE_TEST_BROKERS_PATIENCE=10m \
+	for dir in relay/kafka relay/nats relay/rabbitmq relay/redis relay/rocketmq; do (cd $$dir && BLUECONE_TEST_BROKERS=whole BLUECONE_TEST_BROKERS_PATIENCE=10m \
 	go test -count=1 -timeout 2h ./...) || exit 1; done
 
 test-short: ## the same on SQLite only, without the long ones

@@ -30,7 +30,7 @@ const (
 // tagged are the modules that a release tags: the library, and what others can install or import.
 var tagged = []string{
 	".", "adapter/enttx", "adapter/gormtx", "adapter/pgxtx", "adapter/sqlxtx", "dburl",
-	"demo", "ledger", "cmd/bluecone", "relay", "relay/kafka", "relay/nats", "relay/rabbitmq", "relay/redis",
+	"demo", "ledger", "cmd/bluecone", "relay", "relay/kafka", "relay/nats", "relay/rabbitmq", "relay/redis", "relay/rocketmq",
 }
 
 // user is somebody outside of this tree, with a module cache of their own and our modules behind a proxy.

@@ -1,6 +1,7 @@
 package testbroker
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -39,22 +40,13 @@ innerClientAuthenticationCredentials={"accessKey":"%[5]s","secretKey":"%[6]s"}
 // tells a client the address by which the client has come.
 const rocketmqProxy = `{"rocketMQClusterName": "bluecone", "proxyMode": "LOCAL", "namesrvAddr": "127.0.0.1:%[1]s",
 "localServeAddr": "127.0.0.1", "useEndpointPortFromRequest": true,
-"grpcServerPort": %[2]s, "remotingListenPort": %[3]s, "authenticationEnabled": true,
+"grpcServerPort": %[2]s, "remotingListenPort": %[3]s, "topicRouteServiceCacheRefreshSeconds": 1, "authenticationEnabled": true,
 "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
 "authenticationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider",
 "innerClientAuthenticationCredentials": "{\"accessKey\":\"%[4]s\",\"secretKey\":\"%[5]s\"}"}
 `
 
-// rocketmq starts a name server, and a proxy with a broker in it. No adapter uses it yet. Tried by hand with v5.1.4 of the client in
-// Go, on a FIFO topic and an orderly group: messages sent by message group, and received by four receivers beside each other, kept
-// their order, and wrong credentials and a missing topic failed at Start with their codes. An adapter has to know this of the client:
-//
-//   - It does not say from which queue a message is. A receiver has to stand for the partition, and the message id for the offset.
-//   - It waits for the next message of one queue at a time, for 2 s not at all (ILLEGAL_POLLING_TIME), and for 10 s well.
-//   - A property takes no control characters, and what is too large is an INTERNAL_SERVER_ERROR with a text.
-//   - It sends three times by itself, also with WithMaxAttempts(1).
-//   - It looks at no certificate unless it is given a TLS configuration.
-//   - 23 goroutines were left two seconds after GracefulStop: its tickers, and the connections.
+// rocketmq starts a name server, and a proxy with a broker in it. Topics and groups are created by its administrator only.
 func rocketmq(b *Broker, home string) error {
 	ports, err := freePorts(5)
 	if err != nil {
@@ -119,20 +111,43 @@ func (b *Broker) write(name, format string, args ...any) error {
 	return os.WriteFile(b.path(name), fmt.Appendf(nil, format, args...), 0o600)
 }
 
-// CreateFIFO creates a topic of a RocketMQ that keeps the order within message groups, or does nothing if it is there.
-func (b *Broker) CreateFIFO(topic string) error {
-	if b.admin == nil {
-		return errNotRocketMQ
+// CreateFIFO creates topics of a RocketMQ that keep the order within message groups. [Broker.Restart] waits for them.
+func (b *Broker) CreateFIFO(topics ...string) error {
+	var list []map[string]any
+	for _, name := range topics {
+		list = append(list, map[string]any{
+			"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "attributes": map[string]string{"+message.type": "FIFO"},
+		})
 	}
-	return b.admin("updateTopic", "-t", topic, "-r", "4", "-w", "4", "-a", "+message.type=FIFO")
+	create := func() error { return b.create("updateTopicList", list) }
+	b.restarted = create // by which the name server, which has started, too, knows them at once
+	return create()
 }
 
-// CreateGroup creates a consumer group of a RocketMQ that takes one message of a message group at a time.
-func (b *Broker) CreateGroup(group string) error {
+// CreateGroups creates consumer groups of a RocketMQ that take one message of a message group at a time, and never give one up.
+func (b *Broker) CreateGroups(groups ...string) error {
+	var list []map[string]any
+	for _, name := range groups {
+		list = append(list, map[string]any{"groupName": name, "consumeMessageOrderly": true, "retryMaxTimes": 1_000_000})
+	}
+	return b.create("updateSubGroupList", list)
+}
+
+// Admin runs a command of RocketMQ's administrator, such as updateTopic.
+func (b *Broker) Admin(args ...string) error {
 	if b.admin == nil {
 		return errNotRocketMQ
 	}
-	return b.admin("updateSubGroup", "-g", group, "-o", "true", "-r", "1000000")
+	return b.admin(args...)
+}
+
+// create runs a command that creates all of a list by one start of Java.
+func (b *Broker) create(command string, list any) error {
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.write(command+".json", "%s", text), b.Admin(command, "-f", b.path(command+".json")))
 }
 
 var errNotRocketMQ = errors.New("testbroker: the broker is no RocketMQ")

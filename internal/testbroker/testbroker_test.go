@@ -47,7 +47,7 @@ func TestRocketMQHasTopicsAndGroups(t *testing.T) {
 	t.Parallel()
 	b := Start(t, "rocketmq")
 	require.NoError(t, b.CreateFIFO("orders"))
-	require.NoError(t, b.CreateGroup("stamps"))
+	require.NoError(t, b.CreateGroups("stamps"))
 	require.ErrorContains(t, b.CreateFIFO("no such name"), "updateTopic")
 	require.ErrorIs(t, Shared(t, "nats").CreateFIFO("orders"), errNotRocketMQ)
 }
