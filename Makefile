@@ -48,7 +48,7 @@ ifeq ($(PROFILE),kills)
 	cd demo && BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_KILLS=$(or $(SOAK),1m) BLUECONE_TEST_SOAK_DB=$(DB) \
 	go test -count=1 -v -timeout 1h -run '^TestTheDemoUnderKillsIsSoonQuiet$$' ./bluecone
 else ifeq ($(PROFILE),services)
-	cd demo && BLUECONE_TEST_REQUIRE=sqlite,postgres,mysql,mysql9,nats,redis,rabbitmq,kafka BLUECONE_TEST_SERVICES=$(or $(SOAK),10m) \
+	cd demo && BLUECONE_TEST_REQUIRE=sqlite,postgres,mysql,mysql9,nats,redis,rabbitmq,kafka,rocketmq BLUECONE_TEST_SERVICES=$(or $(SOAK),10m) \
 	go test -count=1 -v -timeout 2h -run '^TestTwoServicesUnderKills$$' ./bluecone
 else ifeq ($(PROFILE),restarts)
 	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_RESTARTS=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) \

@@ -10,6 +10,7 @@ require (
 	github.com/bluecone-go/bluecone/relay/nats v0.1.0
 	github.com/bluecone-go/bluecone/relay/rabbitmq v0.1.0
 	github.com/bluecone-go/bluecone/relay/redis v0.1.0
+	github.com/bluecone-go/bluecone/relay/rocketmq v0.1.0
 	github.com/cloudevents/sdk-go/v2 v2.16.2
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -34,6 +35,7 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/apache/rocketmq-clients/golang/v5 v5.1.4 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

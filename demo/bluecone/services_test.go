@@ -32,6 +32,10 @@ func brokerURL(t *testing.T, name string, b *testbroker.Broker) string {
 		u.Path, u.RawQuery = "/0", url.Values{"stream": {part}}.Encode()
 	case "rabbitmq":
 		u.RawQuery = url.Values{"exchange": {part}}.Encode()
+	case "rocketmq":
+		u.Path = "/" + part
+		require.NoError(t, b.CreateFIFO(part))
+		require.NoError(t, b.CreateGroups(loyaltyService))
 	default:
 		require.Fail(t, "no URL for "+name)
 	}
@@ -255,7 +259,7 @@ func (d *deployment) judge() {
 
 // TestTwoServicesUnderKills has customers buy, pay and refund while an instance of the monolith, one of the loyalty service or the broker
 // is killed, one after the other. In the end every stamp is accounted for. It goes on for BLUECONE_TEST_SERVICES; without
-// that each is killed once, but for RabbitMQ and Kafka, which take long to start.
+// that each is killed once, but for RabbitMQ and Kafka, which take long to start, and RocketMQ takes no part.
 func TestTwoServicesUnderKills(t *testing.T) {
 	t.Parallel()
 	var length time.Duration
@@ -264,7 +268,11 @@ func TestTwoServicesUnderKills(t *testing.T) {
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err, "BLUECONE_TEST_SERVICES must be a duration such as 10m")
 	}
-	for broker, dialect := range map[string]string{"nats": "sqlite", "redis": "postgres", "rabbitmq": "mysql", "kafka": "mysql9"} {
+	brokers := map[string]string{"nats": "sqlite", "redis": "postgres", "rabbitmq": "mysql", "kafka": "mysql9"}
+	if length > 0 {
+		brokers["rocketmq"] = "postgres"
+	}
+	for broker, dialect := range brokers {
 		if only := os.Getenv("BLUECONE_TEST_SERVICES_BROKER"); only != "" && only != broker {
 			continue
 		}

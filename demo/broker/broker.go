@@ -14,6 +14,7 @@ import (
 	"github.com/bluecone-go/bluecone/relay/nats"
 	"github.com/bluecone-go/bluecone/relay/rabbitmq"
 	"github.com/bluecone-go/bluecone/relay/redis"
+	"github.com/bluecone-go/bluecone/relay/rocketmq"
 )
 
 // Publisher sends events to a broker.
@@ -61,6 +62,13 @@ func adapters() []adapter {
 			func(url string) (Publisher, error) { return redis.NewPublisher(url, redis.Config{}) },
 			func(url, service string) (Subscriber, error) {
 				return redis.NewSubscriber(url, redis.Config{Group: service})
+			},
+		},
+		{
+			"rocketmq", "rocketmq://host:port/topic",
+			func(url string) (Publisher, error) { return rocketmq.NewPublisher(url, rocketmq.Config{}) },
+			func(url, service string) (Subscriber, error) {
+				return rocketmq.NewSubscriber(url, rocketmq.Config{Group: service})
 			},
 		},
 	}
