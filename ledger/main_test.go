@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -11,6 +12,12 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childPoint) == "" {
+		// The command line still decides.
+		for name, value := range map[string]string{"rapid.checks": "12", "rapid.steps": "40", "rapid.seed": "1"} {
+			if err := flag.Set(name, value); err != nil {
+				panic(err)
+			}
+		}
 		testdb.Main(m)
 		return
 	}

@@ -56,14 +56,15 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: inner, hook: c.hook}, nil
+	return &conn{Conn: inner, hook: c.hook, prepared: make(map[*stmt]struct{})}, nil
 }
 
 // conn is a connection that calls the hook. database/sql uses it from one goroutine at a time.
 type conn struct {
 	driver.Conn
-	hook Hook
-	cut  bool
+	hook     Hook
+	cut      bool
+	prepared map[*stmt]struct{}
 }
 
 // Raw is the connection below, for those who want the driver's own.
@@ -96,6 +97,9 @@ func (c *conn) answer(err, lost error) error {
 		return err
 	}
 	c.cut = true
+	for s := range c.prepared { // SQLite keeps a connection, and its locks, that has any
+		_ = s.Stmt.Close()
+	}
 	_ = c.Close() // as the network does: nobody says goodbye
 	return lost
 }
@@ -122,12 +126,56 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	})
 }
 
-// PrepareContext implements [driver.ConnPrepareContext]. What is prepared is not watched.
+// PrepareContext implements [driver.ConnPrepareContext]. It is no step: the hook sees each use of what is prepared.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if p, ok := c.Conn.(driver.ConnPrepareContext); ok {
-		return p.PrepareContext(ctx, query)
+	if c.cut {
+		return nil, driver.ErrBadConn
 	}
-	return c.Prepare(query)
+	inner, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	s := &stmt{Stmt: inner, conn: c, query: query}
+	c.prepared[s] = struct{}{}
+	return s, nil
+}
+
+// stmt is a prepared statement of a connection that calls the hook.
+type stmt struct {
+	driver.Stmt
+	conn  *conn
+	query string
+}
+
+// ExecContext implements [driver.StmtExecContext].
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return around(ctx, s.conn, Step{Exec, s.query}, func() (driver.Result, error) {
+		return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+	})
+}
+
+// QueryContext implements [driver.StmtQueryContext].
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return around(ctx, s.conn, Step{Query, s.query}, func() (driver.Rows, error) {
+		return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+	})
+}
+
+// CheckNamedValue implements [driver.NamedValueChecker].
+func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {
+	if checker, ok := s.Stmt.(driver.NamedValueChecker); ok {
+		return checker.CheckNamedValue(v)
+	}
+	return s.conn.CheckNamedValue(v)
+}
+
+// Close implements [driver.Stmt].
+func (s *stmt) Close() error {
+	if s.conn.cut {
+		return nil // it has ended with its connection
+	}
+	delete(s.conn.prepared, s)
+	return s.Stmt.Close()
 }
 
 // CheckNamedValue implements [driver.NamedValueChecker].

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/schema"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 )
@@ -105,22 +106,22 @@ type Announcement struct {
 
 // AnnounceConsumers writes consumers, or that they are alive, by their primary key. Give them in one order, so that instances
 // that do so at once do not wait for each other in a circle. The column aliases is there for instances of releases before 0007.
-func (r Registry) AnnounceConsumers(ctx context.Context, db *bun.DB, consumers []Announcement) error {
+func (r Registry) AnnounceConsumers(ctx context.Context, idb bun.IDB, consumers []Announcement) error {
 	rows := make([]string, 0, len(consumers))
 	for _, c := range consumers {
-		values, err := r.values(db, c)
+		values, err := r.values(idb, c)
 		if err != nil {
 			return err
 		}
 		rows = append(rows, values)
 	}
-	return r.upsert(ctx, db, insertConsumers, rows, "name", "display_name", "event_types", "replayable", "seen_at")
+	return r.upsert(ctx, idb, insertConsumers, rows, "name", "display_name", "event_types", "replayable", "seen_at")
 }
 
 const insertConsumers = "INSERT INTO bc_consumer (name, display_name, event_types, aliases, replayable, registered_at, seen_at) VALUES "
 
 // values are the row of a consumer.
-func (r Registry) values(db *bun.DB, c Announcement) (string, error) {
+func (r Registry) values(idb bun.IDB, c Announcement) (string, error) {
 	types, err := json.Marshal(append([]string{}, c.Types...))
 	if err != nil {
 		return "", err
@@ -129,38 +130,38 @@ func (r Registry) values(db *bun.DB, c Announcement) (string, error) {
 	if c.IsReplayable {
 		replayable = 1
 	}
-	return row(db, "?, ?, ?, '[]', ?, "+r.d.Now+", "+r.d.Now, c.Key, c.Name, string(types), replayable), nil
+	return row(idb, "?, ?, ?, '[]', ?, "+r.d.Now+", "+r.d.Now, c.Key, c.Name, string(types), replayable), nil
 }
 
 // AnnounceTypes adds the event types that an instance takes to those of other releases, by their primary key.
-func (r Registry) AnnounceTypes(ctx context.Context, db *bun.DB, consumers []Announcement) error {
+func (r Registry) AnnounceTypes(ctx context.Context, idb bun.IDB, consumers []Announcement) error {
 	var rows []string
 	for _, c := range consumers {
 		for _, t := range c.Types {
-			rows = append(rows, row(db, "?, ?, "+r.d.Now, c.Key, t))
+			rows = append(rows, row(idb, "?, ?, "+r.d.Now, c.Key, t))
 		}
 	}
-	return r.upsert(ctx, db, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", rows,
+	return r.upsert(ctx, idb, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", rows,
 		"consumer_name, event_type", "seen_at")
 }
 
 // row is the values of a row as text.
-func row(db *bun.DB, values string, args ...any) string {
-	return "(" + db.QueryGen().FormatQuery(values, args...) + ")"
+func row(idb bun.IDB, values string, args ...any) string {
+	return "(" + schema.NewQueryGen(idb.Dialect()).FormatQuery(values, args...) + ")"
 }
 
 // mostBytes is how long a statement that announces consumers may get: every database takes it, and few deployments need two.
 const mostBytes = 600_000
 
 // upsert writes the rows, each one the values between brackets, in as few statements as their length allows.
-func (r Registry) upsert(ctx context.Context, db *bun.DB, insert string, rows []string, key string, set ...string) error {
+func (r Registry) upsert(ctx context.Context, idb bun.IDB, insert string, rows []string, key string, set ...string) error {
 	for len(rows) > 0 {
 		n, length := 0, 0
 		for n < len(rows) && (n == 0 || length+len(rows[n]) <= mostBytes) {
 			length += len(rows[n]) + len(", ")
 			n++
 		}
-		if _, err := db.ExecContext(ctx, insert+strings.Join(rows[:n], ", ")+r.d.Upsert(key, set...)); err != nil {
+		if _, err := idb.ExecContext(ctx, insert+strings.Join(rows[:n], ", ")+r.d.Upsert(key, set...)); err != nil {
 			return err
 		}
 		rows = rows[n:]

@@ -61,7 +61,8 @@ func (r *Deliveries) Begin(ctx context.Context, consumer, eventID string) (d Dec
 	return d, err
 }
 
-// lockOrAdd locks the row of a delivery. If the event waits for no such consumer yet, it gets a row.
+// lockOrAdd locks the row of a delivery. If the event waits for no such consumer yet, it gets a row; an event that was SENT is open
+// again then, so that it holds up later ones of its aggregate.
 func (r *Deliveries) lockOrAdd(ctx context.Context, tx bun.Tx, consumer, eventID string) (store.RemoteRow, error) {
 	row, found, err := r.rows.LockOf(ctx, tx, consumer, eventID)
 	if err != nil || found {
@@ -75,11 +76,18 @@ func (r *Deliveries) lockOrAdd(ctx context.Context, tx bun.Tx, consumer, eventID
 		return row, ErrUnknown
 	}
 	e := events[0]
+	locked, err := r.settler.Lock(ctx, tx, []string{e.ID})
+	if err != nil {
+		return row, err
+	}
 	err = r.log.Defer(ctx, tx, []store.Delivery{{
 		Consumer: consumer, EventID: e.ID, EventType: e.Type, OutboxID: e.OutboxID,
 		AggregateType: e.AggregateType, AggregateID: e.AggregateID, TenantID: e.TenantID,
 	}}, 0)
 	if err != nil {
+		return row, err
+	}
+	if _, err := r.settler.RollUpIn(ctx, tx, locked); err != nil {
 		return row, err
 	}
 	if row, found, err = r.rows.LockOf(ctx, tx, consumer, eventID); err == nil && !found {

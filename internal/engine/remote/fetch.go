@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
@@ -23,37 +24,46 @@ type Delivery struct {
 	Attempt int       // number of this run
 }
 
-// Register announces a consumer and the event types that it takes from now on, instead of those that it took before.
+// Register announces a consumer and the event types that it takes from now on, instead of those that it took before: all of that,
+// or nothing. What it takes is asked of the database, for another instance may have been told something else meanwhile.
 func (r *Deliveries) Register(ctx context.Context, consumer string, types []string) error {
 	types = slices.Compact(slices.Sorted(slices.Values(types)))
-	now := announced{types: strings.Join(types, "\n"), at: time.Now()}
+	known, err := r.rows.Types(ctx, r.db, consumer)
+	if err != nil {
+		return fmt.Errorf("register consumer %s: %w", consumer, err)
+	}
+	slices.Sort(known)
+	isNew, now := !slices.Equal(known, types), time.Now()
 	r.mu.Lock()
 	last := r.announced[consumer]
 	r.mu.Unlock()
-	if last.types == now.types && now.at.Sub(last.at) < announceEvery {
+	if !isNew && now.Sub(last) < announceEvery {
 		return nil
 	}
-	all := []store.Announcement{{Key: consumer, Name: consumer, Types: types}}
-	if err := r.registry.AnnounceConsumers(ctx, r.db, all); err != nil {
-		return fmt.Errorf("register consumer %s: %w", consumer, err)
-	}
-	if err := r.registry.AnnounceTypes(ctx, r.db, all); err != nil {
-		return fmt.Errorf("register consumer %s: %w", consumer, err)
-	}
-	err := r.rows.KeepTypes(ctx, r.db, consumer, types)
-	if err == nil && last.types != now.types { // what was parked for want of a consumer need not wait for its time
-		err = r.rows.Unpark(ctx, r.db, types)
-	}
-	if err != nil {
+	if err := r.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return r.announce(ctx, tx, consumer, types, isNew) }); err != nil {
 		return fmt.Errorf("register consumer %s: %w", consumer, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.announced[consumer] = now
-	if last.types != now.types {
-		r.late[consumer] = late{types: types, next: now.at.Add(unparkEvery), left: unparks}
+	if isNew {
+		r.late[consumer] = late{types: types, next: now.Add(unparkEvery), left: unparks}
 	}
 	return nil
+}
+
+func (r *Deliveries) announce(ctx context.Context, tx bun.Tx, consumer string, types []string, isNew bool) error {
+	all := []store.Announcement{{Key: consumer, Name: consumer, Types: types}}
+	if err := r.registry.AnnounceConsumers(ctx, tx, all); err != nil {
+		return err
+	}
+	if err := r.registry.AnnounceTypes(ctx, tx, all); err != nil {
+		return err
+	}
+	if err := r.rows.KeepTypes(ctx, tx, consumer, types); err != nil || !isNew {
+		return err
+	}
+	return r.rows.Unpark(ctx, tx, types) // what was parked for want of a consumer need not wait for its time
 }
 
 const (
@@ -132,22 +142,24 @@ func (r *Deliveries) claim(ctx context.Context, g store.Gate, types []string, li
 	return append(first.Deliveries, second.Deliveries...), err
 }
 
-// choose says which of the leased deliveries to hand out, in the order of the outbox, and which not.
+// choose says which of the leased deliveries to hand out, in the order of the outbox, and which not: the first of each aggregate, or
+// one of these alone.
 func choose(leased []store.Leased, limit int) (chosen, back []store.Leased) {
 	slices.SortFunc(leased, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
-	if i := slices.IndexFunc(leased, func(d store.Leased) bool { return d.Suspect }); i >= 0 {
-		return leased[i : i+1 : i+1], slices.Concat(leased[:i], leased[i+1:])
-	}
 	taken := make(map[store.Aggregate]bool, len(leased))
 	for _, d := range leased {
-		if taken[d.Aggregate()] || len(chosen) == limit {
+		if taken[d.Aggregate()] {
 			back = append(back, d)
 			continue
 		}
 		taken[d.Aggregate()] = true
 		chosen = append(chosen, d)
 	}
-	return chosen, back
+	if i := slices.IndexFunc(chosen, func(d store.Leased) bool { return d.Suspect }); i >= 0 {
+		return chosen[i : i+1 : i+1], slices.Concat(back, chosen[:i], chosen[i+1:])
+	}
+	n := min(limit, len(chosen))
+	return chosen[:n], append(back, chosen[n:]...)
 }
 
 // untilAsked is how long a delivery waits that was leased and not handed out. The end of what is before it wakes it.

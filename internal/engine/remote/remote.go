@@ -43,8 +43,8 @@ type Deliveries struct {
 	roomsOf
 
 	mu        sync.Mutex
-	announced map[string]announced // by consumer
-	late      map[string]late      // likewise
+	announced map[string]time.Time // when a consumer last was
+	late      map[string]late      // by consumer
 }
 
 // roomsOf are the statements of a database and the rooms that it needs.
@@ -61,12 +61,6 @@ type roomsOf struct {
 	logger   *slog.Logger
 }
 
-// announced is what was last said of a consumer, and when.
-type announced struct {
-	types string
-	at    time.Time
-}
-
 // New returns the deliveries of a database. The settler and the meter are those of its outbox.
 func New(db *bun.DB, settler *settle.Settler, meter *settle.Meter, logger *slog.Logger, cfg Config) (*Deliveries, error) {
 	d, err := dialect.Of(db)
@@ -78,7 +72,7 @@ func New(db *bun.DB, settler *settle.Settler, meter *settle.Meter, logger *slog.
 		return nil, err
 	}
 	stmts := log.Statements()
-	return &Deliveries{cfg: cfg, announced: make(map[string]announced), late: make(map[string]late), roomsOf: roomsOf{
+	return &Deliveries{cfg: cfg, announced: make(map[string]time.Time), late: make(map[string]late), roomsOf: roomsOf{
 		db: db, d: d, stmts: stmts, log: log, rows: store.Remote{Leases: log.Leases}, registry: store.NewRegistry(d, stmts),
 		events: store.NewSettling(d, stmts), settler: settler, meter: meter, logger: logger,
 	}}, nil

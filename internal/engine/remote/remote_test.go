@@ -234,6 +234,69 @@ func TestBeginAnswersAsTheDeliveryStands(t *testing.T) {
 	})
 }
 
+// A consumer that asks for an event that was SENT before it was heard of has it open: later events of the aggregate wait.
+func TestBeginOfASentEventHoldsUpLaterOnes(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := newHouse(t, db)
+		events := h.save("a", "a")
+		for range events {
+			require.Equal(t, store.Success, h.finish(h.fetch(10)[0].Lease, remote.Success))
+		}
+		first, err := h.rem.Begin(t.Context(), "Late", events[0])
+		require.NoError(t, err)
+		require.True(t, first.IsGo)
+		require.Equal(t, "FAILED", h.status(events[0]))
+		second, err := h.rem.Begin(t.Context(), "Late", events[1])
+		require.NoError(t, err)
+		require.Positive(t, second.RetryAfter)
+		require.Equal(t, store.Success, h.finish(first.Lease, remote.Success))
+		require.Equal(t, "SENT", h.status(events[0]))
+		second, err = h.rem.Begin(t.Context(), "Late", events[1])
+		require.NoError(t, err)
+		require.True(t, second.IsGo)
+	})
+}
+
+// The types that a consumer names count whatever another instance was told before: what was parked in between is due.
+func TestRegisterSeesWhatAnotherInstanceWasTold(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := newHouse(t, db)
+		other, err := spi.NewRemoteDeliveries(db, slog.New(slog.DiscardHandler), lease, attempts, func(int) time.Duration { return time.Second })
+		require.NoError(t, err)
+		require.NoError(t, other.Register(t.Context(), consumer, []string{"order.refunded"}))
+		h.save("a")
+		require.Equal(t, "SCHEDULED", h.status("a-0"))
+		require.NoError(t, h.rem.Register(t.Context(), consumer, []string{"order.paid"}))
+		h.publish()
+		require.Equal(t, []string{"a-0"}, ids(h.fetch(10)))
+	})
+}
+
+// What a program that has died may have started is not handed out before an earlier event of its aggregate that the consumer did not
+// take when it began.
+func TestFetchKeepsTheOrderBeforeWhatMayHaveBeenStarted(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := newHouse(t, db)
+		both := []string{"order.paid", "order.refunded"}
+		require.NoError(t, h.db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+			return h.ob.Save(ctx, tx, &spi.RawEvent{
+				ID: "earlier", Type: both[1], AggregateType: "ORDER", AggregateID: "a", Payload: []byte(`{}`),
+			})
+		}))
+		require.Equal(t, []string{"a-0"}, h.save("a"))
+		require.Equal(t, []string{"a-0"}, ids(h.fetch(10)), "nobody takes the earlier one")
+		require.NoError(t, h.rem.Register(t.Context(), consumer, both))
+		h.publish()
+		h.past() // the program has died
+		ds, err := h.rem.Fetch(t.Context(), consumer, both, 10, 1<<20)
+		require.NoError(t, err)
+		require.Equal(t, []string{"earlier"}, ids(ds))
+	})
+}
+
 // Deliveries that all succeed are ended together, or none of them is.
 func TestFinishAll(t *testing.T) {
 	t.Parallel()
