@@ -9,3 +9,13 @@ import (
 func (s *Server) AskDue(ctx context.Context, client *http.Client) error {
 	return s.reserving.askDue(ctx, client)
 }
+
+// Waiting is how many calls of Fetch wait.
+func (s *Server) Waiting() (n int) {
+	s.waiting.mu.Lock()
+	defer s.waiting.mu.Unlock()
+	for _, calls := range s.waiting.calls {
+		n += len(calls)
+	}
+	return n
+}

@@ -33,6 +33,7 @@ func scenes() map[string]scene {
 		"QueryReservation":    {reserved, func(m *machine, c call) { m.queryReservation(c, "shop", "r") }},
 		"BeginConsume":        {handedOut, func(m *machine, c call) { m.begin(c, "Mail", "1") }},
 		"BeginConsume again":  {expired, func(m *machine, c call) { m.begin(c, "Points", "1") }},
+		"BeginConsume behind": {handedOut, func(m *machine, c call) { m.begin(c, "Points", "3") }},
 		"Heartbeat":           {handedOut, func(m *machine, c call) { m.heartbeat(c, of(0)(m)) }},
 		"Fetch for the first": {published, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},
 		"Fetch":               {dispatched, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},

@@ -26,7 +26,7 @@ const (
 
 func sabotages() []sabotage {
 	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofMany(), ofUnknownCommits(), ofRecovery(), ofVersions(),
-		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(), ofTheDoors(), ofOnSQL())
+		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(), ofTheDoors(), ofOnSQL(), ofTheLedger())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list

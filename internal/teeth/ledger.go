@@ -1,0 +1,58 @@
+package main
+
+// ofTheLedger are the sabotages of what callers of a ledger rest on.
+func ofTheLedger() []sabotage { //nolint:funlen // a list
+	const machine = "EverySequenceOfCalls|EveryCallMayDie"
+	return []sabotage{
+		{
+			"what may have been started overtakes an earlier event of its aggregate", "internal/engine/remote/fetch.go",
+			"\t\tif taken[d.Aggregate()] {", "\t\tif taken[d.Aggregate()] && !d.Suspect {",
+			"./ledger ./internal/engine/remote", machine + "|BeforeWhatMayHaveBeenStarted", nil,
+		},
+		{
+			"a SENT event that a consumer asks for holds up nothing", "internal/engine/remote/begin.go",
+			"r.settler.RollUpIn(ctx, tx, locked)", "r.settler.RollUpIn(ctx, tx, locked[:0])",
+			"./ledger ./internal/engine/remote", machine + "|BeginOfASentEvent", nil,
+		},
+		{
+			"an instance believes what it was told of a consumer's types", "internal/engine/remote/fetch.go",
+			"if !isNew && now.Sub(last) < announceEvery {", "if now.Sub(last) < announceEvery {",
+			"./ledger ./internal/engine/remote", machine + "|SeesWhatAnotherInstance", nil,
+		},
+		{
+			"a delivery is begun that somebody has leased", "internal/engine/remote/begin.go",
+			"case row.IsLeased():", "case false:",
+			"./ledger", machine, nil,
+		},
+		{
+			"a delivery is begun before an earlier event of its aggregate", "internal/engine/remote/begin.go",
+			"err != nil || blocked {", "err != nil || (blocked && paused) {",
+			"./ledger", machine, nil,
+		},
+		{
+			"the end of a lease that is repeated has another answer", "internal/engine/remote/finish.go",
+			"case row.Version == f.Lease.Version+1 && row.Status != store.Processing:", "case false:",
+			"./ledger", machine, nil,
+		},
+		{
+			"the end of a delivery wakes nothing", "internal/engine/remote/finish.go",
+			"[]string{consumer}, ds...)", "[]string{consumer}, ds[:0]...)",
+			"./ledger", machine, nil,
+		},
+		{
+			"a canceled reservation is confirmed", "ledger/reserve.go",
+			"case of.State != spi.Prepared:", "case of.State != spi.Prepared && state == spi.Canceled:",
+			"./ledger", machine, nil,
+		},
+		{
+			"a producer that does not answer has canceled", "ledger/checkback.go",
+			"return \"\", errors.New(\"the producer does not answer\")", "return spi.Canceled, nil",
+			"./ledger", machine, nil,
+		},
+		{
+			"a transaction commits after the ledger was told that it does not", "ledger/prepare.go",
+			"case !first:", "case !first && tx == nil:",
+			"./ledger", machine, nil,
+		},
+	}
+}
