@@ -42,16 +42,6 @@ func TestBrokerIsMistreated(t *testing.T) {
 	}
 }
 
-// The administrator of a RocketMQ logs in, too, and is told what is wrong.
-func TestRocketMQHasTopicsAndGroups(t *testing.T) {
-	t.Parallel()
-	b := Start(t, "rocketmq")
-	require.NoError(t, b.CreateFIFO("orders"))
-	require.NoError(t, b.CreateGroups("stamps"))
-	require.ErrorContains(t, b.CreateFIFO("no such name"), "updateTopic")
-	require.ErrorIs(t, Shared(t, "nats").CreateFIFO("orders"), errNotRocketMQ)
-}
-
 func TestUnknownBrokerIsRefused(t *testing.T) {
 	t.Parallel()
 	_, err := start(t, "zeromq", "")
