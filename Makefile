@@ -11,6 +11,9 @@ $(warning no gcc: the tests run without the race detector))
 LINT = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 # Modules of their own beside the library; the benchmark is one too.
 MODULES = adapter/enttx adapter/examples adapter/gormtx adapter/pgxtx adapter/sqlxtx dburl demo internal/signals console/browser cmd/bluecone relay relay/kafka relay/nats relay/rabbitmq relay/redis relay/rocketmq ledger
+# Those whose tests mostly wait for brokers and databases, the longest first.
+WAITING = ledger relay/kafka relay/rocketmq relay/rabbitmq relay/nats relay/redis relay adapter/pgxtx adapter/enttx adapter/gormtx adapter/sqlxtx \
+	adapter/examples dburl internal/signals
 
 .PHONY: help demo test test-databases test-brokers test-short test-crash test-teeth fuzz soak bench bench-quick lint release vuln fmt tidy cover packages
 
@@ -23,8 +26,7 @@ demo: ## the demo: eleven scenarios on an embedded database (go run ./demo/bluec
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	go test $(RACE) -count=1 -p 3 -parallel 4 -timeout 60m ./outbox ./... # tests wait for servers more than they compute; the longest first
 	go test -count=1 -timeout 60m ./internal/attack ./internal/simulation ./internal/model # without -race: they measure memory, or compute much
-	for dir in dburl internal/signals ledger relay relay/kafka relay/nats relay/rabbitmq relay/redis relay/rocketmq; do (cd $$dir && go test $(RACE) -count=1 -timeout 60m ./...) || exit 1; done
-	for dir in adapter/*/; do (cd $$dir && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...) || exit 1; done
+	printf '%s\n' $(WAITING) | xargs -P 3 -I {} $(SHELL) -c "cd {} && go test $(RACE) -count=1 -timeout 60m ./..." # three at a time
 	cd demo && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...
 	cd console/browser && go test -count=1 -timeout 60m ./...
 	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 60m ./... # it mostly waits for processes
