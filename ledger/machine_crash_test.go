@@ -25,19 +25,23 @@ func scenes() map[string]scene {
 		return func(m *machine) *token { return m.tokens[n] }
 	}
 	all := map[string]scene{
-		"Publish":             {nothing, func(m *machine, c call) { m.publish(c, paidOf("a", "1"), paidOf("a", "2"), paidOf("b", "3")) }},
-		"Publish of a key":    {nothing, func(m *machine, c call) { m.publish(c, draft{kind: "order.paid", aggregate: "a", key: "k"}) }},
-		"Reserve":             {nothing, func(m *machine, c call) { m.reserve(c, "shop", paidOf("a", "r"), time.Minute) }},
-		"Confirm":             {reserved, func(m *machine, c call) { m.endReservation(c, "shop", "Confirm", "r") }},
-		"Cancel":              {reserved, func(m *machine, c call) { m.endReservation(c, "shop", "Cancel", "r") }},
-		"QueryReservation":    {reserved, func(m *machine, c call) { m.queryReservation(c, "shop", "r") }},
-		"BeginConsume":        {handedOut, func(m *machine, c call) { m.begin(c, "Mail", "1") }},
-		"BeginConsume again":  {expired, func(m *machine, c call) { m.begin(c, "Points", "1") }},
-		"BeginConsume behind": {handedOut, func(m *machine, c call) { m.begin(c, "Points", "3") }},
-		"Heartbeat":           {handedOut, func(m *machine, c call) { m.heartbeat(c, of(0)(m)) }},
-		"Fetch for the first": {published, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},
-		"Fetch":               {dispatched, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},
-		"Fetch of suspects":   {expired, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},
+		"Publish":              {nothing, func(m *machine, c call) { m.publish(c, paidOf("a", "1"), paidOf("a", "2"), paidOf("b", "3")) }},
+		"Publish of a key":     {nothing, func(m *machine, c call) { m.publish(c, draft{kind: "order.paid", aggregate: "a", key: "k"}) }},
+		"Reserve":              {nothing, func(m *machine, c call) { m.reserve(c, "shop", paidOf("a", "r"), time.Minute) }},
+		"Confirm":              {reserved, func(m *machine, c call) { m.endReservation(c, "shop", "Confirm", "r") }},
+		"Cancel":               {reserved, func(m *machine, c call) { m.endReservation(c, "shop", "Cancel", "r") }},
+		"QueryReservation":     {reserved, func(m *machine, c call) { m.queryReservation(c, "shop", "r") }},
+		"BeginConsume":         {handedOut, func(m *machine, c call) { m.begin(c, "Mail", "1") }},
+		"BeginConsume again":   {expired, func(m *machine, c call) { m.begin(c, "Points", "1") }},
+		"BeginConsume behind":  {handedOut, func(m *machine, c call) { m.begin(c, "Points", "3") }},
+		"Fetch of the next":    {woken, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},
+		"Confirm too late":     {canceled, func(m *machine, c call) { m.endReservation(c, "shop", "Confirm", "r") }},
+		"the shop is too late": {asked, func(m *machine, c call) { m.sellOnce(c, true) }},
+		"check back, nobody":   {unanswered, (*machine).checkBack},
+		"Heartbeat":            {handedOut, func(m *machine, c call) { m.heartbeat(c, of(0)(m)) }},
+		"Fetch for the first":  {published, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},
+		"Fetch":                {dispatched, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},
+		"Fetch of suspects":    {expired, func(m *machine, c call) { m.fetch(c, "Points", kinds, 100) }},
 		"Fetch of other types": {dispatched, func(m *machine, c call) {
 			m.fetch(c, "Points", kinds[1:], 100)
 		}},
@@ -109,6 +113,31 @@ func overdue(m *machine) {
 	m.reserve(call{}, "shop", d, time.Second)
 	m.tillSays["t"] = "CONFIRMED"
 	m.pass(time.Minute)
+}
+
+func canceled(m *machine) {
+	reserved(m)
+	m.endReservation(call{}, "shop", "Cancel", "r")
+}
+
+// woken has handed out what was behind a delivery when that ended.
+func woken(m *machine) {
+	handedOut(m)
+	require.Zero(m.t, m.fetch(call{}, "Points", kinds, 100))
+	m.finish(call{}, m.tokens[0], "SUCCESS")
+	require.Equal(m.t, 1, m.fetch(call{}, "Points", kinds, 100), "the end of what was before it wakes it")
+}
+
+// asked has told the ledger that a sale does not commit, which is about to.
+func asked(m *machine) {
+	sold(m)
+	m.pass(time.Minute)
+	m.checkBack(call{})
+}
+
+func unanswered(m *machine) {
+	overdue(m)
+	m.tillSays["t"] = ""
 }
 
 func declined(m *machine) {

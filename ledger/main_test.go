@@ -13,7 +13,7 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(childPoint) == "" {
 		// The command line still decides.
-		for name, value := range map[string]string{"rapid.checks": "12", "rapid.steps": "40", "rapid.seed": "1"} {
+		for name, value := range map[string]string{"rapid.checks": "20", "rapid.steps": "40", "rapid.seed": "1"} {
 			if err := flag.Set(name, value); err != nil {
 				panic(err)
 			}
