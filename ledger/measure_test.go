@@ -1,0 +1,79 @@
+package ledger_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/ledger"
+	"github.com/bluecone-go/bluecone/outbox"
+)
+
+// processor is what this process has used of the processors.
+func processor(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// 2,000 calls of Fetch wait, over HTTP, and are repeated when their minute is over. The clients are in the same process, and count.
+func TestMeasureIdleFetches(t *testing.T) { //nolint:paralleltest // it measures
+	calls := testdb.MeasuresWith(t, 2000)
+	for _, name := range testdb.Dialects() { //nolint:paralleltest // likewise
+		t.Run(name, func(t *testing.T) {
+			db, quiet := testdb.Open(t, name), slog.New(slog.DiscardHandler)
+			ob, err := outbox.New(db, outbox.Config{Logger: quiet})
+			require.NoError(t, err)
+			s, err := ledger.New(db, ob, ledger.Config{Authorizer: ledger.Anybody, Logger: quiet})
+			require.NoError(t, err)
+			server := httptest.NewServer(s)
+			defer server.Close()
+			ctx, stop := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer stop()
+			testdb.Run(t, s)
+			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: calls}}
+			defer client.CloseIdleConnections()
+			for n := range calls {
+				all.Go(func() { fetchForEver(ctx, client, server.URL, n%50) })
+			}
+			require.Eventually(t, func() bool { return s.Waiting() == calls }, testdb.Patience(), 100*time.Millisecond)
+			const long = 65 * time.Second  // each call is repeated once
+			<-time.After(10 * time.Second) // the first looks are over
+			began, used, open := time.Now(), processor(t), 0
+			for time.Since(began) < long {
+				open = max(open, db.Stats().InUse)
+				<-time.After(100 * time.Millisecond)
+			}
+			t.Logf("| %s | %d | %.1f %% of a core | %d |", name, calls, 100*float64(processor(t)-used)/float64(time.Since(began)), open)
+		})
+	}
+}
+
+func fetchForEver(ctx context.Context, client *http.Client, url string, n int) {
+	body := fmt.Sprintf(`{"consumer":"C%d","eventTypes":["t%d"],"wait":"60s"}`, n, n)
+	for ctx.Err() == nil {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+ledger.Path+"Fetch", strings.NewReader(body))
+		if err != nil {
+			return
+		}
+		req.Header.Set("Content-Type", "application/json")
+		res, err := client.Do(req)
+		if err != nil {
+			return
+		}
+		_ = res.Body.Close()
+	}
+}
