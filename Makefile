@@ -20,7 +20,7 @@ WAITING = ledger relay/kafka relay/rocketmq relay/rabbitmq relay/nats relay/redi
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## the demo: eleven scenarios on an embedded database (go run ./demo/bluecone)
+demo: ## the demo: twelve scenarios on an embedded database (go run ./demo/bluecone)
 	go run ./demo/bluecone
 
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
@@ -45,13 +45,16 @@ test-short: ## the same on SQLite only, without the long ones
 	cd demo && go test -short ./...
 	cd cmd/bluecone && go test -short ./...
 
-soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED; PROFILE=restarts or kills: two that are killed; PROFILE=services: two services and each broker
+soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED; PROFILE=restarts or kills: two that are killed; PROFILE=services: two services and each broker; PROFILE=points: the points move out
 ifeq ($(PROFILE),kills)
 	cd demo && BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_KILLS=$(or $(SOAK),1m) BLUECONE_TEST_SOAK_DB=$(DB) \
 	go test -count=1 -v -timeout 1h -run '^TestTheDemoUnderKillsIsSoonQuiet$$' ./bluecone
 else ifeq ($(PROFILE),services)
 	cd demo && BLUECONE_TEST_REQUIRE=sqlite,postgres,mysql,mysql9,nats,redis,rabbitmq,kafka,rocketmq BLUECONE_TEST_SERVICES=$(or $(SOAK),10m) \
 	go test -count=1 -v -timeout 2h -run '^TestTwoServicesUnderKills$$' ./bluecone
+else ifeq ($(PROFILE),points)
+	cd demo && BLUECONE_TEST_REQUIRE=sqlite,postgres,mysql,mysql9 BLUECONE_TEST_POINTS=$(or $(SOAK),10m) \
+	go test -count=1 -v -timeout 2h -run '^TestPointsMoveOutUnderKills$$' ./bluecone
 else ifeq ($(PROFILE),restarts)
 	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_RESTARTS=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) \
 	go test -count=1 -v -timeout 4h -parallel 1 -run '^TestTwoInstancesThatSaveInTurnAndAreKilledKeepTheOrder$$' ./internal/restart

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/bluecone-go/bluecone v0.1.0
 	github.com/bluecone-go/bluecone/dburl v0.1.0
+	github.com/bluecone-go/bluecone/ledger v0.1.0
 	github.com/bluecone-go/bluecone/relay v0.1.0
 	github.com/bluecone-go/bluecone/relay/kafka v0.1.0
 	github.com/bluecone-go/bluecone/relay/nats v0.1.0
@@ -34,6 +35,7 @@ require (
 )
 
 require (
+	connectrpc.com/connect v1.21.1 // indirect
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/apache/rocketmq-clients/golang/v5 v5.1.4 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -196,7 +196,7 @@ func TestStoryPassesOnEveryDatabase(t *testing.T) {
 		require.Contains(t, stdout, " passed, 0 failed, in ")
 		for _, scenario := range []string{
 			"checkout-pay", "cancel", "refund", "crash-restart", "duplicate-callback", "lock-timeout",
-			"lost-event", "trace", "poison", "multi-instance",
+			"lost-event", "trace", "poison", "multi-instance", "extracted-points",
 		} {
 			require.Regexp(t, `(?m)^`+scenario+` .*PASS$`, stdout)
 		}

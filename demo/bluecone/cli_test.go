@@ -101,6 +101,10 @@ func TestWrongCallsSayWhatIsWrongInOneLine(t *testing.T) {
 			says: `"shop.*" is no event of the monolith: there are order.checkout_locked`,
 		},
 		"types, no relay": {args: []string{"serve", "--dsn", db, "--relay-types", "order.*"}, code: 2, says: "--relay-types needs --relay"},
+		"points":          {args: []string{"points", "--dsn", db}, code: 2, says: "--dsn, --from, --ledger and --token are required"},
+		"points nowhere":  {args: []string{"serve", "--dsn", db, "--points", "here"}, code: 2, says: `--points "here": the points need`},
+		"ledger":          {args: []string{"ledger", "--dsn", db}, code: 2, says: "--dsn and --tokens are required"},
+		"ledger tokens":   {args: []string{"ledger", "--dsn", db, "--tokens", write("t.json", "{")}, code: 2, says: "--tokens: "},
 		"loyalty":         {args: []string{"loyalty", "--dsn", db}, code: 2, says: "--dsn and --inbox are required"},
 		"inbox, stream": {
 			args: []string{"loyalty", "--dsn", db, "--inbox", "nats://u:tiger@h:1/x.y"}, code: 2,
@@ -122,8 +126,8 @@ func TestWrongCallsSayWhatIsWrongInOneLine(t *testing.T) {
 
 func TestHelpIsNoMistake(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"doctor", "--help"}, {"loyalty", "--help"}} {
-		code, stdout, stderr := program(t, nil, args...)
+	for _, command := range []string{"", "serve", "doctor", "loyalty", "points", "ledger"} {
+		code, stdout, stderr := program(t, nil, append(strings.Fields(command), "--help")...)
 		require.Equal(t, 0, code)
 		require.Contains(t, stdout, "-dsn")
 		require.Empty(t, stderr)

@@ -6,6 +6,8 @@
 //	go run ./demo/bluecone serve --dsn DSN one instance of the monolith over HTTP
 //	go run ./demo/bluecone doctor --dsn DSN says whether the database is fit, and what to fix
 //	go run ./demo/bluecone loyalty --dsn DSN is the command demo/loyalty, for the scenario of two services
+//	go run ./demo/bluecone ledger --dsn DSN serves the ledger of its database, for the scenario of the points that have moved
+//	go run ./demo/bluecone points --dsn DSN is the command demo/points, likewise
 //	go run ./demo/bluecone check --dsn DSN  says whether anything is lost, doubled or out of turn
 package main
 
@@ -26,6 +28,7 @@ import (
 	"github.com/bluecone-go/bluecone/demo/bluecone/story"
 	"github.com/bluecone-go/bluecone/demo/cli"
 	loyalty "github.com/bluecone-go/bluecone/demo/loyalty/service"
+	points "github.com/bluecone-go/bluecone/demo/points/service"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -44,8 +47,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = check(ctx, args[1:], stdout)
 	case len(args) > 0 && args[0] == "loyalty":
 		err = loyalty.Run(ctx, args[1:], stdout, stderr)
+	case len(args) > 0 && args[0] == "points":
+		err = points.Run(ctx, args[1:], stdout, stderr)
+	case len(args) > 0 && args[0] == "ledger":
+		err = serveLedger(ctx, args[1:], stdout, stderr)
 	case len(args) > 0 && !strings.HasPrefix(args[0], "-"):
-		err = fmt.Errorf("%w: the command %q is unknown: use serve, doctor, check or loyalty, or no command to play the scenarios",
+		err = fmt.Errorf("%w: the command %q is unknown: use serve, doctor, check, loyalty, points or ledger, or no command to play scenarios",
 			cli.ErrUsage, args[0])
 	default:
 		err = play(ctx, args, stdout, stderr)
@@ -57,7 +64,7 @@ const playUsage = `Plays the scenarios of the demo and checks what came of them.
 
   bluecone [--dsn DSN] [--scenario NAME,NAME] [--trace stdout|otlp]
   bluecone serve --dsn DSN [--addr HOST:PORT] [--host NAME,NAME] [--config FILE] [--faults] [--node NAME] [--trace stdout|otlp]
-                 [--relay URL] [--relay-types TYPE,TYPE]
+                 [--relay URL] [--relay-types TYPE,TYPE] [--points URL]
   bluecone doctor --dsn DSN [--json]
   bluecone check --dsn DSN [--quiet]
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/input"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
 	"github.com/bluecone-go/bluecone/demo/bluecone/observe"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
@@ -30,7 +31,7 @@ SIGTERM drains and exits 0, a second one exits at once.
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	addr, host, dsn, config, node, trace string
-	relay, relayTypes                    string
+	relay, relayTypes, points            string
 	faults, noPublisher, verbose         bool
 }
 
@@ -43,6 +44,7 @@ func (f *serveFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.trace, "trace", "", "export spans: stdout or otlp")
 	fs.StringVar(&f.relay, "relay", "", "send events to the broker of this URL: "+broker.Forms()+"; all instances, or none")
 	fs.StringVar(&f.relayTypes, "relay-types", "", "the events that --relay sends, with commas (default: order.*)")
+	fs.StringVar(&f.points, "points", "", "address of the points, where they run in a process of their own (demo/points)")
 	fs.BoolVar(&f.faults, "faults", false, "add the calls that break things on purpose")
 	fs.BoolVar(&f.noPublisher, "no-publisher", false, "save events and deliver none, to try out a crash in between")
 	fs.BoolVar(&f.verbose, "verbose", false, "log every outcome, not only what needs attention")
@@ -96,13 +98,27 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err := events.connect(ctx); err != nil {
 		return err
 	}
-	app, err := assemble(ctx, monolith.Options{
-		DB: db, Settings: conf, Node: f.node, NoPublisher: f.noPublisher, Register: events.register,
-	})
+	o := monolith.Options{DB: db, Settings: conf, Node: f.node, NoPublisher: f.noPublisher, Register: events.register}
+	if o.Points, err = f.pointsElsewhere(); err != nil {
+		return err
+	}
+	app, err := assemble(ctx, o)
 	if err != nil {
 		return err
 	}
 	return f.listen(ctx, app, telemetry, stdout)
+}
+
+// pointsElsewhere reads --points.
+func (f *serveFlags) pointsElsewhere() (*points.Client, error) {
+	if f.points == "" {
+		return nil, nil //nolint:nilnil // they are here
+	}
+	c, err := points.NewClient(f.points)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --points %q: %w", cli.ErrUsage, f.points, err)
+	}
+	return c, nil
 }
 
 // listen prints where the instance is, and serves until ctx ends.

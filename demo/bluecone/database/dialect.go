@@ -3,6 +3,7 @@ package database
 import (
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
@@ -38,6 +39,15 @@ func Of(db *bun.DB) (Dialect, error) {
 
 // Micros is an expression for the column's time as microseconds since 1970, NULL for NULL.
 func (d Dialect) Micros(column string) string { return fmt.Sprintf(d.micros, column) }
+
+// Instant is a time as the database's columns take it.
+func (d Dialect) Instant(t time.Time) string {
+	s := t.UTC().Format("2006-01-02 15:04:05.000000")
+	if d.Name == "postgres" {
+		s += "+00"
+	}
+	return s
+}
 
 // Ignore ends an INSERT that leaves an existing row with the same key alone.
 func (d Dialect) Ignore(key string) string {

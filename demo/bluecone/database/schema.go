@@ -38,6 +38,7 @@ var tables = []string{ //nolint:gochecknoglobals // a constant
 		points BIGINT NOT NULL, status KEY(32) NOT NULL, frozen_at TIME)`,
 	`demo_points_ledger (idem_key KEY(191) PRIMARY KEY, user_id KEY(64) NOT NULL, order_id KEY(64) NOT NULL,
 		d_available BIGINT NOT NULL, d_frozen BIGINT NOT NULL, created_at TIME)`,
+	`demo_points_handover (name KEY(64) PRIMARY KEY, position BIGINT NOT NULL)`,
 }
 
 var indexes = map[string]string{ //nolint:gochecknoglobals // a constant
@@ -58,7 +59,15 @@ const owner = "bluecone demo"
 
 // Up makes the tables of bluecone and of the demo, also when several instances start at
 // once. It refuses tables of the demo's names that the demo has not made.
-func Up(ctx context.Context, db *bun.DB) error {
+func Up(ctx context.Context, db *bun.DB) error { return up(ctx, db, "demo_") }
+
+// UpModule is [Up] for a module that runs in a process of its own: the demo's tables are those of this module only.
+func UpModule(ctx context.Context, db *bun.DB, module string) error {
+	return up(ctx, db, "demo_"+module)
+}
+
+// up makes those of the demo's tables whose names begin so.
+func up(ctx context.Context, db *bun.DB, prefix string) error {
 	d, err := Of(db)
 	if err != nil {
 		return err
@@ -70,7 +79,7 @@ func Up(ctx context.Context, db *bun.DB) error {
 		return err
 	}
 	for try := 1; ; try++ {
-		if err = create(ctx, db, d); err == nil || try == 10 {
+		if err = create(ctx, db, d, prefix); err == nil || try == 10 {
 			return err
 		}
 		select { // another instance creates the same
@@ -81,13 +90,19 @@ func Up(ctx context.Context, db *bun.DB) error {
 	}
 }
 
-func create(ctx context.Context, db *bun.DB, d Dialect) error {
+func create(ctx context.Context, db *bun.DB, d Dialect, prefix string) error {
 	for _, t := range tables {
+		if !strings.HasPrefix(t, prefix) && !strings.HasPrefix(t, "demo_meta") {
+			continue
+		}
 		if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+spell(d, t)); err != nil {
 			return fmt.Errorf("create the demo's tables: %w", err)
 		}
 	}
 	for name, on := range indexes {
+		if !strings.HasPrefix(on, prefix) {
+			continue
+		}
 		if d.Name == "mysql" {
 			if n, err := count(ctx, db, "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name = ?",
 				name); err != nil || n > 0 {

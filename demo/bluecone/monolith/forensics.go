@@ -115,10 +115,10 @@ func (a *App) walletFacts(opts Options) ops.Section {
 func (a *App) pointsFacts(opts Options) ops.Section {
 	return func(ctx context.Context, key string) (*ops.Facts, error) {
 		o, ok, err := a.find(ctx, key)
-		if err != nil || !ok {
+		if err != nil || !ok || a.points == nil {
 			return nil, err
 		}
-		p, err := a.Points.Account(ctx, key)
+		p, err := a.points.Account(ctx, key)
 		if err != nil {
 			return nil, err
 		}

@@ -37,6 +37,7 @@ type Options struct {
 	NoPublisher  bool                                        // saves events and delivers none
 	OnDeadLetter func(ctx context.Context, d bus.DeadLetter) // raises the alert
 	Register     func(b *bus.Bus) error                      // adds consumers beside those of the modules; Default: none.
+	Points       *points.Client                              // asks the points where they have moved to. Default: they are here.
 }
 
 const (
@@ -66,8 +67,10 @@ type App struct {
 type Modules struct {
 	Orders  *order.Service
 	Wallet  *wallet.Facade
-	Points  *points.Facade
+	Points  points.Accounts
 	Coupons *coupon.Facade
+
+	points *points.Facade // nil if the points have moved out
 }
 
 // Jobs are what runs on a schedule, and the publisher.
@@ -91,13 +94,15 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := a.modules(); err != nil {
+	if err := a.modules(o); err != nil {
 		return nil, err
 	}
 	b := bus.New(o.DB, bus.Config{Logger: o.Logger, OnDeadLetter: o.OnDeadLetter})
 	coupon.Register(b, a.Coupons, a.Faults)
 	wallet.Register(b, a.Wallet, a.Faults)
-	points.Register(b, a.Points, a.Faults)
+	if a.points != nil {
+		points.Register(b, a.points, a.Faults)
+	}
 	if o.Register != nil {
 		if err := o.Register(b); err != nil {
 			return nil, err
@@ -107,12 +112,16 @@ func New(ctx context.Context, o Options) (*App, error) {
 }
 
 // modules makes the five modules and gives the orders the others' facades.
-func (a *App) modules() (err error) {
+func (a *App) modules(o Options) (err error) {
 	if a.Wallet, err = wallet.New(a.DB); err != nil {
 		return err
 	}
-	if a.Points, err = points.New(a.DB); err != nil {
+	if o.Points != nil {
+		a.Points = o.Points
+	} else if a.points, err = points.New(a.DB); err != nil {
 		return err
+	} else {
+		a.Points = a.points
 	}
 	if a.Coupons, err = coupon.New(a.DB); err != nil {
 		return err
@@ -152,10 +161,13 @@ func (a *App) jobs(o Options, b *bus.Bus) (err error) {
 		return err
 	}
 	orders := a.Orders.LockOwner()
+	locks := []reaper.Task{a.Wallet.FreezeTask(orders), a.Coupons.LockTask(orders)}
+	if a.points != nil {
+		locks = append(locks, a.points.FreezeTask(orders))
+	}
 	a.Reaper, err = reaper.New(a.DB, a.Outbox, reaper.Config{
 		Cron: o.Settings.ReaperCron, LockTimeout: o.Settings.LockTimeout, Instance: a.Outbox.Instance(), Logger: o.Logger,
-	},
-		a.Wallet.FreezeTask(orders), a.Points.FreezeTask(orders), a.Coupons.LockTask(orders))
+	}, locks...)
 	if err != nil {
 		return err
 	}
@@ -237,9 +249,9 @@ func (s Stats) Open() int64 {
 // Verify lists broken invariants of all modules.
 func (a *App) Verify(ctx context.Context) ([]string, error) {
 	money, err := a.Wallet.Verify(ctx)
-	if err != nil {
-		return nil, err
+	if err != nil || a.points == nil {
+		return money, err
 	}
-	pts, err := a.Points.Verify(ctx)
+	pts, err := a.points.Verify(ctx)
 	return append(money, pts...), err
 }

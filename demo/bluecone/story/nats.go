@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/bluecone-go/bluecone/demo/httpserver"
 )
 
 // natsServer is a NATS of the story's own, which keeps its streams in a folder.
@@ -36,12 +38,8 @@ func findNATS() (program string, err error) {
 // start starts the server, on the port that it had before, and waits until it answers.
 func (n *natsServer) start(ctx context.Context) error {
 	if n.address == "" {
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		n.address = l.Addr().String()
-		if err := l.Close(); err != nil {
+		var err error
+		if n.address, err = httpserver.FreeAddress(ctx); err != nil {
 			return err
 		}
 	}

@@ -42,6 +42,7 @@ func scenarios() []scenario {
 		{"poison", "one consumer fails for good; the others are done, an alert is raised", poison},
 		{"multi-instance", "three processes on one database, one killed at work; nothing is lost or doubled", multiInstance},
 		{"two-services", "a second service gives stamps for orders; it, the broker and the monolith are killed", twoServices},
+		{"extracted-points", "the points move into a process of their own, over a ledger; both are killed", extractedPoints},
 	}
 }
 
