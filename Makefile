@@ -26,6 +26,7 @@ demo: ## the demo: twelve scenarios on an embedded database (go run ./demo/bluec
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	go test $(RACE) -count=1 -p 3 -parallel 4 -timeout 60m ./outbox ./... # tests wait for servers more than they compute; the longest first
 	go test -count=1 -timeout 60m ./internal/attack ./internal/simulation ./internal/model # without -race: they measure memory, or compute much
+	cd ledger && go test -count=1 -timeout 60m -run 'EverySequence|EveryCallMayDie' . # likewise
 	printf '%s\n' $(WAITING) | xargs -P 3 -I {} $(SHELL) -c "cd {} && go test $(RACE) -count=1 -timeout 60m ./..." # three at a time
 	cd demo && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...
 	cd console/browser && go test -count=1 -timeout 60m ./...

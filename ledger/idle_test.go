@@ -101,7 +101,7 @@ func textOf(t *testing.T, p *process, seen *counted) (look string) {
 	_, err := spi.DueConsumers(t.Context(), p.db)
 	require.NoError(t, err)
 	for query := range seen.take() {
-		if strings.Contains(query, "bc_consumer") && before[query] > 0 {
+		if strings.Contains(query, "bc_consumer") && strings.Contains(query, "bc_event_consume_log") && before[query] > 0 {
 			look = query
 		}
 	}

@@ -13,7 +13,11 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(childPoint) == "" {
 		// The command line still decides.
-		for name, value := range map[string]string{"rapid.checks": "20", "rapid.steps": "40", "rapid.seed": "1"} {
+		checks := "20"
+		if watched {
+			checks = "4"
+		}
+		for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "40", "rapid.seed": "1"} {
 			if err := flag.Set(name, value); err != nil {
 				panic(err)
 			}
