@@ -136,7 +136,8 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	require.NoError(t, err)
 	pages := []string{
 		"", "events", "event?id=" + dead[0].SampleEvent, "forensics", "forensics?key=" + orders[0], "consumers", "dead", "jobs", "instances",
-		"inboxes", "reservations", "bulks", "bulk-new?action=retry&consumer=PointsConsumer&deliveryStatus=DEAD", "publish", "audit", "doctor", "nowhere",
+		"inboxes", "reservations", "bulks", "bulk-new?action=retry&consumer=PointsConsumer&deliveryStatus=DEAD", "publish", "audit",
+		"doctor", "nowhere",
 	}
 	for _, look := range []browser.Look{{}, {Dark: true, Language: "zh"}} {
 		tab := open(t, c, look)
