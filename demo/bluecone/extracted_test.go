@@ -136,25 +136,12 @@ func (x *extraction) visit() error {
 // open has customers come until the function is called that it returns.
 func (x *extraction) open() (closed func()) {
 	stop := make(chan struct{})
-	var all sync.WaitGroup
-	for range 3 {
-		all.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				pause(think / 2)
-				if err := x.visit(); err != nil {
-					x.mu.Lock()
-					x.failed = append(x.failed, err)
-					x.mu.Unlock()
-				}
-			}
-		})
-	}
-	closed = sync.OnceFunc(func() { close(stop); all.Wait() })
+	wait := visitors(stop, x.visit, func(err error) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.failed = append(x.failed, err)
+	})
+	closed = sync.OnceFunc(func() { close(stop); wait() })
 	x.t.Cleanup(closed)
 	return closed
 }

@@ -145,6 +145,15 @@ func (d *deployment) shop() error {
 
 // serve has customers come until stop is closed, and waits for the last of them.
 func (d *deployment) serve(stop <-chan struct{}) (wait func()) {
+	return visitors(stop, d.shop, func(err error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.failed = append(d.failed, err)
+	})
+}
+
+// visitors come one after the other, three at a time, until stop is closed.
+func visitors(stop <-chan struct{}, visit func() error, failed func(error)) (wait func()) {
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
@@ -155,10 +164,8 @@ func (d *deployment) serve(stop <-chan struct{}) (wait func()) {
 				default:
 				}
 				pause(think / 2)
-				if err := d.shop(); err != nil {
-					d.mu.Lock()
-					d.failed = append(d.failed, err)
-					d.mu.Unlock()
+				if err := visit(); err != nil {
+					failed(err)
 				}
 			}
 		})
