@@ -135,11 +135,10 @@ func (u *user) follows(t *testing.T, way string) {
 	require.Contains(t, u.run(dir, "go", "test", "."), "ok")
 }
 
-// runLines runs commands, one a line.
+// runLines runs commands, one a line, as a shell does.
 func (u *user) runLines(dir, commands string) {
 	for line := range strings.Lines(commands) {
-		words := strings.Fields(line)
-		u.run(dir, words[0], words[1:]...)
+		u.run(dir, "sh", "-c", line)
 	}
 }
 
