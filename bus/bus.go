@@ -14,7 +14,6 @@ import (
 	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -235,11 +234,20 @@ func Run(ctx context.Context, runners ...Runner) error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error)
 	for _, r := range runners {
-		g.Go(func() error { return r.Run(ctx) })
+		go func() { ended <- r.Run(ctx) }()
 	}
-	return g.Wait()
+	var first error
+	for range runners {
+		if err := <-ended; err != nil && first == nil {
+			first = err
+			stop()
+		}
+	}
+	return first
 }
 
 func isNil(r Runner) bool {

@@ -149,7 +149,7 @@ func (u *user) copiesTheQuickStart(t *testing.T) {
 }
 
 func (u *user) hasASmallProgram(t *testing.T) {
-	const most, mostLinked = 66, 29 // outbox.Open links the three dialects of bun, and what that of MySQL needs
+	const most, mostLinked = 66, 26
 	dir := u.program(`package main
 
 import (

@@ -65,7 +65,7 @@ func NewMetrics(mp metric.MeterProvider) (*Metrics, error) {
 
 // Add counts n with attributes given as key, value, key, value.
 func Add(ctx context.Context, c metric.Int64Counter, n int64, kv ...string) {
-	if n != 0 && c.Enabled(ctx) { // without an SDK nothing is built
+	if n != 0 && enabled(ctx, c) {
 		c.Add(ctx, n, metric.WithAttributes(attrs(kv)...))
 	}
 }
@@ -96,9 +96,16 @@ func (m *Metrics) ZeroEvents(ctx context.Context, eventTypes []string) {
 
 // Observe records a duration with attributes given as key, value, key, value.
 func Observe(ctx context.Context, h metric.Float64Histogram, d time.Duration, kv ...string) {
-	if h.Enabled(ctx) {
+	if enabled(ctx, h) {
 		h.Record(ctx, max(d, 0).Seconds(), metric.WithAttributes(attrs(kv)...))
 	}
+}
+
+// enabled says whether somebody collects what an instrument records: without an SDK no attributes are built.
+// OpenTelemetry before 1.40, which the library works with too, does not know; then it is recorded.
+func enabled(ctx context.Context, instrument any) bool {
+	e, knows := instrument.(interface{ Enabled(ctx context.Context) bool })
+	return !knows || e.Enabled(ctx)
 }
 
 // Gauge describes one observable gauge.
