@@ -98,7 +98,7 @@ func (w engine) lease(s *state, i, e int) {
 		switch {
 		case s.log[n][e].status != none:
 		case w.handles(i, n, e):
-			s.members[i].tasks[n][e] = task{phase: queued, version: version}
+			w.push(s, i, n, e, task{version: version})
 		default: // for another instance
 			s.log[n][e].status = pending
 		}
@@ -110,7 +110,7 @@ func (w engine) lease(s *state, i, e int) {
 // under a new one, or the other way round, is an alias.
 func (w *setting) isFor(i, n int) bool { return !w.scene.Renamed || w.has(i, n) }
 
-// claimDelivery leases a waiting delivery from the log.
+// claimDelivery leases a waiting delivery from the log, also behind others that the instance has leased.
 func (w engine) claimDelivery(s state, i, n, e int) {
 	row := s.log[n][e]
 	if !w.handles(i, n, e) || s.members[i].tasks[n][e].phase != idle || s.isLocked(n, e) {
@@ -119,12 +119,22 @@ func (w engine) claimDelivery(s state, i, n, e int) {
 	if row.status != pending && row.status != failed && (row.status != processing || !row.due) {
 		return
 	}
-	if w.isBlocked(&s, i, n, e) {
+	if w.isBlocked(&s, asker{i, n, s.leasedInLog(i, n)}, e) {
 		return
 	}
 	s.log[n][e] = delivery{status: processing, owner: int8(i + 1), version: row.version + 1}
-	s.members[i].tasks[n][e] = task{phase: queued, version: row.version + 1, retry: true}
+	w.push(&s, i, n, e, task{version: row.version + 1, retry: true})
 	w.add(s, false, "instance %d claims the delivery of event %d to %d", i, e, n)
+}
+
+// leasedInLog are the deliveries that an instance has leased from the log, which its lane runs before those behind them.
+func (s *state) leasedInLog(i, n int) (set int8) {
+	for e, row := range s.log[n] {
+		if row.status == processing && int(row.owner) == i+1 && !row.due {
+			set |= 1 << e
+		}
+	}
+	return set
 }
 
 // isLocked tells whether an open transaction holds the row of the delivery.

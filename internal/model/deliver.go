@@ -20,17 +20,24 @@ func (s *state) isOver(i, n, e int) bool {
 	return s.events[e].due
 }
 
-// deliver takes a task one step further.
-func (w engine) deliver(s state, i, n, e int) {
-	switch s.members[i].tasks[n][e].phase {
-	case queued:
-		w.spill(s, i, n, e)
-		w.begin(s, i, n, e)
-	case open:
-		w.fail(s, i, n, e)
-		w.commit(s, i, n, e)
-	case failing:
-		w.record(s, i, n, e)
+// deliver takes the deliveries of a lane one step further.
+func (w engine) deliver(s state, i, n int) {
+	for batch := int8(1); batch < 1<<w.scene.Events; batch++ {
+		if w.mayBatch(&s, i, n, batch) {
+			w.begin(s, i, n, batch)
+		}
+	}
+	for e := range w.scene.Events {
+		switch s.members[i].tasks[n][e].phase {
+		case queued:
+			w.spill(s, i, n, e)
+			w.giveBack(s, i, n, e)
+		case open:
+			w.fail(s, i, n, e)
+			w.commit(s, i, n, e)
+		case failing:
+			w.record(s, i, n, e)
+		}
 	}
 }
 
@@ -44,87 +51,116 @@ func (w engine) spill(s state, i, n, e int) {
 	w.add(s, true, "instance %d spills event %d for %d", i, e, n)
 }
 
+// giveBack ends a delivery that has not started: its payload finds no room, or the database was away.
+func (w engine) giveBack(s state, i, n, e int) {
+	if s.happened.PutBacks == w.scene.PutBacks {
+		return
+	}
+	s.happened.PutBacks++
+	if s.members[i].tasks[n][e].retry {
+		w.wait(&s, i, n, e)
+	} else {
+		s.drop(i, n, e)
+	}
+	w.add(s, true, "instance %d gives event %d back for %d", i, e, n)
+}
+
 // wait leaves the delivery to the log.
 func (w engine) wait(s *state, i, n, e int) {
 	t, row := &s.members[i].tasks[n][e], &s.log[n][e]
 	if row.status == none || (t.retry && s.holds(i, n, e)) {
 		*row = delivery{status: pending, version: row.version + 1}
 	}
-	s.members[i].tasks[n][e] = task{}
+	s.drop(i, n, e)
 }
 
-// isNext tells whether the lane may run a delivery now: it runs one of an aggregate at a time, in order.
-func (w *questions) isNext(s *state, i, n, e int) bool {
-	for p := range w.scene.Events {
-		if p == e || !w.sibling(p, e) {
-			continue
-		}
-		t := s.members[i].tasks[n][p]
-		if t.phase > queued || (p < e && t.phase == queued && !w.isDelayed(p)) {
-			return false
+// begin opens the transaction of a batch and writes the markers first: a twin stops here. Then it asks. If one may not run, nothing does.
+func (w engine) begin(s state, i, n int, batch int8) {
+	for e := range in(batch) {
+		if s.isLocked(n, e) {
+			return // waits for the twin's transaction
 		}
 	}
-	return true
+	for e := range in(batch) {
+		if w.setAside(s, i, n, e, batch) {
+			return
+		}
+	}
+	for e := range in(batch) {
+		t := &s.members[i].tasks[n][e]
+		if t.phase, t.early = open, w.owed(&s, n, e); w.rules.BatchInOrder {
+			t.behind = 0
+		}
+	}
+	w.add(s, false, "instance %d runs %d with the events %v", i, n, s.inLine(i, n, batch))
 }
 
-// begin opens the transaction and writes the marker first: a twin stops here. Then it asks.
-func (w engine) begin(s state, i, n, e int) {
+// setAside ends a delivery of a batch that may not run, or tells that it may.
+func (w engine) setAside(s state, i, n, e int, batch int8) bool {
 	t := s.members[i].tasks[n][e]
 	asks := t.retry || w.rules.DirectAsk
 	switch {
-	case s.isLocked(n, e), !w.isNext(&s, i, n, e):
-		return // waits for the twin's transaction, or for its turn
 	case !t.retry && s.log[n][e].status != none, t.retry && !s.holds(i, n, e):
-		s.members[i].tasks[n][e] = task{}
+		s.drop(i, n, e)
 		w.add(s, false, "instance %d finds event %d recorded for %d", i, e, n)
-		return
 	case asks && s.events[e].status == evGone:
 		s.log[n][e] = delivery{status: dead, version: s.log[n][e].version + 1}
-		s.members[i].tasks[n][e] = task{}
+		s.drop(i, n, e)
 		w.add(s, false, "instance %d finds event %d gone", i, e)
-		return
 	case asks && !s.holds(i, n, e):
-		s.members[i].tasks[n][e] = task{}
+		s.drop(i, n, e)
 		w.add(s, false, "instance %d finds event %d lost for %d", i, e, n)
-		return
-	case asks && w.isBlocked(&s, i, n, e):
+	case asks && w.isBlocked(&s, asker{i, n, batch}, e):
 		w.wait(&s, i, n, e)
 		w.add(s, false, "event %d waits for %d", e, n)
-		return
 	case i == 0 && w.isNewVersion(n, e):
 		w.refuse(s, i, n, e)
-		return
+	default:
+		return false
 	}
-	s.members[i].tasks[n][e].phase, s.members[i].tasks[n][e].early = open, w.owed(&s, n, e)
-	w.add(s, false, "instance %d runs %d with event %d", i, n, e)
+	return true
 }
 
 // refuse makes a delivery DEAD because this release does not know the schema version.
 func (w engine) refuse(s state, i, n, e int) {
 	s.log[n][e] = delivery{status: dead, version: s.log[n][e].version + 1}
 	s.unfair = true
-	s.members[i].tasks[n][e] = task{}
+	s.drop(i, n, e)
 	w.add(s, false, "instance %d does not know the version of event %d for %d", i, e, n)
 }
 
-// fail is the handler's.
+// fail is the handler's. The rest of the batch runs again, without what has failed.
 func (w engine) fail(s state, i, n, e int) {
 	if s.happened.Failures == w.scene.Failures {
 		return
 	}
 	s.happened.Failures++
-	s.members[i].tasks[n][e].phase = failing
+	for o := range in(w.inPhase(&s, i, n, e, open)) {
+		t := &s.members[i].tasks[n][o]
+		t.phase, t.early = queued, 0
+	}
+	t := s.members[i].tasks[n][e]
+	s.drop(i, n, e)
+	s.members[i].tasks[n][e] = task{phase: failing, version: t.version, retry: t.retry}
 	w.add(s, true, "%d fails on instance %d with event %d", n, i, e)
 }
 
-// commit ends the transaction.
+// commit ends the transaction of the batch that begins with an event.
 func (w engine) commit(s state, i, n, e int) {
-	t := s.members[i].tasks[n][e]
-	w.apply(&s, n, e, t.early)
-	s.log[n][e] = delivery{status: success, version: s.log[n][e].version + 1}
-	s.members[i].rollUp[e] = s.members[i].rollUp[e] || t.retry
-	s.members[i].tasks[n][e] = task{}
-	w.add(s, false, "instance %d commits event %d for %d", i, e, n)
+	line := s.inLine(i, n, w.inPhase(&s, i, n, e, open))
+	if line[0] != e {
+		return
+	}
+	for _, e := range line {
+		t := s.members[i].tasks[n][e]
+		w.apply(&s, n, e, t.early)
+		s.log[n][e] = delivery{status: success, version: s.log[n][e].version + 1}
+		s.members[i].rollUp[e] = s.members[i].rollUp[e] || t.retry
+	}
+	for _, e := range line {
+		s.drop(i, n, e)
+	}
+	w.add(s, false, "instance %d commits the events %v for %d", i, line, n)
 }
 
 // record stores a failure: for another attempt, or as the last one.
@@ -133,7 +169,7 @@ func (w engine) record(s state, i, n, e int) {
 	if !t.retry && s.isLocked(n, e) {
 		return
 	}
-	s.members[i].tasks[n][e] = task{}
+	s.drop(i, n, e)
 	if (t.retry && !s.holdsTask(t, i, n, e)) || (!t.retry && row.status != none) {
 		w.add(s, false, "instance %d finds event %d of %d in other hands", i, e, n)
 		return

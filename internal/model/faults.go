@@ -60,7 +60,7 @@ func (w surroundings) freeze(s state, i int) {
 	for n := range names {
 		for e := range events {
 			if s.members[i].tasks[n][e].phase == open {
-				s.members[i].tasks[n][e] = task{}
+				s.drop(i, n, e)
 			}
 		}
 	}

@@ -11,29 +11,51 @@
 // for it, a delivery that is DEAD and never failed, or an event that nobody will ever finish. Each of
 // the engine's rules can be switched off in [Rules]; the model then finds out what it is for.
 //
-// The model knows neither time nor batches: a lease may run out at any moment, and a batch is the
-// sequence of its events. What it calls a step is one transaction of the engine, or what the engine
-// does in memory between two of them. What a process reads from the registry is up to date.
+// The model knows no time: a lease may run out at any moment. What it calls a step is one transaction of the engine, which
+// runs a delivery or several of one aggregate, or what the engine does in memory between two of them. What a lane has queued can be
+// put back, and be claimed again behind later deliveries. A backfill gives one event at a time.
+// What a process reads from the registry is up to date.
 // [ExploreCrashLoop] does the same with a model of its own for processes that their own handlers kill.
 package model
+
+import "hash/maphash"
 
 // world is a model with its rules and its scene.
 type world struct {
 	promises
 	next []step[state]
+
+	swaps bool // of two states that differ by the numbers of the instances one is visited
+	seed  maphash.Seed
 }
 
 func newWorld(rules Rules, scene Scene) *world {
-	return &world{promises: promises{questions{setting{rules, scene}}}}
+	w := &world{promises: promises{questions{setting{rules, scene}}}, seed: maphash.MakeSeed()}
+	w.swaps = !w.deploys() && !w.scene.Apart
+	return w
 }
 
 // Explore visits all states that can be reached. It fails if there are more than most of them.
 func Explore(rules Rules, scene Scene, most int) (Explored, error) {
-	return explore(newWorld(rules, scene), most, nil)
+	return newWorld(rules, scene).explore(most, nil)
+}
+
+// explore shows each state to visit, if there is one. A way to a broken promise is looked for once more, with instances that keep their
+// numbers.
+func (w *world) explore(most int, visit func(*state)) (Explored, error) {
+	seen, err := explore(w, most, visit)
+	if seen.Violation == nil || !w.swaps {
+		return seen, err
+	}
+	w.swaps = false
+	return explore(w, most, nil)
 }
 
 // add notes a way to go on. A fault need not happen: what is only possible through it is no progress.
 func (w *world) add(to state, fault bool, format string, args ...any) {
+	if w.swaps && maphash.Comparable(w.seed, to.members[0]) > maphash.Comparable(w.seed, to.members[1]) {
+		to.swap()
+	}
 	w.next = append(w.next, step[state]{to, fault, format, args})
 }
 
@@ -46,7 +68,12 @@ func (w *world) start() state {
 			s.events[e].status = evUnborn
 		case w.isDelayed(e):
 			s.events[e].status = evDelayed
+		case w.isPast(e):
+			s.events[e] = event{status: evSent, version: 2}
 		}
+	}
+	if !w.deploys() {
+		w.register(&s)
 	}
 	return s
 }
@@ -79,9 +106,12 @@ func (w engine) work(s state, i int) {
 		w.rollUp(s, i, e)
 		for n := range names {
 			w.claimDelivery(s, i, n, e)
-			w.deliver(s, i, n, e)
 		}
 	}
+	for n := range names {
+		w.deliver(s, i, n)
+	}
+	w.backfill(s, i)
 }
 
 // producers commit late, and what they have delayed falls due.

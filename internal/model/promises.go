@@ -30,6 +30,9 @@ func (w *promises) owed(s *state, n, e int) (owed int8) {
 // owes tells whether a consumer has yet to do an event. It does not owe those that were handed out
 // before it took their type.
 func (w *promises) owes(s *state, n, p int) bool {
+	if w.owesPast(s, n, p) {
+		return true
+	}
 	if !w.taken(s, n, p) || !s.isThere(p) {
 		return false
 	}
@@ -106,7 +109,13 @@ func (s *state) isAtWork(i, n, e int) bool {
 
 // left names what is not finished.
 func (w *promises) left(s *state) string {
+	if s.fill.isOpen {
+		return "the backfill will never end"
+	}
 	for e := range w.scene.Events {
+		if n := w.newcomer(); w.owesPast(s, n, e) && s.log[n][e].status == none {
+			return fmt.Sprintf("consumer %d will never get event %d of the past", n, e)
+		}
 		switch s.events[e].status {
 		case evSent, evGone, evDead:
 			continue

@@ -21,5 +21,6 @@ func (w surroundings) startNewer(s state) {
 		return
 	}
 	s.started = true
+	w.register(&s)
 	w.add(s, false, "the newer release starts")
 }

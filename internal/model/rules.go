@@ -16,6 +16,8 @@ type Rules struct {
 	// DirectAsk: a delivery that comes from a claim asks in its transaction, as one from the log does. It holds its marker
 	// then, which keeps others out until COMMIT: the model does without the engine's last look.
 	DirectAsk bool
+	// BatchInOrder: a batch runs its deliveries in the order of their events, whatever the order in which they were queued.
+	BatchInOrder bool
 	// LaterInHand: an event that was not in hand before, or was given back, waits while any instance
 	// has a later one in hand, even the one that claims: its delivery may go to another one by the log.
 	LaterInHand bool
@@ -27,6 +29,12 @@ type Rules struct {
 	DurableKey bool
 	// TenantInKey: the aggregate is tenant, type and id.
 	TenantInKey bool
+	// PastFirst: a consumer of which a backfill is open waits for the past events of an aggregate before later ones.
+	PastFirst bool
+	// PastOnce: a backfill gives nothing that the consumer has a delivery of.
+	PastOnce bool
+	// PastInHandWaits: a backfill waits for an event that an instance has in hand.
+	PastInHandWaits bool
 	// RetentionLocks: retention locks an event before it removes the event's deliveries.
 	RetentionLocks bool
 	// RegistrationStays: a registration ends by an operator only.
@@ -44,8 +52,9 @@ type Rules struct {
 func All() Rules {
 	return Rules{
 		UnderLock: true, Sweep: true, Question: Split, ParkedInHand: true, ParkedLetsPass: true,
-		DirectAsk: true, LaterInHand: true, RunningElsewhere: true, VersionsWait: true,
-		DurableKey: true, TenantInKey: true, RetentionLocks: true, RegistrationStays: true,
+		DirectAsk: true, BatchInOrder: true, LaterInHand: true, RunningElsewhere: true, VersionsWait: true,
+		DurableKey: true, TenantInKey: true, PastFirst: true, PastOnce: true, PastInHandWaits: true,
+		RetentionLocks: true, RegistrationStays: true,
 		CountedByOutcome: true, CountedFirst: true, RunsAlone: true,
 	}
 }

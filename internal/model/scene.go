@@ -16,6 +16,7 @@ type Scene struct {
 	Late     []int // events whose transactions commit after those of later ids
 	Delayed  []int // events that their producers delayed
 	Unwanted []int // events of types that nobody takes
+	Past     []int // events that were SENT before the last consumer was registered, which wants them
 
 	// NewTypes tells of which events only a newer release of a consumer takes the type, and
 	// NewVersions of which only it knows the schema version. The second instance runs the newer
@@ -23,6 +24,7 @@ type Scene struct {
 	NewTypes    func(consumer, event int) bool
 	NewVersions func(consumer, event int) bool
 	Renamed     bool // the newer release has another name for the first consumer
+	Newcomer    bool // the last consumer comes with the newer release, and wants the past
 
 	Discards   bool // operators also discard events that nobody has been called for
 	Continue   bool // a DEAD delivery lets later ones pass
@@ -33,7 +35,7 @@ type Scene struct {
 
 // Faults are how often each of them may happen, or has happened.
 type Faults struct {
-	Crashes, Freezes, Expiries, Failures, Spills, Operations, Retentions int8
+	Crashes, Freezes, Expiries, Failures, Spills, PutBacks, Operations, Retentions int8
 }
 
 // setting is what stays as it is: the rules, and who takes what.
@@ -48,7 +50,7 @@ func (w *setting) isUnwanted(e int) bool { return slices.Contains(w.scene.Unwant
 
 // deploys tells whether the second instance has yet to start.
 func (w *setting) deploys() bool {
-	return w.scene.NewTypes != nil || w.scene.NewVersions != nil || w.scene.Renamed
+	return w.scene.NewTypes != nil || w.scene.NewVersions != nil || w.scene.Renamed || w.scene.Newcomer
 }
 
 func (w *setting) isNewType(n, e int) bool { return w.scene.NewTypes != nil && w.scene.NewTypes(n, e) }
@@ -78,6 +80,8 @@ func (w *setting) has(i, n int) bool {
 		return i == n
 	case w.scene.Apart:
 		return i == n
+	case w.comesLater(n):
+		return i == 1
 	}
 	return n < w.scene.Consumers
 }

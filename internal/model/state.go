@@ -49,6 +49,7 @@ type delivery struct {
 type task struct {
 	phase, version int8
 	retry          bool // from the log, not directly from a claim
+	behind         int8 // the later events, as bits, that were there before it
 	early          int8 // the events, as bits, that were to come first when the handler began
 }
 
@@ -81,6 +82,8 @@ type state struct {
 
 	started bool        // the newer release has registered what it takes
 	expired [names]bool // the registration has been dropped
+
+	fill fill
 
 	opRead [events]int8 // an operator's computed status, plus one
 	opTodo [events]bool
@@ -123,3 +126,20 @@ func (s *state) isLeasedBy(i, e int) bool {
 
 // isLeased tells whether anybody has one.
 func (s *state) isLeased(e int) bool { return s.events[e].status == evLeased && !s.events[e].due }
+
+// swap exchanges the numbers of the instances.
+func (s *state) swap() {
+	other := func(owner int8) int8 {
+		if owner == 0 {
+			return 0
+		}
+		return instances + 1 - owner
+	}
+	s.members[0], s.members[1] = s.members[1], s.members[0]
+	for e := range events {
+		s.events[e].owner = other(s.events[e].owner)
+		for n := range names {
+			s.log[n][e].owner = other(s.log[n][e].owner)
+		}
+	}
+}
