@@ -64,9 +64,9 @@ func (w *world) start() state {
 	var s state
 	for e := range w.scene.Events {
 		switch {
-		case w.isLate(e):
+		case w.scene.isLate(e):
 			s.events[e].status = evUnborn
-		case w.isDelayed(e):
+		case w.scene.isDelayed(e):
 			s.events[e].status = evDelayed
 		case w.isPast(e):
 			s.events[e] = event{status: evSent, version: 2}

@@ -120,7 +120,7 @@ func (w *promises) left(s *state) string {
 		case evSent, evGone, evDead:
 			continue
 		case evParked:
-			if w.isUnwanted(e) { // reported, for as long as nobody takes it
+			if w.scene.isUnwanted(e) { // reported, for as long as nobody takes it
 				continue
 			}
 		case evFailed:

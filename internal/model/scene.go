@@ -18,19 +18,23 @@ type Scene struct {
 	Unwanted []int // events of types that nobody takes
 	Past     []int // events that were SENT before the last consumer was registered, which wants them
 
-	// NewTypes tells of which events only a newer release of a consumer takes the type, and
-	// NewVersions of which only it knows the schema version. The second instance runs the newer
-	// release and has yet to start; the first one runs the older release.
-	NewTypes    func(consumer, event int) bool
-	NewVersions func(consumer, event int) bool
-	Renamed     bool // the newer release has another name for the first consumer
-	Newcomer    bool // the last consumer comes with the newer release, and wants the past
+	Release // which the second instance runs
 
 	Discards   bool // operators also discard events that nobody has been called for
 	Continue   bool // a DEAD delivery lets later ones pass
 	Tenants    bool // the last event is another tenant's, with the same aggregate id
 	Replayable bool // operators may repeat deliveries of the one consumer, whose replays have a name of their own
 	Apart      bool // each consumer lives in an instance of its own
+}
+
+// Release is in what the newer release differs from the older one.
+type Release struct {
+	// NewTypes tells of which events only a newer release of a consumer takes the type, and
+	// NewVersions of which only it knows the schema version. The second instance has yet to start; the first one runs the older release.
+	NewTypes    func(consumer, event int) bool
+	NewVersions func(consumer, event int) bool
+	Renamed     bool // the newer release has another name for the first consumer
+	Newcomer    bool // the last consumer comes with the newer release, and wants the past
 }
 
 // Faults are how often each of them may happen, or has happened.
@@ -44,9 +48,9 @@ type setting struct {
 	scene Scene
 }
 
-func (w *setting) isLate(e int) bool     { return slices.Contains(w.scene.Late, e) }
-func (w *setting) isDelayed(e int) bool  { return slices.Contains(w.scene.Delayed, e) }
-func (w *setting) isUnwanted(e int) bool { return slices.Contains(w.scene.Unwanted, e) }
+func (s *Scene) isLate(e int) bool     { return slices.Contains(s.Late, e) }
+func (s *Scene) isDelayed(e int) bool  { return slices.Contains(s.Delayed, e) }
+func (s *Scene) isUnwanted(e int) bool { return slices.Contains(s.Unwanted, e) }
 
 // deploys tells whether the second instance has yet to start.
 func (w *setting) deploys() bool {
@@ -88,7 +92,7 @@ func (w *setting) has(i, n int) bool {
 
 // takes tells whether the code of an instance takes the event's type.
 func (w *setting) takes(i, n, e int) bool {
-	return w.has(i, n) && !w.isUnwanted(e) && (i == 1 || !w.isNewType(n, e))
+	return w.has(i, n) && !w.scene.isUnwanted(e) && (i == 1 || !w.isNewType(n, e))
 }
 
 // handles tells whether an instance can run the event, or believes that it can.
