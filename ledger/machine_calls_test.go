@@ -156,11 +156,21 @@ func (m *machine) registered(consumer string, kinds []string) {
 // mustCome reports whether something is due for a consumer for certain.
 func (m *machine) mustCome(consumer string, kinds []string, now span) bool {
 	for _, d := range m.delivered(consumer) {
-		if certain, _ := d.due.over(now); d.state == opened && certain && slices.Contains(kinds, d.of.kind) && !m.blocked(consumer, d.of) {
+		certain, _ := d.due.over(now)
+		if d.state == opened && certain && slices.Contains(kinds, d.of.kind) && !m.blocked(consumer, d.of) && !m.mayBeAlone(d, now) {
 			return true
 		}
 	}
 	return false
+}
+
+// mayBeAlone reports whether a delivery may have to wait because a program that has died may have started it, and a counted run of
+// another one is out.
+func (m *machine) mayBeAlone(d *delivery, now span) bool {
+	return d.isHeld && slices.ContainsFunc(m.delivered(d.consumer), func(other *delivery) bool {
+		certain, _ := other.due.over(now)
+		return other != d && other.isHeld && other.lease > 1 && !certain
+	})
 }
 
 // heartbeat renews a lease.

@@ -38,6 +38,21 @@ func (l Leases) PutOff(ctx context.Context, tx bun.Tx, owner string, delay func(
 	return l.putBack(ctx, tx, owner, ds, func(d Leased) wait { return wait{as: d.Waits(), delay: delay(d), suspect: d.Suspect} })
 }
 
+// Postpone makes deliveries that tx has locked, and nobody has leased, due after a delay, by the primary key.
+func (l Leases) Postpone(ctx context.Context, tx bun.Tx, delay func(Leased) time.Duration, ds ...Leased) error {
+	byDelay := make(map[time.Duration][]int64)
+	for _, d := range ds {
+		byDelay[delay(d)] = append(byDelay[delay(d)], d.ID)
+	}
+	for delay, ids := range byDelay {
+		_, err := tx.ExecContext(ctx, l.d.UpdateIDs(deliveryTable, dialect.Pairs(ids), "next_retry_at = "+l.d.After, "1 = 1"), dialect.Micro(delay))
+		if err != nil {
+			return fmt.Errorf("consume log: put deliveries off: %w", err)
+		}
+	}
+	return nil
+}
+
 // Leave ends leases of deliveries whose events have a schema version that is not known here, without counting a run: they
 // are PENDING, and wait for an instance that knows it. It reports [ErrLeaseLost] as PutBack does.
 func (l Leases) Leave(ctx context.Context, owner string, ds ...Leased) error {

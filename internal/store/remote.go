@@ -100,14 +100,53 @@ func (r Remote) ByIDs(ctx context.Context, idb bun.IDB, ids []int64) (found []De
 // NoteStart notes that the handler of a delivery that tx has leased is about to run, by the primary key. A run that may have been
 // started before is counted now.
 func (r Remote) NoteStart(ctx context.Context, tx bun.Tx, d Leased) error {
-	set := "started = 1"
 	if d.Suspect {
-		set = "attempts = attempts + 1, started = 2, first_run_at = COALESCE(first_run_at, " + r.d.Now + ")"
+		return r.NoteCounted(ctx, tx, d)
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE "+deliveryTable+" SET "+set+" WHERE id = ?", d.ID); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE "+deliveryTable+" SET started = 1 WHERE id = ?", d.ID); err != nil {
 		return fmt.Errorf("consume log: note that the delivery of event %s starts: %w", d.EventID, err)
 	}
 	return nil
+}
+
+// NoteCounted notes that the handlers of deliveries that tx has leased are about to run, by the primary key, and counts these runs: a
+// program that has died may have started them before.
+func (r Remote) NoteCounted(ctx context.Context, tx bun.Tx, ds ...Leased) error {
+	_, err := tx.ExecContext(ctx, r.d.UpdateIDs(deliveryTable, pairsOf(ds),
+		"attempts = attempts + 1, started = 2, first_run_at = COALESCE(first_run_at, "+r.d.Now+")", "e.started < 2"))
+	if err != nil {
+		return fmt.Errorf("consume log: note that deliveries start: %w", err)
+	}
+	return nil
+}
+
+// HasExpired tells whether leases of a consumer's deliveries, of these event types, have run out, and the time by the database's
+// clock, in microseconds since the epoch. It looks at the start of a range of idx_consumer_due.
+func (r Remote) HasExpired(ctx context.Context, idb bun.IDB, consumer string, types []string) (expired bool, now int64, err error) {
+	err = idb.QueryRowContext(ctx, "SELECT "+r.d.Micros(r.d.Now)+", COALESCE((SELECT 1 FROM "+r.d.DueDeliveries(deliveryTable)+
+		" WHERE consumer_name = ? AND status = 'PROCESSING'"+inDueIndex+" AND next_retry_at <= "+r.d.Now+" AND event_type IN (?) LIMIT 1), 0)",
+		consumer, bun.List(types)).Scan(&now, &expired)
+	if err != nil {
+		return false, 0, fmt.Errorf("consume log: look for leases that have run out: %w", err)
+	}
+	return expired, now, nil
+}
+
+// LockCounted lets nobody else hand out counted runs of a consumer until tx has ended. It tells the highest number of such a run that
+// has been handed out for no longer than a while, and has not ended: 0 if there is none. It goes along what the consumer has leased,
+// by idx_consumer_due.
+func (r Remote) LockCounted(ctx context.Context, tx bun.Tx, consumer string, within time.Duration) (highest int, err error) {
+	_, err = readTexts(tx.QueryContext(ctx, "SELECT name FROM bc_consumer WHERE name = ?"+r.d.ForUpdate, consumer))
+	if err != nil {
+		return 0, fmt.Errorf("lock consumer %s: %w", consumer, err)
+	}
+	err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(attempts), 0) FROM "+r.d.DueDeliveries(deliveryTable)+
+		" WHERE consumer_name = ? AND status = 'PROCESSING'"+inDueIndex+" AND next_retry_at > "+r.d.Now+" AND started = 2 AND updated_at > "+
+		r.d.After, consumer, -dialect.Micro(within)).Scan(&highest)
+	if err != nil {
+		return 0, fmt.Errorf("consume log: look for counted runs: %w", err)
+	}
+	return highest, nil
 }
 
 // Take leases a delivery that the transaction has locked, whatever it waits for, by the primary key.
@@ -171,7 +210,7 @@ func (r Remote) Fail(ctx context.Context, tx bun.Tx, owner string, d Leased, v V
 
 // Prolong makes a lease last from now on, by the primary key. It reports [ErrLeaseLost] if it is lost.
 func (r Remote) Prolong(ctx context.Context, idb bun.IDB, owner string, of dialect.Pair, lease time.Duration) error {
-	res, err := idb.ExecContext(ctx, "UPDATE "+deliveryTable+" SET next_retry_at = "+r.d.After+", updated_at = "+r.d.Now+
+	res, err := idb.ExecContext(ctx, "UPDATE "+deliveryTable+" SET next_retry_at = "+r.d.After+
 		" WHERE id = ? AND locked_by = ? AND lock_version = ? AND status = 'PROCESSING'", dialect.Micro(lease), of.ID, owner, of.Version)
 	if err != nil {
 		return fmt.Errorf("consume log: renew a lease: %w", err)

@@ -17,6 +17,7 @@ type DueDeliveries struct {
 	Status   Status        // they wait in it: Failed, Pending or Processing, whose lease has run out
 	Types    []string      // of their events
 	For      time.Duration // they have been due for so long
+	Fresh    bool          // no run of them was counted
 	Limit    int           // at most so many, those first that are due for longest
 }
 
@@ -39,8 +40,12 @@ const inDueIndex = " AND status <> 'SUCCESS'"
 // LockDue locks deliveries that are due, and passes over those that others have locked. It is a walk along idx_consumer_due that
 // needs no sorting.
 func (l Leases) LockDue(ctx context.Context, tx bun.Tx, q DueDeliveries) ([]Leased, error) {
+	fresh := ""
+	if q.Fresh {
+		fresh = " AND attempts = 0"
+	}
 	return l.selectWaiting(ctx, tx, "consumer_name = ? AND status = ?"+inDueIndex+" AND next_retry_at <= "+l.d.After+
-		" AND event_type IN (?) ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
+		" AND event_type IN (?)"+fresh+" ORDER BY next_retry_at, id LIMIT ?"+l.d.SkipLocked,
 		q.Consumer, string(q.Status), -dialect.Micro(q.For), q.Types, q.Limit)
 }
 

@@ -20,6 +20,26 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 			"./ledger ./internal/engine/remote", machine + "|SeesWhatAnotherInstance", nil,
 		},
 		{
+			"what a dead program had comes back a second each", "internal/engine/remote/left.go",
+			"Fresh: true, Limit: limit}", "Fresh: true, Limit: 1}",
+			"./internal/engine/remote", "ADeadProgramHad", nil,
+		},
+		{
+			"what was lost twice runs beside others of its kind", "internal/engine/remote/left.go",
+			"if err != nil || highest > 1 {", "if highest = 0; err != nil {",
+			"./internal/engine/remote", "ADeadProgramHad|ACountedRun", nil,
+		},
+		{
+			"a counted run holds up others for as long as it lasts", "internal/store/remote.go",
+			" AND started = 2 AND updated_at > \"+\n\t\tr.d.After, consumer, -dialect.Micro(within))", " AND started = 2\", consumer)",
+			"./internal/engine/remote", "ACountedRun", nil,
+		},
+		{
+			"a Fetch leases what is behind others of its aggregate", "internal/engine/claim/fromlog.go",
+			"if q.OneEach {", "if q.OneEach && len(candidates) == 0 {",
+			"./internal/engine/remote", "OneAggregateIsNotClaimedWhole", nil,
+		},
+		{
 			"a delivery is begun that somebody has leased", "internal/engine/remote/begin.go",
 			"case row.IsLeased():", "case false:",
 			"./ledger", machine, nil,
@@ -36,7 +56,7 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"the end of a delivery wakes nothing", "internal/engine/remote/finish.go",
-			"[]string{consumer}, ds...)", "[]string{consumer}, ds[:0]...)",
+			"[]string{consumer}, 1, ds...)", "[]string{consumer}, 1, ds[:0]...)",
 			"./ledger", machine, nil,
 		},
 		{

@@ -71,7 +71,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a start wakes whatever sleeps", "internal/engine/claim/fromlog.go",
-			"if n, err = wakeOpen(ctx, db, log.Order, g, chunk); err != nil {", "if err = log.WakeUp(ctx, db, idsOf(chunk)); err != nil {",
+			"if n, err = WakeOpen(ctx, db, log.Order, g, chunk); err != nil {", "if err = log.WakeUp(ctx, db, idsOf(chunk)); err != nil {",
 			engine, "LeftAsleep",
 			[]edit{
 				{

@@ -20,6 +20,8 @@ type LogQuery struct {
 	Limits Limits        // at most so many
 	DueFor time.Duration // only what has been due for so long
 	Left   []int64       // and of those that were left to others these, by the ids of their rows
+	// OneEach says that at most one of each aggregate is wanted: what is behind it sleeps until its end wakes it.
+	OneEach bool
 }
 
 // Limits is how many deliveries to lease, by the state they wait in: a backlog of one must not starve another.
@@ -44,22 +46,51 @@ func FromLog(ctx context.Context, db *bun.DB, log store.Log, q LogQuery) (r Leas
 			return err
 		}
 		r.Found = found
-		if err := log.RecordUnanswered(ctx, tx, candidates); err != nil {
-			return err
+		if q.OneEach {
+			if candidates, err = keepFirsts(ctx, tx, log, candidates); err != nil {
+				return err
+			}
 		}
-		if err := log.LeaseLocked(ctx, tx, q.Gate.Owner, q.Lease, candidates); err != nil {
-			return err
-		}
-		r.Deliveries, asleep, err = keepOpen(ctx, tx, log, q.Gate, candidates)
+		r.Deliveries, asleep, err = LeaseLocked(ctx, tx, log, q.Gate, q.Lease, candidates)
 		return err
 	})
 	if err == nil {
-		r.Woken, err = wakeOpen(ctx, db, log.Order, q.Gate, asleep)
+		r.Woken, err = WakeOpen(ctx, db, log.Order, q.Gate, asleep)
 	}
 	if err != nil {
 		return r, fmt.Errorf("consume log: claim deliveries of %s: %w", q.Gate.Consumer, err)
 	}
 	return r, nil
+}
+
+// LeaseLocked leases deliveries that tx has locked, and tells which of them may run, in outbox order. The others it puts off; those of
+// them that sleep for a while it tells, too: [WakeOpen] has to be asked about them after the COMMIT.
+func LeaseLocked(ctx context.Context, tx bun.Tx, log store.Log, g store.Gate, lease time.Duration, ds []store.Leased,
+) (open, asleep []store.Leased, err error) {
+	if err := log.RecordUnanswered(ctx, tx, ds); err != nil {
+		return nil, nil, err
+	}
+	if err := log.LeaseLocked(ctx, tx, g.Owner, lease, ds); err != nil {
+		return nil, nil, err
+	}
+	return keepOpen(ctx, tx, log, g, ds)
+}
+
+// keepFirsts keeps, of deliveries that are locked, the first of each aggregate. What is PENDING behind it is not leased: it is put off
+// until the end of what is before it wakes it.
+func keepFirsts(ctx context.Context, tx bun.Tx, log store.Log, ds []store.Leased) ([]store.Leased, error) {
+	slices.SortFunc(ds, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
+	seen := make(map[store.Aggregate]bool, len(ds))
+	var firsts, behind []store.Leased
+	for _, d := range ds {
+		if seen[d.Aggregate()] && d.Before == store.Pending {
+			behind = append(behind, d)
+			continue
+		}
+		seen[d.Aggregate()] = true
+		firsts = append(firsts, d)
+	}
+	return firsts, log.Postpone(ctx, tx, untilNextLook, behind...)
 }
 
 // lockDue locks the candidates of a claim, one state after the other.
@@ -138,9 +169,9 @@ func untilNextLook(d store.Leased) time.Duration {
 	return delay
 }
 
-// wakeOpen asks again, after the claim, about what it has put off for long, and wakes what may run. What was in the way may
+// WakeOpen asks again, after the claim, about what it has put off for long, and wakes what may run. What was in the way may
 // have ended between the question and the COMMIT: the instance that ended it has not seen that a delivery sleeps behind it.
-func wakeOpen(ctx context.Context, idb bun.IDB, order store.Order, g store.Gate, asleep []store.Leased) (woken int, err error) {
+func WakeOpen(ctx context.Context, idb bun.IDB, order store.Order, g store.Gate, asleep []store.Leased) (woken int, err error) {
 	open, _, err := divide(ctx, idb, order, g, asleep)
 	if err != nil || len(open) == 0 {
 		return 0, err
@@ -161,7 +192,7 @@ func WakeForgotten(ctx context.Context, db *bun.DB, log store.Log, g store.Gate)
 	asleep, err := log.Sleeping(ctx, g.Consumer, mostForgotten)
 	for chunk := range slices.Chunk(asleep, dialect.MostIDs) {
 		var n int
-		if n, err = wakeOpen(ctx, db, log.Order, g, chunk); err != nil {
+		if n, err = WakeOpen(ctx, db, log.Order, g, chunk); err != nil {
 			break
 		}
 		woken += n

@@ -49,7 +49,7 @@ func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
 		count := testplan.Count(f.db)
 		wake := func(statements int, consumers ...string) int {
 			before := count.N()
-			woken, err := claim.WakeNext(f.t.Context(), f.db, order, consumers, first)
+			woken, err := claim.WakeNext(f.t.Context(), f.db, order, consumers, claim.MostWoken, first)
 			require.NoError(f.t, err)
 			require.Equal(f.t, statements, count.N()-before)
 			return woken
@@ -73,7 +73,7 @@ func TestOneThatEndsWakesNoMoreThanAHundred(t *testing.T) {
 		for i := range 102 {
 			f.sleep("C", fmt.Sprint(i), "1", "PENDING")
 		}
-		woken, err := claim.WakeNext(f.t.Context(), f.db, order, []string{"C"}, first)
+		woken, err := claim.WakeNext(f.t.Context(), f.db, order, []string{"C"}, claim.MostWoken, first)
 		require.NoError(f.t, err)
 		require.Equal(f.t, 100, woken)
 		require.True(f.t, f.isDue("99"))

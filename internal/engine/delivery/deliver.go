@@ -344,7 +344,7 @@ func (o *outcomes) wakeNext(ctx context.Context, ds ...*delivery) {
 	if len(ended) > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 		defer cancel()
-		woken, err := claim.WakeNext(ctx, o.l.regs.DB, o.l.regs.Log.Order, []string{o.c.Key}, ended...)
+		woken, err := claim.WakeNext(ctx, o.l.regs.DB, o.l.regs.Log.Order, []string{o.c.Key}, claim.MostWoken, ended...)
 		if err != nil {
 			o.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
 		}

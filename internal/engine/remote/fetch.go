@@ -100,38 +100,70 @@ func (r *Deliveries) UnparkLate(ctx context.Context) error {
 }
 
 // Fetch leases up to limit deliveries of a consumer that are due, of these event types: in the order of the outbox, and one of
-// each aggregate, so that the next one is handed out when it has ended. What a program that has died may have started is handed
-// out alone, and counted before. A consumer that is paused gets nothing.
+// each aggregate, so that the next one is handed out when it has ended. What a program that has died may have started comes first, and
+// is counted before: see takeLeft. A consumer that is paused gets nothing.
 func (r *Deliveries) Fetch(ctx context.Context, consumer string, types []string, limit, maxBytes int) ([]Delivery, error) {
 	if paused, err := r.registry.IsPaused(ctx, r.db, consumer); err != nil || paused {
 		return nil, err
 	}
-	now, err := r.events.Now(ctx, r.db)
+	expired, now, err := r.rows.HasExpired(ctx, r.db, consumer, types)
 	if err != nil {
 		return nil, err
 	}
 	owner := newOwner()
-	leased, err := r.claim(ctx, gate(consumer, owner, types), types, limit)
-	if err != nil {
-		return nil, err
+	g := gate(consumer, owner, types)
+	var chosen []store.Leased
+	if expired {
+		if chosen, err = r.takeLeft(ctx, g, limit); err != nil {
+			return nil, err
+		}
 	}
-	chosen, back := choose(leased, limit)
-	if err := r.putBack(ctx, owner, back); err != nil {
-		return nil, err
-	}
-	chosen, err = r.start(ctx, owner, chosen)
-	if err != nil || len(chosen) == 0 {
-		return nil, err
+	if len(chosen) == 0 {
+		if chosen, err = r.takeWaiting(ctx, g, limit); err != nil || len(chosen) == 0 {
+			return nil, err
+		}
 	}
 	return r.load(ctx, owner, chosen, r.until(now), maxBytes)
 }
 
-// claim leases what is due: of each kind a third, and of what has never run as much as is left.
-func (r *Deliveries) claim(ctx context.Context, g store.Gate, types []string, limit int) ([]store.Leased, error) {
+// takeWaiting leases what waits and is due, and notes that it starts.
+func (r *Deliveries) takeWaiting(ctx context.Context, g store.Gate, limit int) ([]store.Leased, error) {
+	leased, err := r.claim(ctx, g, limit)
+	if err != nil {
+		return nil, err
+	}
+	chosen, back := choose(leased, limit)
+	var plain, suspects []store.Leased
+	for _, d := range chosen {
+		if d.Suspect {
+			suspects = append(suspects, d)
+		} else {
+			plain = append(plain, d)
+		}
+	}
+	if len(suspects) > 0 { // they were put off, or a publisher has left them
+		var later []store.Leased
+		if suspects, later, err = r.startSuspects(ctx, g, suspects); err != nil {
+			return nil, err
+		}
+		back = append(back, later...)
+	}
+	if err := r.putBack(ctx, g.Owner, back); err != nil {
+		return nil, err
+	}
+	if len(plain) > 0 {
+		if err := r.log.Start(ctx, g.Owner, plain); err != nil {
+			return nil, err
+		}
+	}
+	return append(plain, suspects...), nil
+}
+
+// claim leases what is due: a third of what has failed, and of what has never run as much as is left.
+func (r *Deliveries) claim(ctx context.Context, g store.Gate, limit int) ([]store.Leased, error) {
 	third := max(limit/3, 1)
 	q := claim.LogQuery{
-		Gate: g, Types: types, Lease: r.cfg.Lease,
-		Limits: claim.Limits{Failed: third, Processing: third, Pending: max(limit-2*third, 1)},
+		Gate: g, Types: g.Types, Lease: r.cfg.Lease, OneEach: true, Limits: claim.Limits{Failed: third, Pending: max(limit-third, 1)},
 	}
 	first, err := claim.FromLog(ctx, r.db, r.log, q)
 	if err != nil || len(first.Deliveries) >= limit || first.Found.Pending < q.Limits.Pending {
@@ -142,8 +174,7 @@ func (r *Deliveries) claim(ctx context.Context, g store.Gate, types []string, li
 	return append(first.Deliveries, second.Deliveries...), err
 }
 
-// choose says which of the leased deliveries to hand out, in the order of the outbox, and which not: the first of each aggregate, or
-// one of these alone.
+// choose says which of the leased deliveries to hand out, in the order of the outbox, and which not: the first of each aggregate.
 func choose(leased []store.Leased, limit int) (chosen, back []store.Leased) {
 	slices.SortFunc(leased, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
 	taken := make(map[store.Aggregate]bool, len(leased))
@@ -154,9 +185,6 @@ func choose(leased []store.Leased, limit int) (chosen, back []store.Leased) {
 		}
 		taken[d.Aggregate()] = true
 		chosen = append(chosen, d)
-	}
-	if i := slices.IndexFunc(chosen, func(d store.Leased) bool { return d.Suspect }); i >= 0 {
-		return chosen[i : i+1 : i+1], slices.Concat(back, chosen[:i], chosen[i+1:])
 	}
 	n := min(limit, len(chosen))
 	return chosen[:n], append(back, chosen[n:]...)
@@ -170,21 +198,6 @@ func (r *Deliveries) putBack(ctx context.Context, owner string, ds []store.Lease
 		return nil
 	}
 	return r.log.PutBack(ctx, owner, untilAsked, ds...)
-}
-
-// start notes that the other program may have started the deliveries. Those whose attempts are used up end DEAD.
-func (r *Deliveries) start(ctx context.Context, owner string, ds []store.Leased) ([]store.Leased, error) {
-	if len(ds) == 0 {
-		return nil, nil
-	}
-	if d := ds[0]; d.Suspect {
-		if d.Attempts > r.cfg.MaxAttempts {
-			_, err := r.end(ctx, owner, d, r.usedUp(), 0)
-			return nil, err
-		}
-		return ds, r.log.StartCounted(ctx, owner, d)
-	}
-	return ds, r.log.Start(ctx, owner, ds)
 }
 
 // load reads the events of what was chosen. What does not fit is put back, and what has no event any more ends DEAD.

@@ -147,7 +147,7 @@ func (r *Deliveries) after(ctx context.Context, ended ...store.Delivery) {
 		events[i] = d.EventID
 	}
 	for consumer, ds := range byConsumer {
-		if _, err := claim.WakeNext(ctx, r.db, r.log.Order, []string{consumer}, ds...); err != nil {
+		if _, err := claim.WakeNext(ctx, r.db, r.log.Order, []string{consumer}, 1, ds...); err != nil {
 			r.logger.WarnContext(ctx, "the next deliveries of an aggregate could not be woken; they are due within a minute",
 				telemetry.Consumer, consumer, telemetry.Err, err)
 		}

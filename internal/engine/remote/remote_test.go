@@ -24,6 +24,7 @@ import (
 type house struct {
 	t   *testing.T
 	db  *bun.DB
+	d   dialect.Dialect
 	ob  *outbox.Outbox
 	pub *outbox.Publisher
 	rem *remote.Deliveries
@@ -46,7 +47,9 @@ func newHouse(t *testing.T, db *bun.DB) *house {
 	require.NoError(t, err)
 	rem, err := spi.NewRemoteDeliveries(db, logger, lease, attempts, func(int) time.Duration { return 2 * time.Second })
 	require.NoError(t, err)
-	h := &house{t: t, db: db, ob: ob, pub: pub, rem: rem}
+	d, err := dialect.Of(db)
+	require.NoError(t, err)
+	h := &house{t: t, db: db, d: d, ob: ob, pub: pub, rem: rem}
 	require.NoError(t, rem.Register(t.Context(), consumer, []string{"order.paid"}))
 	return h
 }
@@ -91,9 +94,7 @@ func (h *house) finish(l remote.Lease, o remote.Outcome) store.Status {
 // past makes what waits, and what is leased, due for a second.
 func (h *house) past() {
 	h.t.Helper()
-	d, err := dialect.Of(h.db)
-	require.NoError(h.t, err)
-	_, err = h.db.ExecContext(h.t.Context(), "UPDATE bc_event_consume_log SET next_retry_at = "+d.After+
+	_, err := h.db.ExecContext(h.t.Context(), "UPDATE bc_event_consume_log SET next_retry_at = "+h.d.After+
 		" WHERE status IN ('PENDING', 'FAILED', 'PROCESSING')", -dialect.Micro(time.Second))
 	require.NoError(h.t, err)
 }

@@ -1,0 +1,121 @@
+package remote_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+
+	"github.com/bluecone-go/bluecone/internal/engine/remote"
+	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/internal/testplan"
+)
+
+func numbers(n int) (all []string) {
+	for i := range n {
+		all = append(all, strconv.Itoa(i))
+	}
+	return all
+}
+
+// What a program that has died had in hand comes again at once: together when that happens for the first time, and afterwards one by
+// one, each as soon as the one before it has ended.
+func TestWhatADeadProgramHadComesAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		const n = 40
+		h := newHouse(t, db)
+		events := h.save(numbers(n)...)
+		require.Len(t, h.fetch(n), n)
+		h.past() // the program has died
+		again := h.fetch(n)
+		require.Len(t, again, n, "no run of them was counted")
+		require.Equal(t, 1, again[0].Attempt)
+		h.past() // and the next one
+		for i := range n {
+			one := h.fetch(n)
+			require.Len(t, one, 1, "delivery %d", i)
+			require.Equal(t, 2, one[0].Attempt)
+			require.Empty(t, h.fetch(n), "a counted run is out")
+			require.Equal(t, store.Success, h.finish(one[0].Lease, remote.Success))
+		}
+		for _, id := range events {
+			require.Equal(t, "SENT", h.status(id))
+		}
+	})
+}
+
+// What waits is handed out beside a counted run, and so is what another dead program had, as soon as the counted run has lasted as
+// long as a lease.
+func TestACountedRunHoldsUpOnlyOthers(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := newHouse(t, db)
+		h.save("a", "b")
+		require.Len(t, h.fetch(10), 2)
+		h.past()
+		require.Len(t, h.fetch(10), 2)
+		h.past()
+		counted := h.fetch(10)
+		require.Equal(t, []string{"a-0"}, ids(counted))
+		h.save("c")
+		require.Equal(t, []string{"c-0"}, ids(h.fetch(10)))
+		require.Empty(t, h.fetch(10))
+		h.longAgo("a-0")
+		_, err := h.rem.Heartbeat(t.Context(), counted[0].Lease)
+		require.NoError(t, err)
+		require.Equal(t, []string{"b-1"}, ids(h.fetch(10)))
+	})
+}
+
+// longAgo lets the last change of a delivery, but not its lease, be more than a lease ago.
+func (h *house) longAgo(eventID string) {
+	h.t.Helper()
+	_, err := h.db.ExecContext(h.t.Context(), "UPDATE bc_event_consume_log SET updated_at = "+h.d.After+" WHERE event_id = ?",
+		-2*lease.Microseconds(), eventID)
+	require.NoError(h.t, err)
+}
+
+// Of many events of one aggregate, a Fetch leases the first. Those behind it sleep until its end wakes one of them: however many there
+// are, a delivery costs no more statements, and what is due for other aggregates comes beside it.
+func TestOneAggregateIsNotClaimedWhole(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		const n = 60
+		h := newHouse(t, db)
+		same := make([]string, n)
+		for i := range same {
+			same[i] = "a"
+		}
+		events := h.save(same...)
+		require.Equal(t, []string{"b-0"}, h.save("b"))
+		first := h.fetch(20)
+		for len(ids(first)) < 2 { // the next look finds what is behind
+			next := h.fetch(20)
+			require.NotEmpty(t, next)
+			first = append(first, next...)
+		}
+		require.ElementsMatch(t, []string{"a-0", "b-0"}, ids(first))
+		require.Less(t, h.count("lock_version > 0 AND event_id NOT IN ('a-0', 'b-0')"), 6, "one of each look, to ask what is before it")
+		held := first[0]
+		count := testplan.Count(db)
+		for i := range n {
+			require.Equal(t, events[i], held.Event.ID)
+			before := count.N()
+			require.Equal(t, store.Success, h.finish(held.Lease, remote.Success))
+			if next := h.fetch(20); i+1 < n {
+				require.Len(t, next, 1)
+				held = next[0]
+			}
+			require.Less(t, count.N()-before, 40)
+		}
+	})
+}
+
+func (h *house) count(where string) (n int) {
+	h.t.Helper()
+	require.NoError(h.t, h.db.QueryRowContext(h.t.Context(), "SELECT COUNT(*) FROM bc_event_consume_log WHERE "+where).Scan(&n))
+	return n
+}
