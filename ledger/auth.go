@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -22,6 +23,7 @@ type Caller struct {
 	Name    string   `json:"name"`
 	Publish []string `json:"publish"` // event types, such as "order.paid" or "order.*"
 	Consume []string `json:"consume"` // consumers, by their names
+	Rate    float64  `json:"rate"`    // calls a second that one instance answers; 0 means 1,000
 }
 
 // MayPublish reports whether the caller may publish events of a type.
@@ -129,23 +131,23 @@ func (t *Tokens) load() error {
 	return nil
 }
 
-// shortestToken keeps tokens from being guessed.
-const shortestToken = 8
-
 func parseTokens(data []byte) (map[[sha256.Size]byte]Caller, error) {
 	var all map[string]Caller
 	dec := json.NewDecoder(strings.NewReader(string(data)))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&all); err != nil {
-		return nil, errors.New(`it is not JSON of the form {"<token>": {"name": "…", "publish": ["order.*"], "consume": ["PointsConsumer"]}}`)
+		return nil, errors.New(`it is not JSON of the form {"<token>": {"name": "…", "publish": ["order.*"], "consume": ["PointsConsumer"], "rate": 100}}`)
 	}
 	callers := make(map[[sha256.Size]byte]Caller, len(all))
 	for token, c := range all {
 		switch {
 		case c.Name == "" || len(c.Name) > 128:
 			return nil, errors.New("each token needs a name of at most 128 bytes")
-		case len(token) < shortestToken:
-			return nil, fmt.Errorf("the token of %s has fewer than %d characters", c.Name, shortestToken)
+		case len(token) < minToken:
+			return nil, fmt.Errorf("the token of %s has fewer than %d characters", c.Name, minToken)
+		}
+		if c.Rate < 0 {
+			return nil, fmt.Errorf("the rate of %s is %g: it must be a number of calls a second, or 0 for %d", c.Name, c.Rate, defaultRate)
 		}
 		for _, p := range append(append([]string{}, c.Publish...), c.Consume...) {
 			if _, err := path.Match(p, ""); err != nil || p == "" {
@@ -189,18 +191,29 @@ func callerOf(ctx context.Context) Caller {
 	return c
 }
 
+// refusal answers a call with an error before it is read.
+type refusal func(w http.ResponseWriter, r *http.Request, err *connect.Error, status int)
+
+// refusing answers in the protocol of the call, or, where that is none of ours, with a text and a status.
+func refusing(opts ...connect.HandlerOption) refusal {
+	writer := connect.NewErrorWriter(opts...)
+	return func(w http.ResponseWriter, r *http.Request, err *connect.Error, status int) {
+		if writer.IsSupported(r) {
+			_ = writer.Write(w, r, err) // the connection is the caller's
+			return
+		}
+		maps.Copy(w.Header(), err.Meta())
+		http.Error(w, err.Message(), status)
+	}
+}
+
 // authorized lets only those calls through that the authorizer knows.
-func authorized(authorize Authorizer, next http.Handler, opts ...connect.HandlerOption) http.Handler {
-	refuse := connect.NewErrorWriter(opts...)
+func authorized(authorize Authorizer, refuse refusal, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := authorize(r)
 		if err != nil {
-			err := connect.NewError(connect.CodeUnauthenticated, errors.New("send Authorization: Bearer with a token that the service knows"))
-			if refuse.IsSupported(r) {
-				_ = refuse.Write(w, r, err) // the connection is the caller's
-				return
-			}
-			http.Error(w, err.Message(), http.StatusUnauthorized)
+			refuse(w, r, connect.NewError(connect.CodeUnauthenticated,
+				errors.New("send Authorization: Bearer with a token that the service knows")), http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))

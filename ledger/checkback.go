@@ -26,7 +26,6 @@ const (
 	askAtOnce   = 50
 	longestWait = 10 * time.Minute // between two calls about one reservation
 	keepEnded   = 7 * 24 * time.Hour
-	maxCheckURL = 2048
 )
 
 // checkURL refuses an address that the service must not call.

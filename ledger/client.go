@@ -27,7 +27,8 @@ type ClientConfig struct {
 }
 
 // Client calls the service, with the messages of its contract. Errors are connect's: ask connect.CodeOf. A call to a service that is
-// unavailable is repeated for a second or two, which is safe: every call may be repeated. Each call has a deadline, 15 s beside
+// unavailable is repeated for a second or two, which is safe: every call may be repeated. So is one that comes too early for the
+// caller's rate, after the time that the service asks for. Each call has a deadline, 15 s beside
 // the time that a Fetch waits, unless its context has an earlier one. A Client is safe for concurrent use.
 type Client struct{ calls ledgerv1connect.LedgerClient }
 
@@ -61,7 +62,7 @@ const (
 	firstPause = 50 * time.Millisecond
 )
 
-// call makes one call, and repeats it while the service is unavailable.
+// call makes one call, and repeats it while the service is unavailable, or says that it comes too early.
 func call[Req, Res any](ctx context.Context, wait time.Duration, m *Req,
 	send func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error),
 ) (*Res, error) {
@@ -72,11 +73,15 @@ func call[Req, Res any](ctx context.Context, wait time.Duration, m *Req,
 		if err == nil {
 			return res.Msg, nil
 		}
-		if connect.CodeOf(err) != connect.CodeUnavailable || try == repeats {
+		pause, isEarly := askedToWait(err)
+		if !isEarly {
+			pause = firstPause << try
+		}
+		if !isEarly && connect.CodeOf(err) != connect.CodeUnavailable || try == repeats {
 			return nil, fmt.Errorf("ledger: %w", err)
 		}
 		select {
-		case <-time.After(firstPause << try):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("ledger: %w", err)
 		}

@@ -35,8 +35,6 @@ func mayConsume(ctx context.Context, consumer string) error {
 	return nil
 }
 
-const maxName = 128 // bytes, of consumers and event types
-
 // BeginConsume asks whether a consumer may handle an event now.
 func (s consuming) BeginConsume(ctx context.Context, req *connect.Request[ledgerv1.BeginConsumeRequest],
 ) (*connect.Response[ledgerv1.BeginConsumeResponse], error) {
@@ -120,8 +118,6 @@ func finishOf(ctx context.Context, m *ledgerv1.FinishConsumeRequest) (spi.Remote
 	f.Lease, err = leaseOf(callerOf(ctx), m.GetConsumeToken())
 	return f, err
 }
-
-const maxResult = 64 << 10 // bytes of a result
 
 func (s consuming) finish(ctx context.Context, f spi.RemoteFinish) (string, error) {
 	state, err := s.remote.Finish(ctx, f)

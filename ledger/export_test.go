@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"net/http"
+	"time"
 )
 
 // AskDue asks the producers of reservations that are due now, by a client of the test's.
@@ -18,4 +19,22 @@ func (s *Server) Waiting() (n int) {
 		n += len(calls)
 	}
 	return n
+}
+
+// Crowd is who calls.
+type Crowd = *crowd
+
+// What the tests of limits need.
+var NewCrowd = newCrowd
+
+// MaxUnderWay is a limit.
+const MaxUnderWay = maxUnderWay
+
+// Enter is crowd.enter.
+func Enter(c Crowd, who Caller, now time.Time) (leave func(), err error) {
+	leave, tooMany := c.enter(who, now)
+	if tooMany != nil {
+		return nil, tooMany
+	}
+	return leave, nil
 }

@@ -4,18 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/spi"
 	"github.com/bluecone-go/bluecone/ledger/ledgerv1"
-)
-
-const (
-	minTTL = time.Second
-	maxTTL = 24 * time.Hour
 )
 
 // reserving keeps events that nobody sees until they are confirmed.

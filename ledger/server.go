@@ -18,18 +18,6 @@ import (
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
-// Limits of the service.
-const (
-	maxLease    = 60 * time.Second
-	maxBody     = 16 << 20 // bytes of a request
-	maxAnswer   = 8 << 20  // bytes of payloads in one answer to Fetch, but for one event, which may be larger
-	maxEvents   = 1000     // in one Publish
-	maxFetch    = 500      // deliveries in one Fetch, and acks in one Ack
-	maxWait     = 60 * time.Second
-	maxTypes    = 200 // event types of a consumer
-	maxAttempts = 25  // of a delivery
-)
-
 // Config configures a [Server].
 type Config struct {
 	// Authorizer says who calls. Required: the service is closed without it.
@@ -110,7 +98,8 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Server, error) {
 	s := &Server{reserving: reserving{publishing{p}, booked}, waiting: newWaiting(db, remote, cfg.Logger)}
 	opts := []connect.HandlerOption{connect.WithCodec(jsonCodec{}), connect.WithReadMaxBytes(maxBody)}
 	_, methods := ledgerv1connect.NewLedgerHandler(calls{s.reserving, consuming{p, remote, s.waiting}, asking{p}}, opts...)
-	s.handler = authorized(cfg.Authorizer, methods, opts...)
+	refuse := refusing(opts...)
+	s.handler = authorized(cfg.Authorizer, refuse, limited(newCrowd(), refuse, methods))
 	return s, nil
 }
 

@@ -52,7 +52,7 @@ func ledgerCommand(dsn func() string) *cobra.Command {
 	flags := serve.Flags()
 	flags.StringVar(&f.addr, "addr", "127.0.0.1:8085", "address to listen at")
 	flags.StringVar(&f.tokens, "tokens", "", "file of bearer tokens, JSON: {\"<token>\": {\"name\": \"shop\", \"publish\": [\"order.*\"], "+
-		"\"consume\": [\"PointsConsumer\"]}}; read again within 5 s of a change")
+		"\"consume\": [\"PointsConsumer\"], \"rate\": 100}}; read again within 5 s of a change")
 	flags.BoolVar(&f.insecureLoopback, "insecure-loopback", false, "let everybody on this machine do everything; only with a loopback address")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a consumer has a delivery without a Heartbeat, at most 60s")
 	flags.StringSliceVar(&f.checkHosts, "check-hosts", nil, "hosts that checkUrl of a reservation may name (default loopback only)")
