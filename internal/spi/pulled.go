@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/pulled"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -18,6 +19,12 @@ type PulledMessage = handler.Message
 
 // PulledAnswer is what to say of it.
 type PulledAnswer = pulled.Answer
+
+// Bucket says how many deliveries may start at a rate.
+type Bucket = flow.Bucket
+
+// NewBucket is a full bucket of so many deliveries a second; 0 is no limit.
+func NewBucket(perSecond float64) Bucket { return flow.NewBucket(perSecond) }
 
 // The outcomes of a pulled delivery.
 const (

@@ -30,6 +30,7 @@ type OfEvents struct {
 type OfDeliveries struct {
 	Consumed, Idempotent, Refused, Skipped metric.Int64Counter // consumer.event.consumed, .idempotent, .failed, .skipped
 	Attempts, CircuitOpened                metric.Int64Counter
+	LedgerRefused                          metric.Int64Counter // consumer.ledger.failed
 	Latency, HandlerTime                   metric.Float64Histogram
 }
 
@@ -57,6 +58,7 @@ func NewMetrics(mp metric.MeterProvider) (*Metrics, error) {
 		Attempts:      b.counter("consumer.event.attempts", "Handler runs."),
 		Skipped:       b.counter("consumer.event.skipped", "Deliveries closed without an effect."),
 		CircuitOpened: b.counter("consumer.circuit.opened", "Times a consumer was paused because what it calls could not be reached."),
+		LedgerRefused: b.counter("consumer.ledger.failed", "Calls of a ledger that failed."),
 		Latency:       b.histogram("consumer.event.latency", "From the save to the handler's commit."),
 		HandlerTime:   b.histogram("consumer.handler.duration", "Time inside one handler call."),
 	}

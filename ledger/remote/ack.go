@@ -27,7 +27,7 @@ func (p *puller) acknowledge(work context.Context) {
 
 func (p *puller) gather(first *ledgerv1.FinishConsumeRequest) []*ledgerv1.FinishConsumeRequest {
 	all := []*ledgerv1.FinishConsumeRequest{first}
-	for len(all) < p.cfg.Max {
+	for len(all) < p.most {
 		select {
 		case next := <-p.acks:
 			all = append(all, next)
@@ -49,6 +49,7 @@ func (p *puller) ack(work context.Context, all []*ledgerv1.FinishConsumeRequest)
 			}
 			return
 		}
+		p.c.CountFailedCall(work)
 		p.cfg.Logger.WarnContext(work, "the ledger does not take what has ended; it is told again", "consumer", p.c.Key(), "count", len(all),
 			"error", err)
 		select {
@@ -71,6 +72,7 @@ func (p *puller) ended(ctx context.Context, finish *ledgerv1.FinishConsumeReques
 	logger := p.cfg.Logger.With("consumer", p.c.Key(), "eventId", h.message.Event.ID, "attempt", h.message.Attempt)
 	switch {
 	case state.GetError() != nil:
+		p.c.CountLostLease(ctx)
 		logger.WarnContext(ctx, "the ledger did not take the end of a delivery", "error", state.GetError().GetMessage())
 	case state.GetState() == "DEAD":
 		logger.ErrorContext(ctx, "delivery is DEAD and waits for an operator", "error", finish.GetError())
@@ -135,11 +137,13 @@ func (p *puller) beatOne(ctx context.Context, h *held) {
 		}
 		p.cfg.Logger.WarnContext(ctx, "the lease of a delivery was lost; its new holder goes on", "consumer", p.c.Key(),
 			"eventId", h.message.Event.ID)
+		p.c.CountLostLease(ctx)
 		h.lost = true
 		if h.stop != nil {
 			h.stop()
 		}
 	default:
+		p.c.CountFailedCall(ctx)
 		p.cfg.Logger.WarnContext(ctx, "a lease could not be renewed", "consumer", p.c.Key(), "eventId", h.message.Event.ID, "error", err)
 	}
 }

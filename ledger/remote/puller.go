@@ -2,7 +2,9 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -28,26 +30,37 @@ type puller struct {
 	*Runner
 
 	c     *spi.PulledConsumer
+	most  int                                 // deliveries in flight
 	queue chan *held                          // what waits to be run; it has room for all that is in flight
 	acks  chan *ledgerv1.FinishConsumeRequest // what has ended; likewise
 
 	mu       sync.Mutex
+	rate     spi.Bucket       // of what starts
 	inFlight map[string]*held // by token; what is lost stays until nobody runs it
 	waiting  int              // of those, what waits for its next run
 	room     chan struct{}    // told when something is no longer in flight
 }
 
 func newPuller(r *Runner, c *spi.PulledConsumer) *puller {
+	most := r.cfg.Max
+	if rate := c.Rate(); rate > 0 {
+		most = min(most, int(math.Ceil(rate))) // what starts within a second: the rest is for others
+	}
 	return &puller{
-		Runner: r, c: c, inFlight: make(map[string]*held), room: make(chan struct{}, 1),
-		queue: make(chan *held, r.cfg.Max), acks: make(chan *ledgerv1.FinishConsumeRequest, r.cfg.Max),
+		Runner: r, c: c, most: most, rate: spi.NewBucket(c.Rate()), inFlight: make(map[string]*held), room: make(chan struct{}, 1),
+		queue: make(chan *held, most), acks: make(chan *ledgerv1.FinishConsumeRequest, most),
 	}
 }
 
 // run works until ctx ends, and then until nothing is in flight.
-func (p *puller) run(ctx context.Context) error {
+func (p *puller) run(ctx context.Context) (err error) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	end, err := p.c.Measure(ctx, p.count)
+	if err != nil {
+		return fmt.Errorf("remote: consumer %s: %w", p.c.Key(), err)
+	}
+	defer func() { err = errors.Join(err, end()) }()
 	var all sync.WaitGroup
 	batches, most := p.c.Workers()
 	for range batches {
@@ -55,13 +68,13 @@ func (p *puller) run(ctx context.Context) error {
 	}
 	all.Go(func() { p.acknowledge(work) })
 	all.Go(func() { p.beat(work) })
-	err := p.fetch(ctx)
-	end := time.NewTimer(p.cfg.Drain)
-	defer end.Stop()
+	err = p.fetch(ctx)
+	over := time.NewTimer(p.cfg.Drain)
+	defer over.Stop()
 	for p.count() > 0 {
 		select {
 		case <-p.room:
-		case <-end.C:
+		case <-over.C:
 			p.cfg.Logger.WarnContext(ctx, "deliveries of the ledger were left; they come again when their leases end", "consumer", p.c.Key(),
 				"count", p.count())
 			stop()
@@ -92,7 +105,7 @@ const longestPause = 15 * time.Second
 func (p *puller) fetch(ctx context.Context) error {
 	pause := time.Duration(0)
 	for isFirst := true; ctx.Err() == nil; {
-		free := p.cfg.Max - p.count()
+		free := p.most - p.count()
 		if free <= 0 {
 			select {
 			case <-p.room:
@@ -114,6 +127,7 @@ func (p *puller) fetch(ctx context.Context) error {
 		case isFirst && slices.Contains(refusals, connect.CodeOf(err)):
 			return fmt.Errorf("remote: consumer %s: %w", p.c.Key(), err)
 		}
+		p.c.CountFailedCall(ctx)
 		pause = min(max(2*pause, 100*time.Millisecond), longestPause)
 		p.cfg.Logger.WarnContext(ctx, "the ledger gives no deliveries; the next Fetch follows", "consumer", p.c.Key(), "error", err, "in", pause)
 		select {
@@ -154,6 +168,9 @@ func (p *puller) work(ctx, work context.Context, batches, most int) {
 	for {
 		select {
 		case h := <-p.queue:
+			if !p.wait(work) {
+				return
+			}
 			p.runBatch(ctx, work, p.batch(h, min(most, 1+len(p.queue)/batches)))
 		case <-work.Done():
 			return
@@ -161,19 +178,46 @@ func (p *puller) work(ctx, work context.Context, batches, most int) {
 	}
 }
 
-// batch is h and what waits behind it, so many at most, without what was lost meanwhile.
+// batch is h and what waits behind it that one call or transaction takes, so many at most and no more than the rate allows, without
+// what was lost meanwhile.
 func (p *puller) batch(h *held, most int) []*held {
 	all := []*held{h}
 	for len(all) < most {
 		select {
 		case next := <-p.queue:
-			all = append(all, next)
-			continue
+			if p.c.Joins(h.message, next.message) && p.mayStart() == 0 {
+				all = append(all, next)
+				continue
+			}
+			p.queue <- next // it has room for all that is in flight
 		default:
 		}
 		break
 	}
 	return slices.DeleteFunc(all, p.dropped)
+}
+
+// mayStart takes leave to start a delivery, or tells after what time to ask again.
+func (p *puller) mayStart() (after time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	may, after := p.rate.Limit(time.Now(), 1)
+	if may > 0 {
+		p.rate.Spend(time.Now(), 1)
+	}
+	return after
+}
+
+// wait waits until a delivery may start, and reports whether that was before work has ended.
+func (p *puller) wait(work context.Context) bool {
+	for after := p.mayStart(); after > 0; after = p.mayStart() {
+		select {
+		case <-time.After(after):
+		case <-work.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // dropped lets go of a delivery that is lost.
@@ -250,7 +294,7 @@ func (p *puller) pass(ctx context.Context, h *held, a spi.PulledAnswer) {
 func (p *puller) mayWait(a spi.PulledAnswer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a.IsAsked && p.waiting >= p.cfg.Max/2 {
+	if a.IsAsked && p.waiting >= p.most/2 {
 		return false
 	}
 	p.waiting++

@@ -29,6 +29,8 @@ type Answer struct {
 	Error   string
 	After   time.Duration // of Later
 	IsAsked bool          // of Later, by the handler: something else may have to happen first
+
+	isRepeated bool // of Success: an earlier run had the effect
 }
 
 // Pauses before a delivery is run again that could not run for reasons which are not its own.

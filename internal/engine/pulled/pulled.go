@@ -15,7 +15,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
-	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
@@ -52,6 +51,9 @@ func (c *Consumer) Workers() (batches, most int) {
 	return batches, most
 }
 
+// Rate is how many deliveries may start in a second, 0 for no limit.
+func (c *Consumer) Rate() float64 { return c.c.Config.Rate }
+
 // Check looks whether this database has the log, if a handler needs it.
 func (c *Consumer) Check(ctx context.Context) error {
 	if len(c.c.ExternalTypes()) == len(c.c.EventTypes()) {
@@ -80,23 +82,47 @@ func (c *Consumer) Run(ctx context.Context, ms []*handler.Message) []Answer {
 			together = append(together, i)
 		}
 	}
-	for _, i := range outside {
-		answers[i] = c.outside(ctx, ms[i])
+	for len(outside) > 0 {
+		var one, others []int
+		for _, i := range outside {
+			if len(one) == 0 || c.Joins(ms[one[0]], ms[i]) {
+				one = append(one, i)
+			} else {
+				others = append(others, i)
+			}
+		}
+		c.outside(ctx, ms, one, answers)
+		outside = others
 	}
 	c.together(ctx, ms, together, answers)
+	for i, m := range ms {
+		c.count(ctx, m, answers[i])
+	}
 	return answers
 }
 
-// outside runs a delivery whose effect is not in this database.
-func (c *Consumer) outside(ctx context.Context, m *handler.Message) Answer {
-	call, err := c.c.Prepare([]*handler.Message{m})
+// Joins reports whether one call or transaction takes both deliveries.
+func (c *Consumer) Joins(one, other *handler.Message) bool {
+	return c.c.Joins(one.Event.Type, other.Event.Type)
+}
+
+// outside runs the deliveries with these indexes, whose effects are not in this database, by one call.
+func (c *Consumer) outside(ctx context.Context, ms []*handler.Message, of []int, answers []Answer) {
+	batch := make([]*handler.Message, len(of))
+	for n, i := range of {
+		batch[n] = ms[i]
+	}
+	call, err := c.c.Prepare(batch)
 	if err == nil {
 		_, err = call.Run(ctx, handler.Transaction{})
 	}
-	if err = handler.AnswerTo(err, 0, 1); err != nil {
-		return answerTo(ctx, err)
+	for n, i := range of {
+		if answer := handler.AnswerTo(err, n, len(of)); answer != nil {
+			answers[i] = answerTo(ctx, answer)
+		} else {
+			answers[i] = succeeded(batch[n])
+		}
 	}
-	return succeeded(m)
 }
 
 func succeeded(m *handler.Message) Answer {
@@ -122,18 +148,13 @@ func (c *Consumer) together(ctx context.Context, ms []*handler.Message, of []int
 		c.together(ctx, ms, of[len(of)/2:], answers)
 		return
 	}
-	m := c.regs.Metrics
 	for n, i := range of {
-		what := []string{telemetry.Consumer, c.c.Name, telemetry.EventType, batch[n].Event.Type}
 		switch result, isDone := done[batch[n].Event.ID]; {
 		case err != nil:
-			telemetry.Add(ctx, m.Refused, 1, what...)
 			answers[i] = answerTo(ctx, err)
 		case isDone:
-			telemetry.Add(ctx, m.Idempotent, 1, what...)
-			answers[i] = Answer{Outcome: Success, Result: []byte(result)}
+			answers[i] = Answer{Outcome: Success, Result: []byte(result), isRepeated: true}
 		default:
-			telemetry.Add(ctx, m.Consumed, 1, what...)
 			answers[i] = succeeded(batch[n])
 		}
 	}
