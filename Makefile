@@ -46,7 +46,7 @@ test-short: ## the same on SQLite only, without the long ones
 	cd demo && go test -short ./...
 	cd cmd/bluecone && go test -short ./...
 
-soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED; PROFILE=restarts or kills: two that are killed; PROFILE=services: two services and each broker; PROFILE=points: the points move out
+soak: packages ## three instances and faults of every kind for SOAK=10m, on DB=mysql or postgres or both, from SEED; PROFILE=restarts or kills: two that are killed; PROFILE=services: two services and each broker; PROFILE=points: the points move out; PROFILE=ledger: three instances of the ledger
 ifeq ($(PROFILE),kills)
 	cd demo && BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_KILLS=$(or $(SOAK),1m) BLUECONE_TEST_SOAK_DB=$(DB) \
 	go test -count=1 -v -timeout 1h -run '^TestTheDemoUnderKillsIsSoonQuiet$$' ./bluecone
@@ -56,6 +56,9 @@ else ifeq ($(PROFILE),services)
 else ifeq ($(PROFILE),points)
 	cd demo && BLUECONE_TEST_REQUIRE=sqlite,postgres,mysql,mysql9 BLUECONE_TEST_POINTS=$(or $(SOAK),10m) \
 	go test -count=1 -v -timeout 2h -run '^TestPointsMoveOutUnderKills$$' ./bluecone
+else ifeq ($(PROFILE),ledger)
+	cd ledger && BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_LEDGER_SOAK=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) \
+	go test -count=1 -v -timeout 2h -run '^TestLedgerUnderKillsFreezesAndCuts$$' ./remote
 else ifeq ($(PROFILE),restarts)
 	BLUECONE_TEST_REQUIRE=mysql,postgres BLUECONE_TEST_RESTARTS=$(or $(SOAK),10m) BLUECONE_TEST_SOAK_DB=$(DB) \
 	go test -count=1 -v -timeout 4h -parallel 1 -run '^TestTwoInstancesThatSaveInTurnAndAreKilledKeepTheOrder$$' ./internal/restart

@@ -10,9 +10,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childPoint) == "" {
+	role := os.Getenv(childRole)
+	if os.Getenv(childPoint) == "" && role == "" {
 		testdb.Main(m)
 		return
+	}
+	live := live
+	if role != "" {
+		live = func(context.Context) error { return play(role) }
 	}
 	if err := live(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
