@@ -136,7 +136,8 @@ func parseTokens(data []byte) (map[[sha256.Size]byte]Caller, error) {
 	dec := json.NewDecoder(strings.NewReader(string(data)))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&all); err != nil {
-		return nil, errors.New(`it is not JSON of the form {"<token>": {"name": "…", "publish": ["order.*"], "consume": ["PointsConsumer"], "rate": 100}}`)
+		return nil, errors.New("it is not JSON of the form " +
+			`{"<token>": {"name": "…", "publish": ["order.*"], "consume": ["PointsConsumer"], "rate": 100}}`)
 	}
 	callers := make(map[[sha256.Size]byte]Caller, len(all))
 	for token, c := range all {

@@ -144,7 +144,8 @@ func (a act) intervene(ctx context.Context, iv Intervention, c change) error {
 		return ErrNotFound
 	}
 	if c.pass && len(events) > 0 && len(changed) > 0 { // before the roll-up, which may delete the event
-		if _, err := claiming.WakeNext(ctx, a.tx, a.o.log.Order, changed, claiming.MostWoken, store.Delivery{OutboxID: events[0].ID}); err != nil {
+		head := store.Delivery{OutboxID: events[0].ID}
+		if _, err := claiming.WakeNext(ctx, a.tx, a.o.log.Order, changed, claiming.MostWoken, head); err != nil {
 			return err
 		}
 	}

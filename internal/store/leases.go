@@ -175,7 +175,7 @@ func (l Leases) Renew(ctx context.Context, owner string, lease time.Duration, ds
 	return l.lost(ctx, owner, ds, "")
 }
 
-// prolong makes leases, whose rows the transaction has locked, last from now on.
+// prolong makes leases last from now on, or what waits wait: the transaction has locked the rows.
 func (l Leases) prolong(ctx context.Context, tx bun.Tx, ids []int64, lease time.Duration) error {
 	_, err := tx.ExecContext(ctx, l.d.UpdateIDs(deliveryTable, dialect.Pairs(ids), "next_retry_at = "+l.d.After, "1 = 1"),
 		dialect.Micro(lease))

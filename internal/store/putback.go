@@ -45,8 +45,7 @@ func (l Leases) Postpone(ctx context.Context, tx bun.Tx, delay func(Leased) time
 		byDelay[delay(d)] = append(byDelay[delay(d)], d.ID)
 	}
 	for delay, ids := range byDelay {
-		_, err := tx.ExecContext(ctx, l.d.UpdateIDs(deliveryTable, dialect.Pairs(ids), "next_retry_at = "+l.d.After, "1 = 1"), dialect.Micro(delay))
-		if err != nil {
+		if err := l.prolong(ctx, tx, ids, delay); err != nil {
 			return fmt.Errorf("consume log: put deliveries off: %w", err)
 		}
 	}

@@ -144,8 +144,8 @@ func playConsumer(ctx context.Context, db *bun.DB) error {
 		if m.Attempt == 1 && oneIn(50, m.ID) {
 			return errors.New("drawn")
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO effect (event_id, order_id, seq, earlier) SELECT ?, ?, ?, COUNT(*) FROM effect WHERE order_id = ?",
-			m.ID, m.Payload.Order, m.Payload.Seq, m.Payload.Order)
+		_, err := tx.ExecContext(ctx, "INSERT INTO effect (event_id, order_id, seq, earlier) "+
+			"SELECT ?, ?, ?, COUNT(*) FROM effect WHERE order_id = ?", m.ID, m.Payload.Order, m.Payload.Seq, m.Payload.Order)
 		return err
 	})
 	r, err := remote.Consumer(b, client, remote.Config{Wait: 5 * time.Second, Heartbeat: soakLease / 4, Drain: 5 * time.Second})
