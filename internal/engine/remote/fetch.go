@@ -193,7 +193,7 @@ func choose(leased []store.Leased, limit int) (chosen, back []store.Leased) {
 // untilAsked is how long a delivery waits that was leased and not handed out. The end of what is before it wakes it.
 const untilAsked = time.Second
 
-func (r *Deliveries) putBack(ctx context.Context, owner string, ds []store.Leased) error {
+func (r *roomsOf) putBack(ctx context.Context, owner string, ds []store.Leased) error {
 	if len(ds) == 0 {
 		return nil
 	}

@@ -48,7 +48,7 @@ func (r *Deliveries) takeLeft(ctx context.Context, g store.Gate, limit int) ([]s
 }
 
 // lockLeft locks what may be handed out now, where this is the highest number of the counted runs that are out.
-func (r *Deliveries) lockLeft(ctx context.Context, tx bun.Tx, g store.Gate, limit, highest int) ([]store.Leased, error) {
+func (r *roomsOf) lockLeft(ctx context.Context, tx bun.Tx, g store.Gate, limit, highest int) ([]store.Leased, error) {
 	q := store.DueDeliveries{Consumer: g.Consumer, Status: store.Processing, Types: g.Types, Fresh: true, Limit: limit}
 	ds, err := r.log.LockDue(ctx, tx, q)
 	if err != nil || len(ds) > 0 || highest > 0 {
@@ -91,7 +91,7 @@ func mayRun(ds []store.Leased, highest int) (may, not []store.Leased) {
 	return may, not
 }
 
-func (r *Deliveries) count(ctx context.Context, tx bun.Tx, ds []store.Leased) error {
+func (r *roomsOf) count(ctx context.Context, tx bun.Tx, ds []store.Leased) error {
 	if len(ds) == 0 {
 		return nil
 	}
