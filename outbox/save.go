@@ -41,8 +41,11 @@ var ErrInvalidEvent = errors.New("invalid event")
 // rolls it back. It refuses, and says what to do, a transaction that is nil or was never begun, one that has ended, and one that
 // bun has begun on another kind of database.
 func (o *Outbox) Save(ctx context.Context, tx Tx, events ...bus.Event) (err error) {
-	if len(events) == 0 {
+	switch {
+	case len(events) == 0:
 		return nil
+	case o == nil:
+		return errors.New("outbox: Save of a nil *Outbox: make one by outbox.New, and give it to what saves")
 	}
 	in, err := o.transaction(tx)
 	if err != nil {

@@ -272,3 +272,56 @@ func TestSaveSaysWhatIsWrongWithTheTransaction(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "gormtx.Save: the *gorm.DB has an error already")
 }
+
+// What writes nothing saves no event either, and a handler that would write nothing is refused.
+func TestDryRunSavesNothing(t *testing.T) {
+	t.Parallel()
+	bdb := testdb.Open(t, "sqlite")
+	db := openGorm(t, "sqlite", bdb.DB, gorm.Config{})
+	ob, err := outbox.New(bdb, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	dry := db.Session(&gorm.Session{DryRun: true})
+	require.NoError(t, gormtx.Save(t.Context(), ob, dry, txtest.Paid{Order: "1"}))
+	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
+		tx.ToSQL(func(tx *gorm.DB) *gorm.DB {
+			require.NoError(t, gormtx.Save(t.Context(), ob, tx, txtest.Paid{Order: "1"}))
+			return tx
+		})
+		return nil
+	}))
+	var events int64
+	require.NoError(t, db.Table("bc_outbox_event").Count(&events).Error)
+	require.Zero(t, events)
+
+	b := bus.New(bdb, bus.Config{Logger: slog.New(slog.DiscardHandler)})
+	gormtx.On(b.Consumer("A", bus.ConsumerConfig{}), dry, book)
+	_, err = outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
+	require.ErrorContains(t, err, `gormtx.On of consumer "A": the *gorm.DB is in DryRun`)
+}
+
+// Mistakes are named before anything is sent.
+func TestMistakesAreNamed(t *testing.T) {
+	t.Parallel()
+	bdb := testdb.Open(t, "sqlite")
+	db := openGorm(t, "sqlite", bdb.DB, gorm.Config{})
+	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
+		require.EqualError(t, gormtx.Save(t.Context(), nil, tx, txtest.Paid{Order: "1"}),
+			"gormtx.Save: the *outbox.Outbox is nil: make one by outbox.New, and give it to what saves")
+		return nil
+	}))
+	b := bus.New(bdb, bus.Config{Logger: slog.New(slog.DiscardHandler)})
+	ob, err := outbox.New(bdb, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	var begun, saved error
+	gormtx.On(b.Consumer("A", bus.ConsumerConfig{}), db, func(ctx context.Context, tx *gorm.DB, _ bus.Message[txtest.Paid]) error {
+		begun, saved = tx.Begin().Error, gormtx.Save(ctx, ob, db, txtest.Paid{Order: "2"})
+		return nil
+	})
+	require.NoError(t, db.Transaction(func(tx *gorm.DB) error { return gormtx.Save(t.Context(), ob, tx, txtest.Paid{Order: "1"}) }))
+	pub, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
+	require.NoError(t, err)
+	_, err = pub.RunOnce(t.Context())
+	require.NoError(t, err)
+	require.ErrorContains(t, begun, "use tx.Transaction for a part that may fail")
+	require.ErrorContains(t, saved, "in a handler with the handler's tx")
+}

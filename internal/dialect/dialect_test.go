@@ -157,6 +157,11 @@ type codeError int
 func (e codeError) Error() string { return fmt.Sprintf("sqlite %d", int(e)) }
 func (e codeError) Code() int     { return int(e) }
 
+// Error has the shape of that of mattn/go-sqlite3.
+type Error struct{ Code, ExtendedCode int }
+
+func (e Error) Error() string { return fmt.Sprintf("sqlite %d", e.ExtendedCode) }
+
 func TestErrorClassesAndWhatPoisons(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -194,6 +199,10 @@ func TestErrorClassesAndWhatPoisons(t *testing.T) {
 		{codeError(517), dialect.TxRetry}, // SQLITE_BUSY_SNAPSHOT
 		{codeError(13), dialect.Unavailable},
 		{codeError(2067), dialect.Duplicate},
+		{Error{Code: 1, ExtendedCode: 1}, dialect.Schema},
+		{fmt.Errorf("wrapped: %w", Error{Code: 19, ExtendedCode: 2067}), dialect.Duplicate},
+		{Error{Code: 5, ExtendedCode: 517}, dialect.TxRetry},
+		{Error{Code: 19, ExtendedCode: 787}, dialect.Other},
 		{driver.ErrBadConn, dialect.Conn},
 		{io.ErrUnexpectedEOF, dialect.Conn},
 		{sql.ErrConnDone, dialect.Conn},

@@ -70,8 +70,8 @@ func Classify(err error) Class {
 	if err == nil {
 		return Other
 	}
-	if number, ok := mysqlNumber(err); ok {
-		return classOf(func(mysql []uint16, _ []string, _ []int) bool { return slices.Contains(mysql, number) })
+	if number, ok := field(err, mysqlNumber); ok {
+		return classOf(func(mysql []uint16, _ []string, _ []int) bool { return slices.Contains(mysql, uint16(number)) })
 	}
 	var pg interface{ SQLState() string }
 	if errors.As(err, &pg) {
@@ -80,9 +80,7 @@ func Classify(err error) Class {
 			return slices.ContainsFunc(postgres, func(p string) bool { return strings.HasPrefix(state, p) })
 		})
 	}
-	var lite interface{ Code() int }
-	if errors.As(err, &lite) {
-		code := lite.Code()
+	if code, ok := sqliteCode(err); ok {
 		return classOf(func(_ []uint16, _ []string, sqlite []int) bool {
 			return slices.Contains(sqlite, code) || slices.Contains(sqlite, code&0xff)
 		})
@@ -121,13 +119,46 @@ func classOfConnection(err error) Class {
 	return Other
 }
 
+// sqliteCode is the extended result code of an error of modernc.org/sqlite or of mattn/go-sqlite3.
+func sqliteCode(err error) (int, bool) {
+	var modernc interface{ Code() int }
+	if errors.As(err, &modernc) {
+		return modernc.Code(), true
+	}
+	return field(err, mattnCode)
+}
+
 // mysqlNumber reads the Number field of *mysql.MySQLError without importing the driver.
-func mysqlNumber(err error) (uint16, bool) {
-	v := reflect.ValueOf(err)
-	if v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct && v.Elem().Type().Name() == "MySQLError" {
-		if f := v.Elem().FieldByName("Number"); f.IsValid() && f.Kind() == reflect.Uint16 {
-			return uint16(f.Uint()), true
-		}
+func mysqlNumber(v reflect.Value) (int, bool) {
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct || v.Elem().Type().Name() != "MySQLError" {
+		return 0, false
+	}
+	f := v.Elem().FieldByName("Number")
+	if !f.IsValid() || f.Kind() != reflect.Uint16 {
+		return 0, false
+	}
+	return int(f.Uint()), true
+}
+
+// mattnCode reads the ExtendedCode field of sqlite3.Error without importing the driver.
+func mattnCode(v reflect.Value) (int, bool) {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct || v.Type().Name() != "Error" {
+		return 0, false
+	}
+	f := v.FieldByName("ExtendedCode")
+	if !f.IsValid() || f.Kind() != reflect.Int {
+		return 0, false
+	}
+	return int(f.Int()), true
+}
+
+// field reads a number of err, or of an error inside of it.
+func field(err error, read func(reflect.Value) (int, bool)) (int, bool) {
+	if n, ok := read(reflect.ValueOf(err)); ok {
+		return n, true
 	}
 	var inner []error
 	switch wrapped := err.(type) { //nolint:errorlint // this is what looks inside
@@ -140,7 +171,7 @@ func mysqlNumber(err error) (uint16, bool) {
 		if e == nil {
 			continue
 		}
-		if n, ok := mysqlNumber(e); ok {
+		if n, ok := field(e, read); ok {
 			return n, true
 		}
 	}
