@@ -13,7 +13,8 @@ import (
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
-const howToBegin = "call gormtx.Save inside of db.Transaction(func(tx *gorm.DB) error { … }) with that tx, or in a handler with the handler's tx"
+const howToBegin = "call gormtx.Save inside of db.Transaction(func(tx *gorm.DB) error { … }) with that tx, " +
+	"or in a handler with the handler's tx"
 
 // Save is outbox.Outbox.Save in a transaction of gorm: the one of db.Transaction or db.Begin, or that of a handler of [On]. It refuses,
 // and says what to do, a tx that is nil or outside of a transaction, that has an error, that has ended, or that is for another kind of
@@ -120,5 +121,6 @@ func (pool) PrepareContext(context.Context, string) (*sql.Stmt, error) {
 
 // BeginTx is called by gorm's Begin.
 func (pool) BeginTx(context.Context, *sql.TxOptions) (gorm.ConnPool, error) {
-	return nil, errors.New("gormtx: the delivery's transaction is open already, and the bus ends it: use tx.Transaction for a part that may fail")
+	return nil, errors.New("gormtx: the delivery's transaction is open already, and the bus ends it: " +
+		"use tx.Transaction for a part that may fail")
 }
