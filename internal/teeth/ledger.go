@@ -20,7 +20,7 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 			"./ledger ./internal/engine/remote", machine + "|SeesWhatAnotherInstance", nil,
 		},
 		{
-			"what a dead program had comes back a second each", "internal/engine/remote/left.go",
+			"what a dead program had comes back one by one", "internal/engine/remote/left.go",
 			"Fresh: true, Limit: limit}", "Fresh: true, Limit: 1}",
 			"./internal/engine/remote", "ADeadProgramHad", nil,
 		},
