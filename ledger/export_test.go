@@ -21,9 +21,6 @@ func (s *Server) Waiting() (n int) {
 	return n
 }
 
-// Crowd is who calls.
-type Crowd = *crowd
-
 // What the tests of limits need.
 var NewCrowd = newCrowd
 
@@ -31,7 +28,7 @@ var NewCrowd = newCrowd
 const MaxUnderWay = maxUnderWay
 
 // Enter is crowd.enter.
-func Enter(c Crowd, who Caller, now time.Time) (leave func(), err error) {
+func Enter(c *crowd, who Caller, now time.Time) (leave func(), err error) {
 	leave, tooMany := c.enter(who, now)
 	if tooMany != nil {
 		return nil, tooMany

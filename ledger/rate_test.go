@@ -98,7 +98,7 @@ func TestClientKeepsToItsRate(t *testing.T) {
 // A caller has only so many calls under way, and may save up only so many.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
-	var all ledger.Crowd = ledger.NewCrowd()
+	all := ledger.NewCrowd()
 	now := time.Now()
 	who := ledger.Caller{Name: "shop", Rate: 1e6}
 	var leave func()

@@ -64,7 +64,7 @@ func startChild(t *testing.T, name string, env map[string]string) *child {
 
 func (c *child) start(t *testing.T) {
 	t.Helper()
-	cmd := exec.CommandContext(context.Background(), os.Args[0]) //nolint:gosec // this test
+	cmd := exec.CommandContext(context.Background(), os.Args[0])
 	cmd.Env = c.env
 	var err error
 	c.Process, err = process.Start(cmd, syscall.SIGTERM, c.log)

@@ -133,7 +133,7 @@ func (s *soak) trouble(length time.Duration) {
 }
 
 // pause is part of the trouble: nothing is waited for.
-func pause(d time.Duration) { time.Sleep(d) }
+func pause(d time.Duration) { <-time.After(d) }
 
 // supervise starts again what has ended by itself: a consumer that finds no database at its start, say.
 func (s *soak) supervise() {
@@ -248,7 +248,7 @@ func TestLedgerUnderKillsFreezesAndCuts(t *testing.T) {
 			databases = []string{only}
 		}
 	}
-	for _, name := range databases {
+	for _, name := range databases { //nolint:paralleltest // one has the machine to itself
 		t.Run(name, func(t *testing.T) {
 			s := newSoak(t, name)
 			s.trouble(length)
