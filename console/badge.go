@@ -28,6 +28,8 @@ func looks() map[string]look {
 		"job.RUNNING": {"info", "play"}, "job.SUCCESS": {"ok", "check"}, "job.FAILED": {"bad", "cross"}, "job.NONE": {"idle", "clock"},
 		"reservation.PREPARED": {"info", "clock"}, "reservation.CONFIRMED": {"ok", "check"}, "reservation.CANCELED": {"idle", "skip"},
 		"instance.alive": {"ok", "check"}, "instance.draining": {"warn", "pause"}, "instance.gone": {"idle", "ghost"},
+		"link.CONNECTED": {"ok", "check"}, "link.AWAY": {"warn", "plug"}, "link.REFUSES": {"bad", "cross"}, "link.UNKNOWN": {"idle", "help"},
+		"link.GONE": {"idle", "ghost"}, "role.RELAY": {"idle", "send"}, "role.INBOX": {"idle", "inbox"},
 		"doctor.OK": {"ok", "check"}, "doctor.WARN": {"warn", "alert"}, "doctor.FAIL": {"bad", "cross"},
 	}
 }

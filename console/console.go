@@ -74,7 +74,7 @@ type deployment interface {
 	Dead(ctx context.Context) ([]ops.DeadGroup, error)
 	Jobs(ctx context.Context) ([]ops.JobState, error)
 	Instances(ctx context.Context) ([]ops.Instance, error)
-	Inboxes(ctx context.Context) ([]ops.Inbox, error)
+	Brokers(ctx context.Context) (ops.Brokers, error)
 	Reservations(ctx context.Context) ([]ops.Reservation, error)
 	Audit(ctx context.Context, q ops.AuditQuery) (ops.Page[ops.AuditRow], error)
 	Doctor(ctx context.Context) (doctor.Report, error)

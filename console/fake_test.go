@@ -160,10 +160,17 @@ func (f *fake) Reservations(context.Context) ([]ops.Reservation, error) {
 	}}, f.fails
 }
 
-func (f *fake) Inboxes(context.Context) ([]ops.Inbox, error) {
-	return []ops.Inbox{{
-		Name: f.text, Partition: f.text, Landed: 12_345, Duplicates: 3, Undecodable: 1, Offset: f.text, Owner: f.text, Seen: then(),
-	}}, f.fails
+func (f *fake) Brokers(context.Context) (ops.Brokers, error) {
+	s := f.text
+	return ops.Brokers{
+		Links: []ops.BrokerLink{{
+			Role: ops.BrokerRole(s), Name: s, Instance: s, Broker: s, State: ops.LinkState(s), Window: 512, Unconfirmed: 12_345, Lag: 3,
+			LastError: s, LastErrorAt: then(), Seen: then(),
+		}},
+		Partitions: []ops.Partition{{
+			Name: s, Partition: s, Landed: 12_345, Duplicates: 3, Undecodable: 1, Offset: s, Owner: s, Seen: then(),
+		}},
+	}, f.fails
 }
 
 func (f *fake) Audit(_ context.Context, q ops.AuditQuery) (ops.Page[ops.AuditRow], error) {

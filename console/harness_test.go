@@ -112,7 +112,7 @@ func joined(n xml.Name) string {
 func allPages() []string {
 	return []string{
 		"", "events", "events?status=DEAD&consumer=c", "event?id=e", "forensics", "forensics?key=k", "forensics?key=missing", "consumers",
-		"dead", "jobs", "instances", "inboxes", "reservations", "bulks", "bulk?id=b",
+		"dead", "jobs", "instances", "brokers", "reservations", "bulks", "bulk?id=b",
 		"bulk-new?action=retry&consumer=c", "bulk-new?action=discard&status=DEAD", "publish", "audit", "audit?target=x", "doctor",
 	}
 }

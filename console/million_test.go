@@ -69,7 +69,7 @@ func TestConsoleOnAMillionEvents(t *testing.T) { //nolint:paralleltest // it mea
 			pages := []string{
 				"", "events", "events?status=DEAD", "events?status=SENT", "events?aggregateId=o-77", "events?eventType=order.paid",
 				"events?consumer=Points&deliveryStatus=DEAD", "events?since=24h", "event?id=e-5000", "forensics?key=o-100", "forensics?key=e-500",
-				"bulk-new?action=retry&fingerprint=" + url.QueryEscape(groups[0].Fingerprint), "consumers", "dead", "jobs", "instances", "inboxes",
+				"bulk-new?action=retry&fingerprint=" + url.QueryEscape(groups[0].Fingerprint), "consumers", "dead", "jobs", "instances", "brokers",
 				"reservations",
 				"bulks",
 				"bulk-new?action=retry&consumer=Points&deliveryStatus=DEAD", "publish", "audit",

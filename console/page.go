@@ -38,7 +38,7 @@ func (c reads) pages() []page {
 		{name: "dead", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Dead(r.Context()) }},
 		{name: "jobs", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Jobs(r.Context()) }},
 		{name: "instances", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Instances(r.Context()) }},
-		{name: "inboxes", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Inboxes(r.Context()) }},
+		{name: "brokers", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Brokers(r.Context()) }},
 		{name: "bulks", needs: View, load: func(r *http.Request) (any, error) {
 			return c.ops.Bulks(r.Context(), r.URL.Query().Get("cursor"), pageSize)
 		}},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/origin"
 	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -243,6 +244,9 @@ func attempts(n int) string {
 // consumerRules say that a delivery waits because of what its consumer does.
 func (t *tracer) consumerRules(e Event, d Delivery) (Finding, bool) {
 	r, ok := t.known.find(d.Consumer)
+	if e.EventType == origin.Undecodable { // its inbox is no consumer
+		return Finding{}, false
+	}
 	if !ok || r.age > announcedEvery {
 		seen := "no instance has ever announced it"
 		if ok {

@@ -10,6 +10,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/origin"
 	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -176,7 +177,7 @@ func (l *loader) completeWith(ctx context.Context, k known, events []Event, most
 		e.Deliveries = []Delivery{} // events may be shared
 		for _, r := range log[e.EventID] {
 			d := r.Delivery
-			d.Registered = k.has(d.Consumer)
+			d.Registered = k.has(d.Consumer) || e.EventType == origin.Undecodable
 			d.Result, _ = l.redactor.result(e.EventType, d.Result) // what was cut is no JSON
 			d.Result = shown(d.Result, most)
 			e.Deliveries = append(e.Deliveries, d)

@@ -121,19 +121,6 @@ type Instance struct {
 	ClockOffset time.Duration `json:"clockOffsetNs"` // its clock minus the database's
 }
 
-// Inbox is what one partition of a message broker has brought to an inbox (package relay/inbox), since there is a row of it. What
-// nobody can read has landed as an event of the type inbox.undecodable, which is DEAD.
-type Inbox struct {
-	Name        string    `json:"name"`      // as inbox.Config.Source says
-	Partition   string    `json:"partition"` // a topic with its partition, a queue or a stream
-	Landed      int64     `json:"landed"`    // messages that became events
-	Duplicates  int64     `json:"duplicates"`
-	Undecodable int64     `json:"undecodable"`
-	Offset      string    `json:"offset,omitempty"` // of the last message, where the broker has offsets
-	Owner       string    `json:"owner,omitempty"`  // the instance that has the partition now, where the broker does not see to that
-	Seen        time.Time `json:"seen"`             // when an instance last asked for the partition, or landed something of it
-}
-
 // AuditRow is one thing that somebody did, and why.
 type AuditRow struct {
 	ID      int64     `json:"id,string"`

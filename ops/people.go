@@ -34,27 +34,6 @@ func (v *overviews) instances(ctx context.Context) ([]Instance, error) {
 	})
 }
 
-// Inboxes lists what has come from message brokers, by inbox and partition. A relay is a consumer: see [Ops.Consumers].
-func (o *Ops) Inboxes(ctx context.Context) ([]Inbox, error) {
-	if err := CallerOf(ctx).whole("the list of inboxes"); err != nil {
-		return nil, err
-	}
-	return share(ctx, o.access, "inboxes", nil, func(ctx context.Context) ([]Inbox, error) {
-		rows, err := view.Inboxes(ctx, o.access.sql, maxNames)
-		if err != nil {
-			return nil, fmt.Errorf("ops: read inboxes: %w", err)
-		}
-		out := []Inbox{}
-		for _, r := range rows {
-			out = append(out, Inbox{
-				Name: r.Name, Partition: r.Partition, Landed: r.Landed, Duplicates: r.Duplicates, Undecodable: r.Undecodable, Offset: r.Offset,
-				Owner: r.Owner, Seen: r.SeenAt,
-			})
-		}
-		return out, nil
-	})
-}
-
 // Audit lists what was done, newest first.
 func (o *Ops) Audit(ctx context.Context, q AuditQuery) (Page[AuditRow], error) {
 	limit, err := pageSize(q.Limit)

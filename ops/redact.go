@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/bluecone-go/bluecone/internal/origin"
 	"github.com/bluecone-go/bluecone/internal/personal"
 )
 
@@ -42,6 +43,9 @@ func newRedactor(cfg Config) *redactor {
 // payload hides what is personal in an event's payload: the paths that its type says, and the names
 // and paths of the configuration.
 func (r *redactor) payload(eventType, doc string) (string, bool) {
+	if eventType == origin.Undecodable {
+		return r.message(doc)
+	}
 	of := personal.Of(eventType)
 	return r.hide(doc, len(of.Paths) > 0, func(path, name string) bool { return of.Paths[path] || r.says(path, name) })
 }

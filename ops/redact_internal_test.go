@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/origin"
 	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
@@ -82,4 +83,26 @@ func TestRates(t *testing.T) {
 	r.add(view.Growth{At: 600 * second, LastEvent: 1}) // a restored database
 	_, saved, _ = r.series()
 	require.GreaterOrEqual(t, saved, 0.0)
+}
+
+// A message that nobody could read may be of any type: what is personal in one of them is hidden in it, in its headers, and in its body if
+// that is JSON, as text or as other bytes.
+func TestRedactionOfWhatCouldNotBeRead(t *testing.T) {
+	t.Parallel()
+	r := newRedactor(Config{Publishable: []bus.Event{moved{}}, Personal: []string{"token", "meta.ip"}})
+	for _, c := range []struct{ name, doc, want string }{
+		{"body", `{"body":"{\"id\":1,\"name\":\"Li\"}"}`, `{"body":"{\"id\":1,\"name\":\"(hidden)\"}"}`},
+		{"structured", `{"body":"{\"data\":{\"from\":{\"street\":\"A\"},\"meta\":{\"ip\":\"::1\"}}}"}`,
+			`{"body":"{\"data\":{\"from\":{\"street\":\"(hidden)\"},\"meta\":{\"ip\":\"(hidden)\"}}}"}`},
+		{"structured, not JSON", `{"body":"{\"data_base64\":\"AAEC\"}"}`, `{"body":"{\"data_base64\":\"(hidden)\"}"}`},
+		{"header", `{"headers":{"token":"x","n":"1"},"body":"none"}`, `{"headers":{"token":"(hidden)","n":"1"},"body":"none"}`},
+		{"bytes that are JSON but no UTF-8", `{"bodyBase64":"eyJuYW1lIjoiTGkiLCJuIjoi/yJ9","size":21}`,
+			"{\"body\":\"{\\\"name\\\":\\\"(hidden)\\\",\\\"n\\\":\\\"\uFFFD\\\"}\",\"size\":21}"},
+		{"nothing personal", `{"size":3,"body":"{ \"id\": 1 }"}`, `{"size":3,"body":"{ \"id\": 1 }"}`},
+		{"not JSON", `{"body":"name=Li"}`, `{"body":"name=Li"}`},
+	} {
+		got, isHidden := r.payload(origin.Undecodable, c.doc)
+		require.Equal(t, c.want, got, c.name)
+		require.Equal(t, got != c.doc, isHidden, c.name)
+	}
 }

@@ -144,7 +144,7 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 		"Jobs":         func(ctx context.Context) []any { return both(o.Jobs(ctx)) },
 		"Instances":    func(ctx context.Context) []any { return both(o.Instances(ctx)) },
 		"Reservations": func(ctx context.Context) []any { return both(o.Reservations(ctx)) },
-		"Inboxes":      func(ctx context.Context) []any { return both(o.Inboxes(ctx)) },
+		"Brokers":      func(ctx context.Context) []any { return both(o.Brokers(ctx)) },
 		"Audit": func(ctx context.Context) (out []any) {
 			for _, target := range []string{"", x.theirs, "ORDER/7", x.bulk} {
 				out = append(out, both(o.Audit(ctx, ops.AuditQuery{Target: target}))...)

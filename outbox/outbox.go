@@ -39,6 +39,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
+	"github.com/bluecone-go/bluecone/internal/engine/remote"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/instance"
 	"github.com/bluecone-go/bluecone/internal/landing"
@@ -203,18 +204,22 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 		settler: settle.NewSettler(db, d, stmts, cfg.DeleteSent), meter: settle.NewMeter(metrics, cfg.Logger),
 		rotten: registry.NewRottenRows(cfg.Logger),
 	}
-	ob.access = spi.AccessTo(landingOf(ob))
+	again, err := remote.New(db, ob.settler, ob.meter, cfg.Logger, landing.AgainConfig())
+	if err != nil {
+		return nil, err
+	}
+	ob.access = spi.AccessTo(landingOf(ob, again))
 	ob.notice(ob)
 	db.AddQueryHook(ob.hook) //nolint:staticcheck // WithQueryHook makes a copy; the user's own db must show its commits
 	return ob, nil
 }
 
 // landingOf is what an inbox lands with.
-func landingOf(o *Outbox) *landing.Landing {
+func landingOf(o *Outbox, again *remote.Deliveries) *landing.Landing {
 	return landing.New(landing.Config{
 		DB: o.db, Dialect: o.d, Statements: o.stmts, Saving: o.saving, Metrics: o.metrics, Instance: o.cfg.Instance,
-		MaxPayload: o.cfg.MaxPayload, MaxDepth: maxDepth, MaxMetadata: maxMetadata, MaxAttempts: o.cfg.MaxRetryCount,
-		Notify: func(tx store.Tx) store.Tx { return o.notify.by(tx, true) }, HandOver: o.here.handOver,
+		Logger: o.cfg.Logger, MaxPayload: o.cfg.MaxPayload, MaxDepth: maxDepth, MaxMetadata: maxMetadata, MaxAttempts: o.cfg.MaxRetryCount,
+		Deliveries: again, Notify: func(tx store.Tx) store.Tx { return o.notify.by(tx, true) }, HandOver: o.here.handOver,
 	})
 }
 

@@ -52,9 +52,12 @@ type Publisher interface {
 
 // Connection is what an adapter's publishers and subscribers have beside.
 type Connection interface {
+	// Broker says where the broker is and what is used of it, for people: the URL without user, password and options.
+	Broker() string
 	// Connect looks once whether the broker answers, takes the credentials, and has what the URL names, which it creates where it
 	// is missing, unless the URL says create=false. An error that wraps [ErrRefused] stays until a person mends it; any
-	// other says that the broker is not there now. Nobody has to call it: it is for programs that want to fail at their start.
+	// other says that the broker is not there now. It is for programs that want to fail at their start; a relay calls it now and then while
+	// it has nothing to publish.
 	Connect(ctx context.Context) error
 	// Close ends the connection and all goroutines. Nothing may be published or received by it any more.
 	Close() error

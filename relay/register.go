@@ -78,7 +78,7 @@ func Register(b *bus.Bus, cfg Config, p Publisher) error {
 	if _, err := url.Parse(cfg.Source); err != nil {
 		return fmt.Errorf("relay.Register: Config.Source %q is no URI reference: write one such as /bluecone/shop", cfg.Source)
 	}
-	r := &relay{cfg: cfg, publisher: p}
+	r := &relay{cfg: cfg, publisher: p, known: known{at: p}}
 	if err := r.measure(); err != nil {
 		return fmt.Errorf("relay.Register: %w", err)
 	}
@@ -86,6 +86,7 @@ func Register(b *bus.Bus, cfg Config, p Publisher) error {
 	if err := spi.OnExternalBatch(b, c, cfg.Types, r.publish); err != nil {
 		return fmt.Errorf("relay.Register of %q: %w", cfg.Name, err)
 	}
+	spi.TellBroker(b, c, r.known.tell)
 	return nil
 }
 
@@ -95,6 +96,7 @@ type relay struct {
 	publisher Publisher
 	published metric.Int64Counter
 	confirm   metric.Float64Histogram
+	known     known
 }
 
 func (r *relay) measure() (err error) {
@@ -121,7 +123,9 @@ func (r *relay) publish(ctx context.Context, events []spi.Message) []error {
 		return answers
 	}
 	relayed, began, confirmed := attribute.String("consumer", r.cfg.Name), time.Now(), int64(0)
+	r.known.began(len(ms))
 	errs := r.publisher.Publish(ctx, ms)
+	r.known.ended(len(ms), errs)
 	r.confirm.Record(ctx, time.Since(began).Seconds(), metric.WithAttributes(relayed))
 	if len(errs) != len(ms) {
 		return errs // the bus says so, and has all of them again

@@ -72,6 +72,11 @@ type shop struct {
 
 func newShop(t *testing.T, cfg relay.Config, b *broker) *shop {
 	t.Helper()
+	return newShopAt(t, cfg, b)
+}
+
+func newShopAt(t *testing.T, cfg relay.Config, b relay.Publisher) *shop {
+	t.Helper()
 	db := bustest.NewDB(t)
 	h := &shop{bustest.New(t, db, bustest.DeliverOnce()), db}
 	if cfg.Types == nil {

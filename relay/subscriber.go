@@ -55,6 +55,8 @@ type Sink interface {
 	// Land stores messages of one partition, in their order. When it returns nil they are committed, duplicates and unreadable ones
 	// included, and may be acknowledged. After an error none of them may: they have to come again, before any later one.
 	Land(ctx context.Context, batch []Received) error
+	// Away tells why nothing can be received now, for people to see. The subscriber goes on by itself.
+	Away(err error)
 }
 
 // Turn is how long a subscriber may fetch after [Sink.Ready] or [Sink.Land] has returned, before it asks Ready again.
@@ -66,4 +68,11 @@ type Subscriber interface {
 	// connections again. It returns an error only if the broker refuses it at the first connection ([ErrRefused]); later that is
 	// logged, and tried again.
 	Receive(ctx context.Context, in Sink) error
+}
+
+// Lagging is a subscriber that tells how far it is behind. An inbox asks every few seconds, beside Receive.
+type Lagging interface {
+	// Lag asks the broker how many messages it has that this service has not acknowledged; -1 where it does not tell. An error says, as
+	// one of [Connection.Connect], that the broker is away or refuses.
+	Lag(ctx context.Context) (int64, error)
 }

@@ -71,5 +71,5 @@ func TestEveryWriteCanBeTriedAndIsExplained(t *testing.T) {
 			require.NotNil(t, cmd.Flags().Lookup("actor"), cmd.CommandPath())
 		}
 	}
-	require.Len(t, writes, 15, "%v", writes)
+	require.Len(t, writes, 16, "%v", writes)
 }

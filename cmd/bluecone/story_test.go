@@ -331,15 +331,22 @@ func TestReservationsAreListed(t *testing.T) {
 	})
 }
 
-// What partitions of a broker have brought is listed, for people and for programs.
-func TestInboxesAreListed(t *testing.T) {
+// What relays and inboxes know of their brokers, and what these have brought, is listed, for people and for programs.
+func TestBrokersAreListed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *deployment) {
-		require.Equal(t, "[]\n", d.ok("inboxes", "list", "-o", "json"))
+		require.Equal(t, "[]\n", d.ok("brokers", "list", "-o", "json"))
+		require.Equal(t, "[]\n", d.ok("brokers", "brought", "-o", "json"))
 		_, err := d.db.ExecContext(t.Context(), "INSERT INTO bc_inbox (inbox, partition_name, landed, duplicates, undecodable, last_offset) "+
 			"VALUES ('shop', 'orders/0', 7, 2, 1, '42')")
 		require.NoError(t, err)
-		require.Contains(t, d.ok("inboxes", "list", "-o", "csv"), "shop,orders/0,7,2,1,42,,")
-		require.Contains(t, d.ok("inboxes", "list"), "orders/0")
+		require.Contains(t, d.ok("brokers", "brought", "-o", "csv"), "shop,orders/0,7,2,1,42,,")
+		require.Contains(t, d.ok("brokers", "brought"), "orders/0")
+		_, err = d.db.ExecContext(t.Context(), "INSERT INTO bc_broker (role, name, instance, broker, state, window_size, unconfirmed, "+
+			"last_error, last_error_at, seen_at) VALUES ('RELAY', 'Relay', 'one', 'nats://mq/ORDERS', 'AWAY', 512, 3, 'nobody listens', "+
+			"'2026-11-21 10:00:00', '2026-11-21 10:01:00')")
+		require.NoError(t, err)
+		require.Contains(t, d.ok("brokers", "list", "-o", "csv"), "RELAY,Relay,nats://mq/ORDERS,GONE,0,512,-1,one,2026-11-21T10:01:00Z,"+
+			"2026-11-21T10:00:00Z,nobody listens", "the instance has written nothing for long")
 	})
 }

@@ -136,7 +136,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	require.NoError(t, err)
 	pages := []string{
 		"", "events", "event?id=" + dead[0].SampleEvent, "forensics", "forensics?key=" + orders[0], "consumers", "dead", "jobs", "instances",
-		"inboxes", "reservations", "bulks", "bulk-new?action=retry&consumer=PointsConsumer&deliveryStatus=DEAD", "publish", "audit",
+		"brokers", "reservations", "bulks", "bulk-new?action=retry&consumer=PointsConsumer&deliveryStatus=DEAD", "publish", "audit",
 		"doctor", "nowhere",
 	}
 	for _, look := range []browser.Look{{}, {Dark: true, Language: "zh"}} {

@@ -262,7 +262,7 @@ func TestConsoleThatOnlyReads(t *testing.T) {
 func requirePages(t *testing.T, c *console.Console, eventID string) {
 	t.Helper()
 	for _, page := range []string{
-		"", "events", "event?id=" + eventID, "forensics?key=" + eventID, "consumers", "dead", "jobs", "instances", "inboxes", "reservations",
+		"", "events", "event?id=" + eventID, "forensics?key=" + eventID, "consumers", "dead", "jobs", "instances", "brokers", "reservations",
 		"bulks", "audit", "doctor",
 	} {
 		w := httptest.NewRecorder()

@@ -101,6 +101,7 @@ func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) erro
 	r.background.Go(func() { r.enrollment.keepAlive(ctx, r.stop) })
 	r.background.Go(func() { r.backfills.run(r.stop) })
 	r.background.Go(func() { r.heartbeat().Run(ctx, r.stop, r.signs) })
+	r.background.Go(func() { r.brokers().Run(r.stop, r.enrollment.brokers()...) })
 	defer r.gauges().Register(context.WithoutCancel(ctx), r.signs)()
 	while, over := context.WithCancel(ctx)
 	r.background.Go(func() { beside(while) })

@@ -143,3 +143,13 @@ func describe(consumers []*handler.Consumer) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// brokers tell what is known of those that consumers of this instance give events to.
+func (n *enrollment) brokers() (read []func(ctx context.Context) store.Broker) {
+	for _, c := range n.consumers {
+		if c.Broker != nil {
+			read = append(read, c.Broker)
+		}
+	}
+	return read
+}

@@ -168,6 +168,12 @@ func (r *run) heartbeat() health.Heartbeat {
 	return health.Heartbeat{DB: cfg.DB, Rows: store.NewInstances(cfg.Dialect), Logger: cfg.Logger, Name: cfg.Name, Owner: cfg.Owner}
 }
 
+// brokers says what the relays of this run know of theirs.
+func (r *run) brokers() health.Brokers {
+	cfg := &r.e.cfg
+	return health.Brokers{DB: cfg.DB, Rows: store.NewBrokers(cfg.Dialect), Logger: cfg.Logger, Instance: cfg.Name}
+}
+
 // gauges are those of this run.
 func (r *run) gauges() health.Gauges {
 	cfg := &r.e.cfg

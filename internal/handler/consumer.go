@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
@@ -51,6 +52,8 @@ type Consumer struct {
 	Key     string // what the database holds
 	Config  Config
 	Replays *Consumer // the consumer of which this one runs the replays; nil for an ordinary one
+	// Broker tells what is known of the broker that the consumer gives events to; nil if it gives them to none.
+	Broker func(ctx context.Context) store.Broker
 
 	of       *Registrations
 	handlers map[string]*Handler

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"time"
 	"unicode/utf8"
@@ -13,6 +14,8 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
+	"github.com/bluecone-go/bluecone/internal/engine/remote"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/prepared"
@@ -30,8 +33,11 @@ type Config struct {
 	Saving     store.Saving
 	Metrics    *telemetry.Metrics
 	Instance   string
+	Logger     *slog.Logger
 	// MaxPayload, MaxDepth and MaxMetadata are the limits of Save, MaxAttempts what each event gets.
 	MaxPayload, MaxDepth, MaxMetadata, MaxAttempts int
+	// Deliveries lease what is to be landed again.
+	Deliveries *remote.Deliveries
 	// Notify is the transaction as it tells other instances; HandOver gives what is committed to a publisher of this process.
 	Notify   func(store.Tx) store.Tx
 	HandOver func(ids []string)
@@ -41,10 +47,13 @@ type Config struct {
 type Landing struct {
 	cfg     Config
 	inboxes store.Inboxes
+	queues  store.Queues
 }
 
 // New returns the landing of an outbox.
-func New(cfg Config) *Landing { return &Landing{cfg, store.NewInboxes(cfg.Dialect)} }
+func New(cfg Config) *Landing {
+	return &Landing{cfg, store.NewInboxes(cfg.Dialect), store.NewQueues(cfg.Dialect, cfg.Statements)}
+}
 
 // Check says what is wrong with an event.
 func (l *Landing) Check(e spi.Event) error {
@@ -182,6 +191,11 @@ func (l *Landing) Own(ctx context.Context, inbox, partition string, d time.Durat
 // Release gives back all partitions of an inbox.
 func (l *Landing) Release(ctx context.Context, inbox string) error {
 	return l.inboxes.Release(ctx, l.cfg.DB, inbox, l.cfg.Instance)
+}
+
+// Tell says in bc_broker what is known of the broker.
+func (l *Landing) Tell(ctx context.Context, read func(ctx context.Context) store.Broker) {
+	health.Brokers{DB: l.cfg.DB, Rows: store.NewBrokers(l.cfg.Dialect), Logger: l.cfg.Logger, Instance: l.cfg.Instance}.Run(ctx.Done(), read)
 }
 
 // Counts are what all instances have landed.

@@ -22,6 +22,10 @@ const (
 	Offset    = "originOffset"    // its place there
 )
 
+// Undecodable is the type of the events as which messages land that an inbox cannot read. Their only deliveries are to the inbox, which is
+// no consumer: retried, it lands them again.
+const Undecodable = "inbox.undecodable"
+
 type key struct{}
 
 // With returns ctx with another origin.

@@ -47,6 +47,19 @@ func Of(eventType string) Fields {
 	return known.types[eventType]
 }
 
+// All returns the personal fields of every event type.
+func All() Fields {
+	known.RLock()
+	defer known.RUnlock()
+	all := Fields{Paths: make(map[string]bool), Names: make(map[string]bool)}
+	for _, f := range known.types {
+		for path := range f.Paths {
+			all.add(path)
+		}
+	}
+	return all
+}
+
 func (f Fields) add(path string) {
 	f.Paths[path] = true
 	f.Names[path[strings.LastIndexByte(path, '.')+1:]] = true

@@ -33,6 +33,9 @@ type Counts struct{ Landed, Duplicates, Undecodable int }
 // ErrData is wrapped by an error of the database that an event of the batch has caused by what it holds.
 var ErrData = errors.New("the database does not take what an event holds")
 
+// ErrLeftOut means that a message is not to land.
+var ErrLeftOut = errors.New("the message is left out")
+
 // Landing saves events that come from elsewhere.
 type Landing interface {
 	// Check says what is wrong with an event, before it costs a transaction.
@@ -44,6 +47,11 @@ type Landing interface {
 	// Own takes a partition for this instance, or reports false while another has it. Release gives all back.
 	Own(ctx context.Context, inbox, partition string, d time.Duration) (bool, error)
 	Release(ctx context.Context, inbox string) error
+	// Again lands what operators have asked for: the due deliveries of the type as which this inbox lands what it cannot read, once each, in
+	// the order in which that came. read reads such an event; [ErrLeftOut] means that it is not to land.
+	Again(ctx context.Context, inbox, eventType string, read func(Event) (Event, error)) (Counts, error)
+	// Tell writes what read knows of the broker into bc_broker, every few seconds, until ctx ends.
+	Tell(ctx context.Context, read func(ctx context.Context) Broker)
 	// Counts are the sums over all partitions and instances.
 	Counts(ctx context.Context, inbox string) (Counts, error)
 }

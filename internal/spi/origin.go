@@ -8,3 +8,6 @@ const (
 	MetaOriginPartition = origin.Partition
 	MetaOriginOffset    = origin.Offset
 )
+
+// Undecodable is the type of the events as which messages land that an inbox cannot read.
+const Undecodable = origin.Undecodable

@@ -28,12 +28,17 @@ func NewQueues(d dialect.Dialect, stmts *prepared.Statements) Queues { return Qu
 func (q Queues) Due() string { return q.dueBy(q.d.Now) }
 
 func (q Queues) dueBy(moment string) string {
+	return "SELECT c.name FROM bc_consumer c WHERE " + q.isDue("c.name", moment)
+}
+
+// isDue is a condition that a delivery to a consumer has been due at a moment.
+func (q Queues) isDue(consumer, moment string) string {
 	var due []string
 	for _, status := range []string{"FAILED", "PENDING", "PROCESSING"} {
-		due = append(due, "(SELECT l.next_retry_at FROM "+q.waitingOf(status)+" AND l.next_retry_at IS NOT NULL ORDER BY "+
+		due = append(due, "(SELECT l.next_retry_at FROM "+q.waitingFor(consumer, status)+" AND l.next_retry_at IS NOT NULL ORDER BY "+
 			q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) <= "+moment)
 	}
-	return "SELECT c.name FROM bc_consumer c WHERE " + strings.Join(due, " OR ")
+	return strings.Join(due, " OR ")
 }
 
 // DueConsumers are the keys of the consumers for which a delivery is due.
@@ -43,6 +48,15 @@ func (q Queues) DueConsumers(ctx context.Context, idb bun.IDB) ([]string, error)
 		return nil, fmt.Errorf("look for due deliveries: %w", err)
 	}
 	return keys, nil
+}
+
+// IsDue reports whether a delivery to one consumer is due, registered or not.
+func (q Queues) IsDue(ctx context.Context, idb bun.IDB, consumer string) (isDue bool, err error) {
+	err = idb.QueryRowContext(ctx, "SELECT CASE WHEN "+q.isDue("?", q.d.Now)+" THEN 1 ELSE 0 END", consumer, consumer, consumer).Scan(&isDue)
+	if err != nil {
+		return false, fmt.Errorf("look for due deliveries of %s: %w", consumer, err)
+	}
+	return isDue, nil
 }
 
 // DueFor are the keys of the consumers for which a delivery has been due for so long.
@@ -136,10 +150,13 @@ func (q Queues) Backlogs(ctx context.Context, idb bun.IDB) (map[string]Backlog, 
 
 // waitingOf is a FROM and WHERE of the deliveries l of the consumer c in one state, by idx_consumer_due. PostgreSQL and
 // SQLite have no SUCCESS rows there, and SQLite has to be told so in these very words.
-func (q Queues) waitingOf(status string) string {
+func (q Queues) waitingOf(status string) string { return q.waitingFor("c.name", status) }
+
+// waitingFor is the same for another expression of a consumer.
+func (q Queues) waitingFor(consumer, status string) string {
 	from := deliveryTable + " AS l"
 	if q.d.Name == "mysql" {
 		from += " FORCE INDEX (idx_consumer_due)"
 	}
-	return from + " WHERE l.consumer_name = c.name AND l.status = '" + status + "' AND l.status <> 'SUCCESS'"
+	return from + " WHERE l.consumer_name = " + consumer + " AND l.status = '" + status + "' AND l.status <> 'SUCCESS'"
 }

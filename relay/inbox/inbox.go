@@ -25,8 +25,8 @@ import (
 	"github.com/bluecone-go/bluecone/relay"
 )
 
-// Undecodable is the type of the events as which messages land that cannot be read.
-const Undecodable = "inbox.undecodable"
+// Undecodable is the type of the events as which messages land that cannot be read: "inbox.undecodable".
+const Undecodable = spi.Undecodable
 
 // ErrIgnore is what [Config.Map] answers for a message that does not concern this service: it is acknowledged, and does not land.
 var ErrIgnore = errors.New("the message does not concern this service")
@@ -49,7 +49,8 @@ type Config struct {
 	Open int
 	// Logger receives one line per trouble, never a payload. Default: slog.Default().
 	Logger *slog.Logger
-	// MeterProvider makes the instruments inbox.landed, inbox.duplicates and inbox.undecodable. Default: the global provider.
+	// MeterProvider makes the instruments inbox.landed, inbox.duplicates, inbox.undecodable, and inbox.lag where the broker tells it: how
+	// many messages wait there, the same in every instance. Default: the global provider.
 	MeterProvider metric.MeterProvider
 }
 
@@ -69,13 +70,17 @@ type Inbox struct {
 	land       spi.Landing
 	subscriber relay.Subscriber
 	metrics    metrics
+	known      known
 
 	mu      sync.Mutex
 	owned   map[string]bool // partitions that this instance has to have for itself
 	counted time.Time       // when it was last found that there is room
 }
 
-type metrics struct{ landed, duplicates, undecodable metric.Int64Counter }
+type metrics struct {
+	landed, duplicates, undecodable metric.Int64Counter
+	lag                             metric.Int64Gauge
+}
 
 // New returns an inbox that lands into ob what s receives. It connects to nothing. All mistakes in cfg are returned at once.
 func New(ob *outbox.Outbox, cfg Config, s relay.Subscriber) (*Inbox, error) {
@@ -115,18 +120,19 @@ func isName(s string) bool {
 }
 
 func (m *metrics) make(p metric.MeterProvider) (err error) {
-	meter, errs := p.Meter("github.com/bluecone-go/bluecone/relay/inbox"), make([]error, 3)
+	meter, errs := p.Meter("github.com/bluecone-go/bluecone/relay/inbox"), make([]error, 4)
 	m.landed, errs[0] = meter.Int64Counter("inbox.landed", metric.WithDescription("messages that landed as events"))
 	m.duplicates, errs[1] = meter.Int64Counter("inbox.duplicates", metric.WithDescription("messages whose events were known"))
 	m.undecodable, errs[2] = meter.Int64Counter("inbox.undecodable",
 		metric.WithDescription("messages that landed as DEAD because they cannot be read"))
+	m.lag, errs[3] = meter.Int64Gauge("inbox.lag", metric.WithDescription("messages that the broker has and that have not landed"))
 	return errors.Join(errs...)
 }
 
 // Run receives and lands until ctx ends; then it gives its partitions to other instances and returns nil. It waits for a broker or a
 // database that is away. It returns an error if the broker refuses it at the start: see relay.ErrRefused.
 func (in *Inbox) Run(ctx context.Context) error {
-	err := in.subscriber.Receive(ctx, sink{in})
+	err := in.receive(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := in.land.Release(ctx, in.cfg.Source); err != nil {
@@ -136,6 +142,17 @@ func (in *Inbox) Run(ctx context.Context) error {
 		return fmt.Errorf("inbox %s: %w", in.cfg.Source, err)
 	}
 	return nil
+}
+
+// receive receives, and tells what is known of the broker beside.
+func (in *Inbox) receive(ctx context.Context) error {
+	beside, end := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	wg.Go(func() { in.land.Tell(beside, in.tell) })
+	wg.Go(func() { in.landAgain(beside) })
+	return in.subscriber.Receive(ctx, sink{in})
 }
 
 // Counts are what all instances of an inbox have landed since it was first used. They outlive retention.

@@ -1,14 +1,11 @@
 package inbox
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
@@ -23,8 +20,8 @@ var namespace = uuid.NewSHA1(uuid.NameSpaceURL, //nolint:gochecknoglobals // a c
 	[]byte("https://github.com/bluecone-go/bluecone#inbox"))
 
 // made is what the inbox makes of a CloudEvent by itself.
-func (s sink) made(r relay.Received, ce event.Event) (Event, error) {
-	e := Event{ID: s.id(r, ce), Type: ce.Type(), SchemaVersion: 1, Payload: ce.Data(), Metadata: bus.Metadata{}}
+func (s sink) made(r relay.Received, ce event.Event, spare string) (Event, error) {
+	e := Event{ID: s.id(r, ce, spare), Type: ce.Type(), SchemaVersion: 1, Payload: ce.Data(), Metadata: bus.Metadata{}}
 	if e.Type == "" {
 		return e, fmt.Errorf("it has no attribute type, so it is no CloudEvent")
 	}
@@ -79,7 +76,7 @@ func aggregateOf(ce event.Event, id string) (kind, of string) {
 }
 
 // id is the event_id. That of a bluecone is its own, and so is any UUID; what others write is unique within its source only.
-func (s sink) id(r relay.Received, ce event.Event) string {
+func (s sink) id(r relay.Received, ce event.Event, spare string) string {
 	id := ce.ID()
 	if original := r.Headers[relay.ReplayOf]; original != "" && !s.cfg.AcceptReplays {
 		id = original
@@ -90,6 +87,8 @@ func (s sink) id(r relay.Received, ce event.Event) string {
 		}
 	}
 	switch {
+	case id == "" && spare != "":
+		return spare
 	case id == "" && r.Offset == "":
 		return uuid.NewString()
 	case id == "":
@@ -135,48 +134,11 @@ func (s sink) undecodable(r relay.Received, why error) spi.Event {
 		content, _ := json.Marshal([]any{r.Topic, r.Attributes, r.Headers, r.Body}) // strings and bytes can be encoded
 		id = uuid.NewSHA1(namespace, content).String()
 	}
-	payload, _ := json.Marshal(rawMessage{ // likewise
-		Error: clip(why.Error(), 500), Topic: clip(r.Topic, 200), Partition: clip(r.Partition, 200), Offset: clip(r.Offset, 64),
-		ContentType: clip(r.ContentType, 200), Headers: keptHeaders(r), Size: len(r.Body), Body: keptText(r.Body),
-	})
+	payload, _ := json.Marshal(kept(r, why)) // likewise
 	return spi.Event{
 		ID: id, Type: Undecodable, AggregateType: "INBOX", AggregateID: id, SchemaVersion: 1, Payload: payload,
 		Metadata: s.origin(r, nil), Dead: "the message could not be read: " + clip(why.Error(), 500),
 	}
-}
-
-// rawMessage is the payload of an undecodable event.
-type rawMessage struct {
-	Error       string            `json:"error"`
-	Topic       string            `json:"topic"`
-	Partition   string            `json:"partition"`
-	Offset      string            `json:"offset,omitempty"`
-	ContentType string            `json:"contentType"`
-	Headers     map[string]string `json:"headers"`        // as many as are kept
-	Size        int               `json:"size"`           // of the whole body, in bytes
-	Body        string            `json:"body,omitempty"` // its beginning: text, or "base64:" and that
-}
-
-func keptHeaders(r relay.Received) map[string]string {
-	kept, left := make(map[string]string), keptHeaderBytes
-	for _, headers := range []map[string]string{r.Attributes, r.Headers} {
-		for _, name := range slices.Sorted(maps.Keys(headers)) {
-			short, v := clip(name, 100), clip(headers[name], 500)
-			if left -= len(short) + len(v); left < 0 {
-				return kept
-			}
-			kept[short] = v
-		}
-	}
-	return kept
-}
-
-func keptText(body []byte) string {
-	body = body[:min(len(body), keptBody)]
-	if utf8.Valid(body) && !strings.Contains(string(body), "\x00") {
-		return string(body)
-	}
-	return "base64:" + base64.StdEncoding.EncodeToString(body)
 }
 
 // clip makes a text storable and short.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -66,9 +65,14 @@ func (s sink) isFresh() bool {
 	return time.Since(s.counted) < countFor
 }
 
+// Away keeps why nothing comes.
+func (s sink) Away(err error) { s.known.heard(err) }
+
 // Land commits messages of one partition, many by one transaction.
 func (s sink) Land(ctx context.Context, batch []relay.Received) error {
-	for some := range slices.Chunk(batch, mostPerCommit) {
+	for len(batch) > 0 {
+		some := first(batch)
+		batch = batch[len(some):]
 		events := make([]spi.Event, 0, len(some))
 		for _, r := range some {
 			if e, ok := s.event(r); ok {
@@ -80,11 +84,24 @@ func (s sink) Land(ctx context.Context, batch []relay.Received) error {
 			err = s.commitEach(ctx, some)
 		}
 		if err != nil {
+			s.known.failed(err)
 			s.cfg.Logger.WarnContext(ctx, "inbox could not land messages; they come again", "source", s.cfg.Source, "count", len(some), "error", err)
 			return err
 		}
 	}
+	s.known.heard(nil)
 	return nil
+}
+
+// first are as many messages as one transaction lands.
+func first(batch []relay.Received) []relay.Received {
+	bytes := 0
+	for i, r := range batch {
+		if bytes += len(r.Body); i == mostPerCommit || i > 0 && bytes > mostBytesPerCommit {
+			return batch[:i]
+		}
+	}
+	return batch
 }
 
 // commitEach lands messages one by one, because the database does not take what one of them holds.
@@ -125,7 +142,7 @@ func (s sink) commit(ctx context.Context, from []relay.Received, events []spi.Ev
 
 // event is what a message lands as, or false if it does not.
 func (s sink) event(r relay.Received) (spi.Event, bool) {
-	e, err := s.read(r)
+	e, err := s.read(r, "")
 	if errors.Is(err, ErrIgnore) {
 		return e, false
 	}
@@ -138,8 +155,8 @@ func (s sink) event(r relay.Received) (spi.Event, bool) {
 	return e, true
 }
 
-// read makes an event of a message.
-func (s sink) read(r relay.Received) (e spi.Event, err error) {
+// read makes an event of a message. spare is the id of one that has none, "" for one of its place.
+func (s sink) read(r relay.Received, spare string) (e spi.Event, err error) {
 	if err := checkHeaders(r); err != nil {
 		return e, err
 	}
@@ -147,7 +164,7 @@ func (s sink) read(r relay.Received) (e spi.Event, err error) {
 	if err != nil {
 		return e, err
 	}
-	made, err := s.made(r, ce)
+	made, err := s.made(r, ce, spare)
 	if err != nil {
 		return e, err
 	}

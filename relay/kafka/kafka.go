@@ -61,6 +61,7 @@ type Config struct {
 // target is what a URL names.
 type target struct {
 	topic     string
+	brokers   string // host1:port,host2:port
 	mayCreate bool
 	options   []kgo.Opt // of every client
 	log       *slog.Logger
@@ -86,7 +87,7 @@ func parse(raw string, c Config) (target, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	t := target{topic: topic, mayCreate: may, log: c.Logger.With("broker", "kafka", "topic", topic)}
+	t := target{topic: topic, brokers: u.Host, mayCreate: may, log: c.Logger.With("broker", "kafka", "topic", topic)}
 	t.options = []kgo.Opt{
 		kgo.ClientID("bluecone"), kgo.SeedBrokers(strings.Split(u.Host, ",")...), kgo.DialTimeout(answerLimit),
 		kgo.MetadataMinAge(time.Second), kgo.DisableClientMetrics(), kgo.WithHooks(&watch{log: t.log, away: make(map[string]bool)}),
@@ -106,6 +107,9 @@ func parse(raw string, c Config) (target, error) {
 	client.Close() // the options are right
 	return t, nil
 }
+
+// Broker is the brokers that the URL names, and its topic.
+func (t target) Broker() string { return "kafka://" + t.brokers + "/" + t.topic }
 
 // client is a new one, which connects when it is asked for something.
 func (t target) client(more ...kgo.Opt) (*kgo.Client, error) {
@@ -138,7 +142,7 @@ func needsPerson(err error) bool {
 			return true
 		}
 	}
-	return false
+	return relay.IsUntrusted(err)
 }
 
 // isMissing reports whether a topic was not there, or is another of the same name.

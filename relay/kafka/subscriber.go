@@ -38,6 +38,7 @@ type Subscriber struct {
 	mu       sync.Mutex
 	isClosed bool
 	stop     context.CancelFunc // ends Receive; nil while it does not run
+	member   *kgo.Client        // the one that receives; nil while there is none
 }
 
 // NewSubscriber makes a subscriber from a URL, without connecting.
@@ -106,6 +107,7 @@ func (s *Subscriber) Receive(ctx context.Context, in relay.Sink) error {
 		if errors.Is(err, relay.ErrRefused) && !r.ever.Load() {
 			return err
 		}
+		in.Away(err)
 		s.away(ctx, &r, err)
 	}
 	return nil
@@ -130,7 +132,9 @@ func (s *Subscriber) session(ctx context.Context, in relay.Sink, r *reach) error
 	if err != nil {
 		return err
 	}
+	s.enter(client)
 	defer func() {
+		s.enter(nil)
 		client.AllowRebalance()
 		soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
 		defer cancel()
@@ -140,6 +144,7 @@ func (s *Subscriber) session(ctx context.Context, in relay.Sink, r *reach) error
 	for {
 		switch err := s.turn(ctx, client, in); {
 		case errors.Is(err, errNotLanded) && ctx.Err() == nil:
+			in.Away(err)
 			s.away(ctx, r, err)
 		case err != nil:
 			r.lost = errors.Is(err, kerr.OffsetOutOfRange)

@@ -37,6 +37,9 @@ func (c *conn) Connect(ctx context.Context) error {
 	return err
 }
 
+// Broker is the server and the stream.
+func (c *conn) Broker() string { return c.url.Scheme + "://" + c.url.Host + "/" + c.stream }
+
 // Close ends the connection.
 func (c *conn) Close() error {
 	c.mu.Lock()
@@ -59,6 +62,9 @@ func (c *conn) open(ctx context.Context) (jetstream.JetStream, <-chan struct{}, 
 		return nil, nil, err
 	}
 	if !c.nc.IsConnected() {
+		if err := c.nc.LastError(); err != nil { // such as that the password has changed
+			return nil, nil, refusal(fmt.Errorf("nats: not connected to %s: %w", c.url.Host, err))
+		}
 		return nil, nil, fmt.Errorf("nats: not connected to %s", c.url.Host)
 	}
 	if !c.found {
@@ -168,6 +174,9 @@ func refusal(err error) error {
 		if errors.Is(err, stays) {
 			return fmt.Errorf("%w: %w", relay.ErrRefused, err)
 		}
+	}
+	if relay.IsUntrusted(err) {
+		return fmt.Errorf("%w: %w", relay.ErrRefused, err)
 	}
 	return err
 }

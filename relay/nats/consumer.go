@@ -86,3 +86,26 @@ func config(durable string, from uint64) jetstream.ConsumerConfig {
 	}
 	return cfg
 }
+
+// Lag is how many messages of the stream the consumer has not acknowledged: see [relay.Lagging].
+func (s *Subscriber) Lag(ctx context.Context) (int64, error) {
+	js, _, err := s.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	c, err := js.Consumer(ctx, s.stream, s.cfg.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) { // it has received nothing yet
+		stream, err := js.Stream(ctx, s.stream)
+		if err != nil {
+			return 0, refusal(wrap("look at", s.stream, err))
+		}
+		return int64(stream.CachedInfo().State.Msgs), nil
+	}
+	if err != nil {
+		return 0, refusal(wrap("look at the consumer of", s.stream, err))
+	}
+	info := c.CachedInfo()
+	return int64(info.NumPending) + int64(info.NumAckPending), nil
+}

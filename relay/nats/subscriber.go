@@ -51,6 +51,7 @@ func (s *Subscriber) Receive(ctx context.Context, in relay.Sink) error {
 		if time.Since(began) > 10*time.Second {
 			pause = 50 * time.Millisecond
 		}
+		in.Away(err)
 		if text := err.Error(); text != said {
 			said = text
 			s.cfg.Logger.WarnContext(ctx, "nats: receiving was interrupted; it goes on by itself", "stream", s.stream, "error", err)

@@ -52,6 +52,7 @@ type Config struct {
 // target is what a URL names.
 type target struct {
 	server          string // the URL for the client
+	broker          string // for people
 	exchange, queue string
 	mayCreate       bool
 	tls             *tls.Config
@@ -89,10 +90,14 @@ func parse(raw string, c Config) (target, error) {
 		return target{}, fmt.Errorf("%w: %w: write %s", relay.ErrURL, err, form)
 	}
 	return target{
-		server: server.String(), exchange: exchange, queue: exchange + ".inbox", mayCreate: may, tls: c.TLS,
-		log: c.Logger.With("broker", "rabbitmq", "exchange", exchange),
+		server: server.String(), exchange: exchange,
+		broker: fmt.Sprintf("%s://%s%s?exchange=%s", server.Scheme, server.Host, server.EscapedPath(), exchange),
+		queue:  exchange + ".inbox", mayCreate: may, tls: c.TLS, log: c.Logger.With("broker", "rabbitmq", "exchange", exchange),
 	}, nil
 }
+
+// Broker is the server, its virtual host and the exchange.
+func (t target) Broker() string { return t.broker }
 
 // session is one connection with one channel. Delivery tags begin anew with each, so a channel is never made again by itself.
 type session struct {
@@ -180,6 +185,12 @@ func (t target) Connect(ctx context.Context) error {
 
 // classify says what an error means for what was to be done: see [relay.Publisher].
 func classify(err error) error {
+	if err == nil {
+		return nil
+	}
+	if relay.IsUntrusted(err) {
+		return bus.Unavailable(fmt.Errorf("rabbitmq: %w: %w", relay.ErrRefused, err))
+	}
 	if answer, ok := errors.AsType[*amqp.Error](err); ok {
 		switch answer.Code {
 		case amqp.AccessRefused, amqp.NotFound, amqp.NotAllowed, amqp.PreconditionFailed, amqp.ResourceLocked:

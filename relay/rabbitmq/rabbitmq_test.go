@@ -137,6 +137,8 @@ type sink func(ms []relay.Received) error
 
 func (sink) Ready(context.Context, string) error { return nil }
 
+func (sink) Away(error) {}
+
 func (land sink) Land(_ context.Context, ms []relay.Received) error { return land(ms) }
 
 func TestWhatHasNotLandedGoesBackToTheQueue(t *testing.T) {

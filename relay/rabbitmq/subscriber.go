@@ -30,6 +30,7 @@ type Subscriber struct {
 	mu       sync.Mutex
 	isClosed bool
 	stop     context.CancelFunc // ends Receive; nil while it does not run
+	session  *session           // by which messages come; nil while there is none
 }
 
 // NewSubscriber makes a subscriber from a URL, without connecting.
@@ -76,6 +77,7 @@ func (s *Subscriber) Receive(ctx context.Context, in relay.Sink) error {
 		case errors.Is(err, relay.ErrRefused) && !hasConnected:
 			return err
 		case wait == 0:
+			in.Away(err)
 			s.log.WarnContext(ctx, "nothing can be received now, it is tried again", "error", err)
 			wait = firstPause
 		}
@@ -103,6 +105,8 @@ func (s *Subscriber) consume(ctx context.Context, in relay.Sink, connected func(
 		return classify(err)
 	}
 	connected()
+	s.enter(session)
+	defer s.enter(nil)
 	for {
 		got, err := s.next(ctx, session, deliveries)
 		if err != nil {
@@ -172,6 +176,7 @@ func (s *Subscriber) land(ctx context.Context, in relay.Sink, got []amqp.Deliver
 			return err
 		}
 		if wait == firstPause {
+			in.Away(err)
 			s.log.WarnContext(ctx, "messages cannot be landed now, it is tried again", "error", err)
 		}
 		if time.Now().After(until) {

@@ -86,6 +86,11 @@ func (c *Connection) Connect(ctx context.Context) error {
 	return nil
 }
 
+// Broker is the server, its database and the stream.
+func (c *Connection) Broker() string {
+	return fmt.Sprintf("redis://%s/%d?stream=%s", c.options.Addr, c.options.DB, c.stream)
+}
+
 // Close ends the connections.
 func (c *Connection) Close() error {
 	if err := c.client.Close(); err != nil && !errors.Is(err, goredis.ErrClosed) {
@@ -112,7 +117,7 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &answer) && needsPerson(answer.Error()):
+	case errors.As(err, &answer) && needsPerson(answer.Error()), relay.IsUntrusted(err):
 		return bus.Unavailable(fmt.Errorf("redis: %w: %w", relay.ErrRefused, err))
 	case errors.As(err, &answer) && !isPassing(answer.Error()):
 		return fmt.Errorf("redis: %w", err)

@@ -163,6 +163,8 @@ type landing struct {
 
 func (landing) Ready(ctx context.Context, _ string) error { return ctx.Err() }
 
+func (landing) Away(error) {}
+
 func (l landing) Land(ctx context.Context, batch []relay.Received) error {
 	select {
 	case l.landed <- batch:

@@ -75,6 +75,7 @@ func (s *Subscriber) Receive(ctx context.Context, in relay.Sink) error {
 		if errors.Is(err, relay.ErrRefused) && !reach.ever {
 			return err
 		}
+		in.Away(err)
 		s.away(ctx, &reach, err)
 	}
 	return nil
@@ -195,4 +196,23 @@ func (s *Subscriber) received(entries []goredis.XMessage) []relay.Received {
 		all[i] = r
 	}
 	return all
+}
+
+// Lag is how many entries of the stream the group has not acknowledged, -1 while Redis does not know: see [relay.Lagging].
+func (s *Subscriber) Lag(ctx context.Context) (int64, error) {
+	groups, err := s.client.XInfoGroups(ctx, s.stream).Result()
+	if err != nil && !strings.HasPrefix(err.Error(), "ERR no such key") {
+		return 0, classify(err)
+	}
+	for _, g := range groups {
+		switch {
+		case g.Name != s.group:
+		case g.Lag < 0: // entries were removed
+			return -1, nil
+		default:
+			return g.Lag + g.Pending, nil
+		}
+	}
+	n, err := s.client.XLen(ctx, s.stream).Result() // nothing was received yet
+	return n, classify(err)
 }

@@ -49,6 +49,8 @@ func (a *adapter) Connect(ctx context.Context) error {
 	return err
 }
 
+func (a *adapter) Broker() string { return "memory://" + a.url.Host + a.url.Path }
+
 func (a *adapter) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

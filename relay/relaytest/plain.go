@@ -3,6 +3,7 @@ package relaytest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 
@@ -130,13 +131,28 @@ func (w *world) requireRefused(url string) {
 func fetchingPauses(w *world) {
 	in := newSink()
 	in.room = make(chan struct{})
-	w.receive(w.url(), in)
+	r := w.receive(w.url(), in)
 	w.publishRounds(w.publisher(w.url()), 0, w.perKey)
 	w.eventually("a question whether there is room", func() bool { return in.isWaiting() })
 	require.Zero(w.t, in.count(), "there is no room")
+	w.lag(r, int64(w.keys*w.perKey))
 	close(in.room)
 	w.eventually("all messages", func() bool { return in.count() == w.keys*w.perKey })
+	w.lag(r, 0)
 	in.requireRounds(w.t, w.keys, w.perKey)
+}
+
+// lag waits until the subscriber says that it is so far behind, if it can say so.
+func (w *world) lag(r *receiving, want int64) {
+	w.t.Helper()
+	lagging, ok := r.Subscriber.(relay.Lagging)
+	if !ok {
+		return
+	}
+	w.eventually(fmt.Sprintf("a lag of %d", want), func() bool {
+		got, err := lagging.Lag(w.ctx)
+		return err == nil && (got == want || got == -1)
+	})
 }
 
 func nothingIsLeft(w *world) {

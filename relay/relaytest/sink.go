@@ -114,6 +114,9 @@ func (s *sink) Land(ctx context.Context, batch []relay.Received) error {
 	return nil
 }
 
+// Away is for people.
+func (s *sink) Away(error) {}
+
 func (s *sink) begin(batch []relay.Received) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

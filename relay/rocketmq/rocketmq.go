@@ -110,6 +110,9 @@ func parse(raw string, c Config) (target, error) {
 	}, nil
 }
 
+// Broker is the proxy and the topic.
+func (t target) Broker() string { return "rocketmq://" + t.host + "/" + t.topic }
+
 // answerError is an answer of RocketMQ that is not OK.
 type answerError struct {
 	code    v2.Code

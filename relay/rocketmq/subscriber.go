@@ -41,6 +41,7 @@ type Subscriber struct {
 	mu       sync.Mutex
 	isClosed bool
 	stop     context.CancelFunc // ends Receive; nil while it does not run
+	conn     *conn              // by which messages come; nil while there is none
 }
 
 // NewSubscriber makes a subscriber from a URL, without connecting.
@@ -100,13 +101,14 @@ func (s *Subscriber) Receive(ctx context.Context, in relay.Sink) error {
 		if time.Since(began) > hidden {
 			wait = firstPause // it was well for a while
 		}
-		s.away(ctx, &r, wait, err)
+		s.away(ctx, &r, wait, err, in)
 	}
 	return nil
 }
 
 // away says once that nothing can be received, and waits before the next try.
-func (s *Subscriber) away(ctx context.Context, r *reach, wait time.Duration, err error) {
+func (s *Subscriber) away(ctx context.Context, r *reach, wait time.Duration, err error, in relay.Sink) {
+	in.Away(err)
 	if ctx.Err() == nil && !r.isAway.Swap(true) {
 		s.log.WarnContext(ctx, "nothing can be received now, it is tried again", "error", err)
 	}
@@ -127,6 +129,8 @@ func (s *Subscriber) session(ctx context.Context, in relay.Sink, r *reach) error
 		return err
 	}
 	r.ever = true
+	s.enter(c)
+	defer s.enter(nil)
 	var wg sync.WaitGroup
 	for _, broker := range brokers {
 		wg.Go(func() { cancel(s.receive(ctx, c, broker, in, r)) })
@@ -195,7 +199,7 @@ func (s *Subscriber) receive(ctx context.Context, c *conn, broker *v2.MessageQue
 		}
 		switch err := s.turn(ctx, c, broker, in); {
 		case errors.Is(err, errNotLanded):
-			s.away(ctx, r, wait, err)
+			s.away(ctx, r, wait, err, in)
 			wait = min(2*wait, mostPause)
 		case err != nil:
 			return err
@@ -315,4 +319,27 @@ func within[T any](ctx context.Context, limit time.Duration, ask func() (T, erro
 		var none T
 		return none, ctx.Err()
 	}
+}
+
+// enter keeps the connection by which messages come, nil for none.
+func (s *Subscriber) enter(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = c
+}
+
+// Lag asks whether the proxy answers, and is -1: it does not tell clients how far they are behind. See [relay.Lagging].
+func (s *Subscriber) Lag(ctx context.Context) (int64, error) {
+	s.mu.Lock()
+	c := s.conn
+	s.mu.Unlock()
+	if c == nil {
+		var err error
+		if c, err = s.dial(); err != nil {
+			return -1, err
+		}
+		defer c.Close()
+	}
+	_, err := s.brokers(ctx, c)
+	return -1, err
 }

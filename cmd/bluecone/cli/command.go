@@ -61,7 +61,7 @@ func Command(cfg Config) *cobra.Command {
 	a := &app{cfg: cfg}
 	root := group(cfg.Name, "Looks after an event bus: what waits, what failed and why, and what to do about it",
 		a.status(), eventCommands{a}.events(), a.trace(), deadCommands{a}.dead(), consumerCommands{a}.consumers(),
-		jobCommands{a}.jobs(), a.inboxes(), a.reservations(), a.check(), a.doctor(), bulkCommands{a}.bulk(), a.publish(), a.audit(),
+		jobCommands{a}.jobs(), a.brokers(), a.reservations(), a.check(), a.doctor(), bulkCommands{a}.bulk(), a.publish(), a.audit(),
 		migrateCommands{a}.migrate())
 	root.Long = about
 	root.SilenceErrors, root.SilenceUsage = true, true

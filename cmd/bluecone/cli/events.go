@@ -253,11 +253,15 @@ type intervention struct {
 	verb, past string
 	from       []consumelog.Status // the states it is for
 	named      []consumelog.Status // further ones, if consumers are named
+	only       string              // the event type that it is for; empty for all
 }
 
 // open picks the deliveries that an intervention is for.
 func (iv intervention) open(e ops.Event, consumers []string) ([]string, error) {
 	var found []string
+	if iv.only != "" && e.EventType != iv.only {
+		return nil, notFound("nothing to %s: the event %s is of the type %s, not %s", iv.verb, e.EventID, e.EventType, iv.only)
+	}
 	for _, name := range consumers {
 		if !slices.ContainsFunc(e.Deliveries, func(d ops.Delivery) bool { return d.Consumer == name }) {
 			var known []string
