@@ -27,6 +27,7 @@ type Broker struct {
 
 	dir       *process.Dir
 	front     string    // where clients reach it; empty for where it listens
+	secure    *secure   // nil without TLS
 	processes []*server // in the order in which they start
 	// configure writes the broker's files for the password of URL.
 	configure func() error
@@ -48,8 +49,14 @@ type server struct {
 	process *process.Process // nil before it was started
 }
 
-// launch starts a broker of the programs in the directory home, whose clients reach it at front if that is not empty.
-func launch(name, home, front string) (*Broker, error) {
+// launching says how a broker is started.
+type launching struct {
+	front    string // where clients reach it; empty for where it listens
+	isSecure bool   // it speaks TLS, too
+}
+
+// launch starts a broker of the programs in the directory home.
+func launch(name, home string, how launching) (*Broker, error) {
 	process.Sweep("", prefix, func(string) {})
 	dir, err := process.NewDir("", prefix+name+"-")
 	if err != nil {
@@ -58,8 +65,13 @@ func launch(name, home, front string) (*Broker, error) {
 	prepare := map[string]func(b *Broker, home string) error{
 		"nats": nats, "redis": redis, "rabbitmq": rabbitmq, "kafka": kafka, "rocketmq": rocketmq,
 	}[name]
-	b := &Broker{dir: dir, front: front}
-	err = prepare(b, home)
+	b := &Broker{dir: dir, front: how.front}
+	if how.isSecure {
+		err = b.certify()
+	}
+	if err == nil {
+		err = prepare(b, home)
+	}
 	if err == nil {
 		err = b.configure()
 	}

@@ -38,6 +38,15 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 `
 
+// kafkaTLS is a further listener, where clients log in as at the first. Later lines of a file count.
+const kafkaTLS = `listeners=CLIENT://127.0.0.1:%[1]s,CONTROLLER://127.0.0.1:%[2]s,INTERNAL://127.0.0.1:%[3]s,SECURE://127.0.0.1:%[4]s
+advertised.listeners=CLIENT://127.0.0.1:%[1]s,INTERNAL://127.0.0.1:%[3]s,SECURE://127.0.0.1:%[4]s
+listener.security.protocol.map=CLIENT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT,INTERNAL:PLAINTEXT,SECURE:SASL_SSL
+listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_%[5]s="%[6]s";
+ssl.keystore.type=PEM
+ssl.keystore.location=%[7]s
+`
+
 func kafka(b *Broker, home string) error {
 	ports, err := freePorts(3)
 	if err != nil {
@@ -48,6 +57,9 @@ func kafka(b *Broker, home string) error {
 	config := b.path("server.properties")
 	b.configure = func() error {
 		text := fmt.Appendf(nil, kafkaConfig, port, controller, internal, b.advertised(), user, b.password(), b.path("data"))
+		if b.secure != nil {
+			text = fmt.Appendf(text, kafkaTLS, port, controller, internal, b.secure.port, user, b.password(), b.path("both.pem"))
+		}
 		if err := os.WriteFile(config, text, 0o600); err != nil {
 			return err
 		}

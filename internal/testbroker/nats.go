@@ -16,16 +16,24 @@ authorization { user: %s, password: "%s" }
 jetstream { store_dir: %q, max_memory_store: 64MB, max_file_store: 1GB }
 `
 
+// natsTLS has the server speak both on one port.
+const natsTLS = `tls { cert_file: "%[3]s", key_file: "%[4]s" } # of %[2]s, at %[1]s
+allow_non_tls: true
+`
+
 func nats(b *Broker, home string) error {
 	port, err := process.FreePort()
 	if err != nil {
 		return err
 	}
 	b.URL = address("nats", port)
+	if b.secure != nil {
+		b.secure.port = port
+	}
 	config := b.path("nats.conf")
 	b.configure = func() error {
 		text := fmt.Appendf(nil, natsConfig, port, user, b.password(), b.path("data"))
-		return os.WriteFile(config, text, 0o600)
+		return os.WriteFile(config, append(text, b.secured(natsTLS)...), 0o600)
 	}
 	b.processes = []*server{{
 		name:    "nats-server",

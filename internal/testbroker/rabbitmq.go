@@ -19,6 +19,13 @@ raft.wal_max_size_bytes = 16777216
 max_message_size = 1048576
 `
 
+const rabbitmqTLS = `listeners.ssl.1 = 127.0.0.1:%[1]s
+ssl_options.cacertfile = %[2]s
+ssl_options.certfile = %[3]s
+ssl_options.keyfile = %[4]s
+ssl_options.verify = verify_none
+`
+
 // rabbitmq starts an Erlang node, and before it the node's own port mapper, which it would otherwise start as a daemon.
 func rabbitmq(b *Broker, home string) error {
 	ports, err := freePorts(3)
@@ -28,8 +35,9 @@ func rabbitmq(b *Broker, home string) error {
 	port, mapper, distribution := ports[0], ports[1], ports[2]
 	b.URL = address("amqp", port)
 	b.configure = func() error {
+		text := fmt.Appendf(nil, rabbitmqConfig, port, user, b.password())
 		return errors.Join(
-			os.WriteFile(b.path("rabbitmq.conf"), fmt.Appendf(nil, rabbitmqConfig, port, user, b.password()), 0o600),
+			os.WriteFile(b.path("rabbitmq.conf"), append(text, b.secured(rabbitmqTLS)...), 0o600),
 			os.WriteFile(b.path("environment"), nil, 0o600))
 	}
 	command := func(program string, args ...string) *exec.Cmd {

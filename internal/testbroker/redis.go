@@ -21,6 +21,13 @@ user default off
 user %s on >%s ~* &* +@all
 `
 
+const redisTLS = `tls-port %[1]s
+tls-ca-cert-file %[2]s
+tls-cert-file %[3]s
+tls-key-file %[4]s
+tls-auth-clients no
+`
+
 func redis(b *Broker, home string) error {
 	port, err := process.FreePort()
 	if err != nil {
@@ -29,7 +36,8 @@ func redis(b *Broker, home string) error {
 	b.URL = address("redis", port)
 	config := b.path("redis.conf")
 	b.configure = func() error {
-		return os.WriteFile(config, fmt.Appendf(nil, redisConfig, port, b.dir.Path, user, b.password()), 0o600)
+		text := fmt.Appendf(nil, redisConfig, port, b.dir.Path, user, b.password())
+		return os.WriteFile(config, append(text, b.secured(redisTLS)...), 0o600)
 	}
 	b.processes = []*server{{
 		name:    "redis-server",

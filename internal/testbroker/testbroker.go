@@ -39,7 +39,7 @@ func Start(t testing.TB, name string) *Broker {
 // StartBehind starts a broker whose clients reach it at another address, host:port. Kafka tells them that one.
 func StartBehind(t testing.TB, name, front string) *Broker {
 	t.Helper()
-	b, err := start(t, name, front)
+	b, err := start(t, name, launching{front: front})
 	if err != nil {
 		t.Fatalf("testbroker: %v", err)
 	}
@@ -61,7 +61,7 @@ func Shared(t testing.TB, name string) *Broker {
 	if b, ok := shared.brokers[name]; ok {
 		return b
 	}
-	b, err := start(t, name, "")
+	b, err := start(t, name, launching{})
 	if err != nil {
 		t.Fatalf("testbroker: %v", err)
 	}
@@ -88,7 +88,7 @@ var shared = struct { //nolint:gochecknoglobals // one of each per process
 }{brokers: map[string]*Broker{}}
 
 // start finds a broker and starts it. It tries again with other ports if somebody else was faster to take them.
-func start(t testing.TB, name, front string) (*Broker, error) {
+func start(t testing.TB, name string, how launching) (*Broker, error) {
 	t.Helper()
 	if !slices.Contains(Names(), name) {
 		return nil, fmt.Errorf("%q is unknown: it must be one of %v", name, Names())
@@ -102,7 +102,7 @@ func start(t testing.TB, name, front string) (*Broker, error) {
 	}
 	var failed error
 	for range 3 {
-		b, err := launch(name, home, front)
+		b, err := launch(name, home, how)
 		if err == nil {
 			return b, nil
 		}

@@ -44,6 +44,6 @@ func TestBrokerIsMistreated(t *testing.T) {
 
 func TestUnknownBrokerIsRefused(t *testing.T) {
 	t.Parallel()
-	_, err := start(t, "zeromq", "")
+	_, err := start(t, "zeromq", launching{})
 	require.ErrorContains(t, err, `"zeromq" is unknown: it must be one of [rabbitmq nats redis`)
 }
