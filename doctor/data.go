@@ -28,6 +28,7 @@ func dataChecks() []check {
 		{name: "schema versions", fine: "no delivery waits for one that no running instance knows", look: unknownVersions},
 		{name: "rotten rows", fine: "none of types, instances or jobs", look: rottenRows},
 		{name: "reservations", fine: "every producer says in time what became of its events", look: reservations},
+		{name: "brokers", fine: "relays and inboxes get through to their brokers, and no setting is known to lose messages", look: brokers},
 		{name: "jobs", fine: "none has missed its turns", look: missedTurns},
 		{name: "retention", fine: "what was delivered long ago is removed", look: retention},
 		{name: "far future", fine: "nothing waits longer than it could have to", look: farFuture},

@@ -63,6 +63,8 @@ type Config struct {
 	ClockOffset time.Duration
 	// Keep is outbox.RetentionConfig.Keep. Negative: it is off on purpose, and not checked. Default: 7 days.
 	Keep time.Duration
+	// Brokers are the ends of this process at message brokers, whose settings are examined, too. Default: none.
+	Brokers []Broker
 	// Accept names checks whose FAIL is only a WARN here: "durability" on a throw-away server, say.
 	// Default: none.
 	Accept []string

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -109,4 +110,33 @@ func requireSubject(ctx context.Context, t *testing.T, js jetstream.JetStream, s
 	msg, err := stream.GetMsg(ctx, 1)
 	require.NoError(t, err)
 	require.Equal(t, subject, msg.Subject)
+}
+
+// Settings of a stream that lose messages are found; those of the stream that the adapter makes are none.
+func TestSettingsThatLoseMessagesAreFound(t *testing.T) {
+	t.Parallel()
+	s := server{testbroker.Start(t, "nats"), t}
+	nc, err := natsgo.Connect(s.Broker.URL.String())
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "LOSES", Subjects: []string{"LOSES.>"}, Storage: jetstream.MemoryStorage, MaxAge: time.Hour, MaxMsgs: 7, MaxBytes: 1000,
+		MaxMsgsPerSubject: 3,
+	})
+	require.NoError(t, err)
+	for stream, want := range map[string][]string{
+		"KEEPS": nil, "LOSES": {"in memory", "max_age is 1h0m0s", "max_msgs is 7", "max_bytes is 1000", "max_msgs_per_subject is 3"},
+	} {
+		p, err := nats.NewPublisher(s.Broker.URL.JoinPath(stream).String(), quiet())
+		require.NoError(t, err)
+		found, err := p.Examine(t.Context())
+		require.NoError(t, err)
+		require.Len(t, found, len(want))
+		for i, w := range want {
+			require.Contains(t, found[i], w)
+		}
+		require.NoError(t, p.Close())
+	}
 }
