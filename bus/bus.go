@@ -141,7 +141,7 @@ func (c *Consumer) collides(other *Consumer) error {
 	for _, mine := range []struct{ what, is string }{{"name", c.Name()}, {"Key", c.Key()}} {
 		for _, theirs := range []struct{ what, is string }{{"name", other.Name()}, {"Key", other.Key()}} {
 			if strings.EqualFold(mine.is, theirs.is) {
-				return fmt.Errorf("bus.Consumer %q: its %s %q collides with the %s %q of consumer %q: give it another one, not only of another case",
+				return fmt.Errorf("bus.Consumer %q: its %s %q collides with the %s %q of consumer %q: give it another (not only in case)",
 					c.Name(), mine.what, mine.is, theirs.what, theirs.is, other.Name())
 			}
 		}

@@ -194,7 +194,7 @@ func TestWiringIsJudgedOnce(t *testing.T) {
 	require.EqualError(t, b.Err(), `2 mistakes in the wiring:
 bus.On of consumer "Coupon": bus_test.badName.EventType() "Order Paid" is not a valid name: `+
 		`it must be lower-case words joined by "." or "-", such as "order.paid"
-bus.Consumer "wallet": its name "wallet" collides with the name "Wallet" of consumer "Wallet": give it another one, not only of another case`)
+bus.Consumer "wallet": its name "wallet" collides with the name "Wallet" of consumer "Wallet": give it another (not only in case)`)
 }
 
 type runner struct{ runs chan struct{} }

@@ -20,7 +20,8 @@ const (
 func (r *redactor) message(doc string) (string, bool) {
 	of := personal.All()
 	secret := func(path, name string) bool {
-		return of.Names[name] || r.says(path, name) || r.says(strings.TrimPrefix(path, personal.Fold("data.")), name) || name == personal.Fold("data_base64")
+		return of.Names[name] || name == personal.Fold("data_base64") ||
+			r.says(path, name) || r.says(strings.TrimPrefix(path, personal.Fold("data.")), name)
 	}
 	doc, hidden := r.hide(doc, true, secret)
 	var fields map[string]any

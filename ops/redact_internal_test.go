@@ -92,12 +92,16 @@ func TestRedactionOfWhatCouldNotBeRead(t *testing.T) {
 	r := newRedactor(Config{Publishable: []bus.Event{moved{}}, Personal: []string{"token", "meta.ip"}})
 	for _, c := range []struct{ name, doc, want string }{
 		{"body", `{"body":"{\"id\":1,\"name\":\"Li\"}"}`, `{"body":"{\"id\":1,\"name\":\"(hidden)\"}"}`},
-		{"structured", `{"body":"{\"data\":{\"from\":{\"street\":\"A\"},\"meta\":{\"ip\":\"::1\"}}}"}`,
-			`{"body":"{\"data\":{\"from\":{\"street\":\"(hidden)\"},\"meta\":{\"ip\":\"(hidden)\"}}}"}`},
+		{
+			"structured", `{"body":"{\"data\":{\"from\":{\"street\":\"A\"},\"meta\":{\"ip\":\"::1\"}}}"}`,
+			`{"body":"{\"data\":{\"from\":{\"street\":\"(hidden)\"},\"meta\":{\"ip\":\"(hidden)\"}}}"}`,
+		},
 		{"structured, not JSON", `{"body":"{\"data_base64\":\"AAEC\"}"}`, `{"body":"{\"data_base64\":\"(hidden)\"}"}`},
 		{"header", `{"headers":{"token":"x","n":"1"},"body":"none"}`, `{"headers":{"token":"(hidden)","n":"1"},"body":"none"}`},
-		{"bytes that are JSON but no UTF-8", `{"bodyBase64":"eyJuYW1lIjoiTGkiLCJuIjoi/yJ9","size":21}`,
-			"{\"body\":\"{\\\"name\\\":\\\"(hidden)\\\",\\\"n\\\":\\\"\uFFFD\\\"}\",\"size\":21}"},
+		{
+			"bytes that are JSON but no UTF-8", `{"bodyBase64":"eyJuYW1lIjoiTGkiLCJuIjoi/yJ9","size":21}`,
+			"{\"body\":\"{\\\"name\\\":\\\"(hidden)\\\",\\\"n\\\":\\\"\uFFFD\\\"}\",\"size\":21}",
+		},
 		{"nothing personal", `{"size":3,"body":"{ \"id\": 1 }"}`, `{"size":3,"body":"{ \"id\": 1 }"}`},
 		{"not JSON", `{"body":"name=Li"}`, `{"body":"name=Li"}`},
 	} {

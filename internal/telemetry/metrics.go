@@ -106,7 +106,9 @@ func Observe(ctx context.Context, h metric.Float64Histogram, d time.Duration, kv
 // enabled says whether somebody collects what an instrument records: without an SDK no attributes are built.
 // OpenTelemetry before 1.40, which the library works with too, does not know; then it is recorded.
 func enabled(ctx context.Context, instrument any) bool {
-	e, knows := instrument.(interface{ Enabled(ctx context.Context) bool })
+	e, knows := instrument.(interface {
+		Enabled(ctx context.Context) bool
+	})
 	return !knows || e.Enabled(ctx)
 }
 

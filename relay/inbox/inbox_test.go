@@ -287,7 +287,7 @@ func TestFetchingPausesWhileTooManyEventsAreOpen(t *testing.T) {
 func TestOneInstanceHasAPartition(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		newService(t, db) // the tables
+		newService(t, db)              // the tables
 		var instances []*outbox.Outbox // made before any of them runs: each adds a hook to the pool
 		for range 3 {
 			ob, err := outbox.New(db, outbox.Config{})
