@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // rocketmqConfig is a broker whose commits are on disk, with small files.
@@ -86,11 +87,15 @@ func rocketmq(b *Broker, home string) error {
 	}
 	b.admin = func(args ...string) error {
 		args = append(args, "-n", "127.0.0.1:"+names, "-b", "127.0.0.1:"+broker)
-		out, err := command("tools.command.MQAdminStartup", args...).CombinedOutput()
-		if err == nil && strings.Contains(string(out), "success") {
-			return nil
+		for began := time.Now(); ; { // it waits for seconds only, which a busy broker may take
+			out, err := command("tools.command.MQAdminStartup", args...).CombinedOutput()
+			if err == nil && strings.Contains(string(out), "success") {
+				return nil
+			}
+			if time.Since(began) > startLimit {
+				return fmt.Errorf("mqadmin %v: %v: %s", args, err, strings.TrimSpace(string(out))) //nolint:errorlint // err may be nil
+			}
 		}
-		return fmt.Errorf("mqadmin %v: %w: %s", args, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
