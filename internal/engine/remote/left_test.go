@@ -119,3 +119,22 @@ func (h *house) count(where string) (n int) {
 	require.NoError(h.t, h.db.QueryRowContext(h.t.Context(), "SELECT COUNT(*) FROM bc_event_consume_log WHERE "+where).Scan(&n))
 	return n
 }
+
+// A publisher that has died may have had several events of an aggregate in one batch: they come one after the other.
+func TestWhatAPublisherHadInHandKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := newHouse(t, db)
+		events := h.save("a", "a", "a")
+		_, err := db.ExecContext(t.Context(), "UPDATE bc_event_consume_log SET status = 'PROCESSING', started = 1, locked_by = 'gone'")
+		require.NoError(t, err)
+		h.past()
+		for _, id := range events {
+			one := h.fetch(10)
+			require.Equal(t, []string{id}, ids(one))
+			require.Empty(t, h.fetch(10))
+			require.Equal(t, store.Success, h.finish(one[0].Lease, remote.Success))
+			h.past() // what was put back is due
+		}
+	})
+}
