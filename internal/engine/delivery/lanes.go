@@ -51,6 +51,7 @@ type Lanes struct {
 	freed  chan struct{}
 	wg     sync.WaitGroup
 	woken  atomic.Int64 // how often a lane was told to claim from the consume log
+	taken  atomic.Bool  // deliveries of which a lease had run out, since HaveTakenOver was last asked
 
 	suspects sync.RWMutex // see takeSuspect
 
@@ -217,6 +218,9 @@ func (l *Lanes) Retry(ctx context.Context, due []string) error {
 	}
 	return nil
 }
+
+// HaveTakenOver reports whether a lane has claimed deliveries of which a lease had run out, since it was last asked.
+func (l *Lanes) HaveTakenOver() bool { return l.taken.Swap(false) }
 
 // Has reports whether one of the keys is that of a consumer of these lanes.
 func (l *Lanes) Has(keys []string) bool {
