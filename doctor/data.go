@@ -27,6 +27,7 @@ func dataChecks() []check {
 		{name: "absent consumers", fine: "every consumer has been seen lately", look: absentConsumers},
 		{name: "schema versions", fine: "no delivery waits for one that no running instance knows", look: unknownVersions},
 		{name: "rotten rows", fine: "none of types, instances or jobs", look: rottenRows},
+		{name: "numbers", fine: "no text stands in a column of numbers", look: noNumbers},
 		{name: "reservations", fine: "every producer says in time what became of its events", look: reservations},
 		{name: "brokers", fine: "relays and inboxes get through to their brokers, and no setting is known to lose messages", look: brokers},
 		{name: "jobs", fine: "none has missed its turns", look: missedTurns},

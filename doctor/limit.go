@@ -10,6 +10,8 @@ const (
 	mostTypes = 16 << 20
 	// mostStates is how many states of events are listed.
 	mostStates = 100
+	// mostCells is how many of the newest rows of each table are looked at for texts in columns of numbers.
+	mostCells = 1000
 	// longestName is how many characters are read of a name or id: SQLite keeps any length.
 	longestName = 255
 	// longestPayload is how many characters of a payload are judged.

@@ -41,3 +41,16 @@ func rottenRows(ctx context.Context, x *exam) ([]Finding, error) {
 	}
 	return found, err
 }
+
+// noNumbers finds texts in columns of numbers, which only SQLite takes. The engine reads them as 0, or leaves the row alone.
+func noNumbers(ctx context.Context, x *exam) ([]Finding, error) {
+	cells, err := view.NoNumbers(ctx, x.sql, mostCells)
+	var found []Finding
+	for _, c := range cells {
+		found = append(found, warn("no_number", "{n} of the newest {most} rows of {table} have something else than a whole number in {column}",
+			"write the number that belongs there, or the column's default", values{
+				"n": strconv.Itoa(c.Count), "most": strconv.Itoa(mostCells), "table": c.Table, "column": c.Column,
+			})...)
+	}
+	return found, err
+}

@@ -82,6 +82,7 @@ func TestTextAmongNumbersHidesNothing(t *testing.T) {
 			f := crowded(t, "sqlite")
 			f.exec("UPDATE " + c.Table + " SET " + c.Name + " = 'x'")
 			require.NoError(t, f.looked())
+			f.requireNamed(c)
 			_, err := f.ops.StartBulk(t.Context(), op, retries("good"))
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
@@ -92,6 +93,26 @@ func TestTextAmongNumbersHidesNothing(t *testing.T) {
 				return err == nil && b.State == ops.BulkDone
 			}, testdb.Patience(), time.Millisecond)
 		})
+	}
+}
+
+// requireNamed looks that the doctor names a column that holds texts, if its table has rows.
+func (f *fixture) requireNamed(c testdb.Column) {
+	f.t.Helper()
+	report, err := f.ops.Doctor(f.t.Context())
+	require.NoError(f.t, err)
+	var named []string
+	for _, finding := range report {
+		if finding.Rule == "no_number" {
+			named = append(named, finding.Args["table"]+"."+finding.Args["column"])
+		}
+	}
+	var rows int
+	require.NoError(f.t, f.db.QueryRowContext(f.t.Context(), "SELECT COUNT(*) FROM "+c.Table).Scan(&rows))
+	if rows > 0 {
+		require.Equal(f.t, []string{c.Table + "." + c.Name}, named)
+	} else {
+		require.Empty(f.t, named)
 	}
 }
 
