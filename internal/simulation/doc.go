@@ -14,6 +14,7 @@
 // Some lives have more, two things at most, each in a file of its own: the first instance does not know a
 // newer schema version; two tenants have the same aggregate, and what is DEAD of one waits until all of
 // the other is done; events are delayed; the operator replays events, also while retention removes them;
-// one delivery kills its process each time, until it is DEAD; the database's clock leaps. After a leap back
+// one delivery kills its process each time, until it is DEAD; the database's clock leaps; a consumer is registered late and wants the
+// past. After a leap back
 // I10 is not asked, because it compares times. The clock of a process cannot leap in a bubble.
 package simulation

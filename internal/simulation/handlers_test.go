@@ -43,6 +43,9 @@ func (l *life) register(b *bus.Bus, in *instance, isNewer bool) {
 		b.Consumer("Passing", bus.ConsumerConfig{DeadPolicy: bus.Continue, Batch: 2, Queue: 3, MaxAttempts: most}),
 		b.Consumer("Outside", bus.ConsumerConfig{MaxAttempts: most}),
 	}
+	if l.plan.hasNewcomer(in.place) {
+		all.inTx = append(all.inTx, l.newcomer(b))
+	}
 	if l.plan.versions && isNewer {
 		take[reshaped](w, all)
 		b.Upcast(reshaped{}.EventType(), 1, reshape)

@@ -114,6 +114,7 @@ func (l *life) connect(name string, calm bool) *line {
 func (l *life) start(place int, name string) {
 	ctx, stop := context.WithCancel(l.ctx)
 	in := &instance{place: place, line: l.connect(name, false), stop: stop, done: make(chan struct{})}
+	in.line.set(func(ln *line) { ln.slow = l.plan.slows(place) })
 	in.db = in.line.open()
 	var err error
 	in.ob, err = outbox.New(in.db, outbox.Config{Instance: name, Logger: l.logger, DeleteSent: l.plan.deletes})

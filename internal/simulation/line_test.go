@@ -30,6 +30,7 @@ type line struct {
 	calm   bool
 	cut    bool
 	frozen time.Time // nothing goes through before
+	slow   string    // what a statement holds that takes slowly
 	asked  int       // statements so far
 }
 
@@ -45,7 +46,10 @@ type rates struct {
 	broken  int // end in the same error, and have not
 }
 
-const busyTimeout = 5 * time.Second
+const (
+	busyTimeout = 5 * time.Second
+	slowly      = time.Second
+)
 
 // probe is what the engine sends inside a transaction to find out whether SQLite has ended it.
 const probe = "BEGIN"
@@ -98,7 +102,8 @@ type fault struct {
 const perMillisecond = 30
 
 // draw decides about one statement.
-func (l *line) draw(kind string) fault {
+func (l *line) draw(query string) fault {
+	kind, _, _ := strings.Cut(query, " ")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := fault{commit: true}
@@ -109,6 +114,9 @@ func (l *line) draw(kind string) fault {
 		f.wait = time.Millisecond
 	}
 	f.wait = max(time.Until(l.frozen), f.wait)
+	if l.slow != "" && strings.Contains(query, l.slow) {
+		f.wait = max(f.wait, slowly)
+	}
 	if l.calm {
 		return f
 	}
@@ -156,8 +164,7 @@ func (c *conn) meet(ctx context.Context, query string) (fault, error) {
 	if query == probe { // SQLite answers it at once; a wait that no context ends would hold database/sql's mutex of the transaction
 		return fault{commit: true}, nil
 	}
-	kind, _, _ := strings.Cut(query, " ")
-	f := c.line.draw(kind)
+	f := c.line.draw(query)
 	if f != (fault{commit: true}) && f != (fault{commit: true, wait: time.Millisecond}) {
 		c.line.note("%s: %v, %v, after %v: %.110s", c.line.name, f.before, f.after, f.wait, query)
 	}

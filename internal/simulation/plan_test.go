@@ -33,6 +33,9 @@ type extra struct {
 	delayed  map[int]time.Duration // for how long, by event
 	kill     kill                  // the delivery that ends its process
 	jumps    []jump                // of the database's clock
+
+	newcomerAt time.Duration // when a consumer is registered that wants the past, 0 for never
+	late       []trouble     // what befalls its instance then
 }
 
 // save is one transaction of a producer.
@@ -134,6 +137,7 @@ func (p *plan) add(r *rand.Rand, number int) {
 		func() { p.withDelays(r) },
 		func() { p.withKill(r, number) },
 		func() { p.withJumps(r) },
+		func() { p.withNewcomer(r, number) },
 	}
 	chosen := r.Perm(len(extras))[:r.IntN(3)]
 	slices.Sort(chosen) // a later one may take back what an earlier one has made

@@ -67,6 +67,7 @@ func (l *life) run() {
 	for _, j := range l.plan.jumps {
 		l.running.Go(func() { l.leap(j) })
 	}
+	l.join()
 	ob, err := outbox.New(db, outbox.Config{Logger: l.logger, Instance: observer, DeleteSent: l.plan.deletes})
 	l.must(err)
 	for time.Since(l.began) < busyTime {
@@ -228,8 +229,9 @@ func (l *life) suffer(tr trouble) {
 
 // done reports whether nothing is under way any more.
 func (l *life) done(db *bun.DB) bool {
-	return l.count(db, "SELECT (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT') + (SELECT COUNT(*) FROM bc_event_consume_log "+
-		"WHERE status NOT IN ('SUCCESS', 'SKIPPED'))") == 0
+	return l.hasJoined(db) && l.count(db, "SELECT (SELECT COUNT(*) FROM bc_outbox_event WHERE status <> 'SENT') + "+
+		"(SELECT COUNT(*) FROM bc_event_consume_log WHERE status NOT IN ('SUCCESS', 'SKIPPED')) + "+
+		"(SELECT COUNT(*) FROM bc_bulk_operation WHERE state = 'RUNNING')") == 0
 }
 
 // must notes a failure and goes on: in a bubble everybody has to be brought home.
@@ -313,7 +315,7 @@ func (l *life) check(db *bun.DB) {
 		default:
 			cfg.History.Unknown[id] = exists
 		}
-		for _, name := range consumers {
+		for _, name := range l.plan.consumers() {
 			l.checkEffect(db, id, name, exists)
 		}
 	}

@@ -90,6 +90,16 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "ParkedEventKeepsItsPlace", nil,
 		},
 		{
+			"the model's lanes run what was put back behind later events in one batch", "internal/model/rules.go",
+			"DirectAsk: true, BatchInOrder: true,", "DirectAsk: true,",
+			"./internal/model", "EnginesRulesSuffice", nil,
+		},
+		{
+			"later events pass what a new consumer still has to get of the past", "internal/store/everyevent.go",
+			"[]int64{a.Waiting, a.Dead, a.InHand, a.Past}", "[]int64{a.Waiting, a.Dead, a.InHand}",
+			engineAndLives, "LiveEventsWaitBehindThePast|SimulatedLives", nil,
+		},
+		{
 			"what was claimed with a failed delivery runs outside", "internal/engine/delivery/external.go",
 			`aside[d] == "" && a != store.MayRun {`, `aside[d] == "" && a != store.MayRun && d.direct() {`,
 			engine, "ExternalDeliveryWaits", nil,
