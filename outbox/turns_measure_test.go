@@ -148,7 +148,8 @@ func measureDueWork(t *testing.T, db *bun.DB, load string, backlog int, overload
 func (f *fixture) turnIntoWaiting(eventID, now string) error {
 	return f.db.RunInTx(f.t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, "+
-			"aggregate_type, aggregate_id, attempts, lock_version, next_retry_at) SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, "+
+			"aggregate_type, aggregate_id, attempts, lock_version, next_retry_at) "+
+			"SELECT 'A', event_id, event_type, 'PENDING', id, aggregate_type, aggregate_id, "+
 			"0, 1, "+now+" FROM bc_outbox_event WHERE event_id = ?", eventID)
 		if err != nil {
 			return err
