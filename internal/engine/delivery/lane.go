@@ -136,8 +136,8 @@ func (ln *lane) start() {
 	}
 }
 
-// alarms say what timers are set: those that call start, and the one that claims what was put off, perhaps again.
-type alarms struct{ worker, tokens, putOff, again bool }
+// alarms say what timers are set that call start.
+type alarms struct{ worker, tokens bool }
 
 // lookAgain calls start after a while, unless an alarm is set for it already. It needs ln.mu.
 func (ln *lane) lookAgain(wait time.Duration, alarm *bool) {
@@ -150,28 +150,6 @@ func (ln *lane) lookAgain(wait time.Duration, alarm *bool) {
 		defer ln.mu.Unlock()
 		if *alarm = false; !ln.closed {
 			ln.start()
-		}
-	})
-}
-
-// refillAfter claims what was put off for so long: nobody may wake it, and the next look at what is due may be far. While an alarm is
-// set for that, it is set again when it goes off.
-func (ln *lane) refillAfter(wait time.Duration) {
-	ln.mu.Lock()
-	defer ln.mu.Unlock()
-	if ln.alarms.putOff {
-		ln.alarms.again = true
-		return
-	}
-	ln.alarms.putOff = true
-	time.AfterFunc(wait, func() {
-		ln.mu.Lock()
-		again := ln.alarms.again
-		ln.alarms.putOff, ln.alarms.again = false, false
-		ln.retries.refillLocked()
-		ln.mu.Unlock()
-		if again {
-			ln.refillAfter(wait)
 		}
 	})
 }

@@ -51,7 +51,6 @@ type Lanes struct {
 	freed  chan struct{}
 	wg     sync.WaitGroup
 	woken  atomic.Int64 // how often a lane was told to claim from the consume log
-	taken  atomic.Bool  // deliveries of which a lease had run out, since HaveTakenOver was last asked
 
 	suspects sync.RWMutex // see takeSuspect
 
@@ -218,9 +217,6 @@ func (l *Lanes) Retry(ctx context.Context, due []string) error {
 	}
 	return nil
 }
-
-// HaveTakenOver reports whether a lane has claimed deliveries of which a lease had run out, since it was last asked.
-func (l *Lanes) HaveTakenOver() bool { return l.taken.Swap(false) }
 
 // Has reports whether one of the keys is that of a consumer of these lanes.
 func (l *Lanes) Has(keys []string) bool {
