@@ -108,7 +108,7 @@ func TestStatisticsKeepUp(t *testing.T) {
 		f.eventually(func() bool { return known("bc_outbox_event") > 0 && known("bc_event_consume_log") > 0 }, "it has looked")
 		before := known("bc_outbox_event")
 		save(500)
-		for deadline := time.Now().Add(time.Minute); known("bc_outbox_event") <= 2*before; save(1) {
+		for deadline := time.Now().Add(testdb.Patience()); known("bc_outbox_event") <= 2*before; save(1) {
 			require.True(t, time.Now().Before(deadline), "it has looked again")
 		}
 		looks := f.count("SELECT pg_stat_get_analyze_count('bc_event_consume_log'::regclass)")
