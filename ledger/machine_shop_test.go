@@ -139,13 +139,15 @@ func (m *machine) checkBack(c call) {
 	may := mayBe{states: make(map[string]string)}
 	for id, r := range m.reserved {
 		certain, perhaps := r.due.over(now)
-		if _, asked := said[id]; asked {
-			require.True(m.t, r.state == "PREPARED" && perhaps, "the producer of %s is asked too early, or for nothing", id)
+		_, asked := said[id]
+		if asked {
+			require.True(m.t, r.state == "PREPARED" && perhaps, "the producer of %s, which is %s, is asked between %v and %v, due between %v and %v",
+				id, r.state, now.from, now.to, r.due.from, r.due.to)
 		}
 		if r.state != "PREPARED" || !perhaps {
 			continue
 		}
-		if r.due.to = now.to + time.Hour; !c.dies { // it is asked again
+		if r.due.to = now.to + time.Hour; !c.dies && (asked || certain) { // it is asked again; one that was not due yet soon is
 			r.due.from = now.from + time.Second
 		}
 		want := m.tillSays[id]
