@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/doctor"
+	"github.com/bluecone-go/bluecone/internal/crowd"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -110,7 +111,7 @@ type Console struct {
 	views  map[locale]func() map[string]*template.Template // per language, per page
 	texts  map[string]catalog
 	once   *once
-	crowd  *crowd
+	crowd  *crowd.Crowd
 
 	attempts *attempts
 
@@ -131,7 +132,7 @@ func New(o *ops.Ops, cfg Config) (*Console, error) {
 func newConsole(o deployment, cfg Config) *Console {
 	c := &Console{
 		reads: reads{o}, cfg: cfg.withDefaults(), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), assets: loadAssets(),
-		texts: loadCatalogs(), once: newOnce(), crowd: newCrowd(), attempts: newAttempts(), bodyTime: bodyTime,
+		texts: loadCatalogs(), once: newOnce(), crowd: crowd.New(maxPrincipals), attempts: newAttempts(), bodyTime: bodyTime,
 	}
 	c.views = c.parse()
 	c.routes()

@@ -3,12 +3,14 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
 	"strings"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/crowd"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -58,7 +60,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u := *r.URL
 	u.Path, u.RawPath = inside, ""
 	r2.URL = &u
-	leave, err := c.crowd.enter(p.Name, time.Now())
+	leave, err := c.enter(p.Name, time.Now())
 	if err != nil {
 		w.Header().Set("Retry-After", retryAfter)
 		c.fail(w, r2, err)
@@ -75,6 +77,20 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.mux.ServeHTTP(w, r2)
+}
+
+// enter lets a request of a principal in, unless there are too many: under way, which is the answer 503, or within a time, which is
+// 429. Whoever is let in calls leave afterwards.
+func (c *Console) enter(name string, now time.Time) (leave func(), err error) {
+	leave, tooMany := c.crowd.Enter(name, crowd.Limits{PerSecond: maxRate, Burst: maxBurst, UnderWay: maxUnderWay}, now)
+	switch {
+	case tooMany == nil:
+		return leave, nil
+	case tooMany.UnderWay:
+		return nil, &refusal{http.StatusServiceUnavailable, "error.crowd", fmt.Errorf("too many requests of %s under way: %w", name, ops.ErrBusy)}
+	default:
+		return nil, &refusal{http.StatusTooManyRequests, "error.crowd", fmt.Errorf("too many requests of %s: ask again in a moment", name)}
+	}
 }
 
 // admit tells who sent a request, or answers it if they may not come in.

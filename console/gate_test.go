@@ -271,41 +271,26 @@ func TestAttemptsAtNoRouteAreNotAudited(t *testing.T) {
 	require.Equal(t, []string{"rita discard"}, f.refused)
 }
 
-// One principal gets no more than their share, and the others theirs.
+// One principal gets no more than their share.
 func TestEachPrincipalIsLimited(t *testing.T) {
 	t.Parallel()
-	c := newCrowd()
-	now := time.Now()
-	for range maxUnderWay {
-		_, err := c.enter("eve", now)
-		require.NoError(t, err)
-	}
-	_, err := c.enter("eve", now)
-	require.ErrorIs(t, err, ops.ErrBusy, "too many under way")
-	n := 0
-	leave, err := c.enter("anna", now)
-	for ; err == nil; leave, err = c.enter("anna", now) {
-		leave()
-		n++
-	}
-	require.Equal(t, int(maxBurst), n)
-	require.NotErrorIs(t, err, ops.ErrBusy, "too many in a time")
-	leave, err = c.enter("anna", now.Add(time.Second))
-	require.NoError(t, err)
-	leave()
-	for i := range 2 * maxPrincipals {
-		leave, err := c.enter("visitor "+strconv.Itoa(i), now.Add(time.Duration(i)*time.Millisecond))
-		require.NoError(t, err)
-		leave()
-	}
-	require.LessOrEqual(t, len(c.seen), maxPrincipals+2)
-
 	h := consoleOf(&fake{text: "x"}, everything())
-	h.crowd.seen["anna"] = &presence{at: time.Now().Add(time.Hour)} // nothing is left until then
+	for now := time.Now().Add(time.Hour); ; { // nothing is left until then
+		leave, err := h.enter("anna", now)
+		if err != nil {
+			break
+		}
+		leave()
+	}
 	w := get(h, "/nothing")
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
 	require.Equal(t, retryAfter, w.Header().Get("Retry-After"))
-	h.crowd.seen["anna"] = &presence{at: time.Now(), left: maxBurst, underWay: maxUnderWay}
+
+	h = consoleOf(&fake{text: "x"}, everything())
+	for range maxUnderWay {
+		_, err := h.enter("anna", time.Now())
+		require.NoError(t, err)
+	}
 	for _, path := range []string{"/events", "/api/v1/events"} {
 		w = get(h, path)
 		require.Equal(t, http.StatusServiceUnavailable, w.Code)

@@ -21,7 +21,7 @@ const (
 	// retryAfter is when somebody who was not let in may ask again, in seconds.
 	retryAfter = "1"
 	// maxRate is how many requests a second one principal may send, maxBurst how many at once after a while without.
-	maxRate, maxBurst = 100.0, 500.0
+	maxRate, maxBurst = 100, 500
 	// maxUnderWay is how many requests of one principal may be under way.
 	maxUnderWay = 64
 	// maxPrincipals is how many principals are known before those who ask for nothing are forgotten.

@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/crowd"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ops"
 	"github.com/bluecone-go/bluecone/outbox"
@@ -84,13 +85,13 @@ func TestNoRouteLeadsToAnotherTenant(t *testing.T) {
 		for _, p := range limited.pages() {
 			for _, path := range []string{"/api/v1/" + p.name, "/" + map[bool]string{true: "", false: p.name}[p.name == "overview"]} {
 				for _, way := range ways() {
-					limited.crowd, all.crowd = newCrowd(), newCrowd()
+					limited.crowd, all.crowd = crowd.New(maxPrincipals), crowd.New(maxPrincipals)
 					require.NotContains(t, get(limited, path+way).Body.String(), ofTwo, path+way)
 					require.NotContains(t, get(limited, path+way, "HX-Request", "true").Body.String(), ofTwo, path+way)
 				}
 			}
 			for _, way := range ways() {
-				all.crowd = newCrowd()
+				all.crowd = crowd.New(maxPrincipals)
 				revealed[p.name] = revealed[p.name] || strings.Contains(get(all, "/api/v1/"+p.name+way).Body.String(), ofTwo)
 			}
 		}
@@ -102,7 +103,7 @@ func TestNoRouteLeadsToAnotherTenant(t *testing.T) {
 		}
 		before := stateOf(t, db)
 		for _, a := range limited.actions() {
-			limited.crowd = newCrowd()
+			limited.crowd = crowd.New(maxPrincipals)
 			form := formOf(a.name)
 			w := post(limited, "/"+a.name, form)
 			require.NotContains(t, w.Body.String(), ofTwo, a.name)
@@ -114,7 +115,7 @@ func TestNoRouteLeadsToAnotherTenant(t *testing.T) {
 		require.Equal(t, before, stateOf(t, db))
 		for _, a := range all.actions() { // the forms are good: somebody who may see everything succeeds with the same
 			prepare(t, db, a.name)
-			all.crowd = newCrowd()
+			all.crowd = crowd.New(maxPrincipals)
 			w := post(all, "/"+a.name, formOf(a.name))
 			require.Less(t, w.Code, http.StatusBadRequest, "%s: %s", a.name, w.Body)
 		}

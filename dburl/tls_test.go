@@ -1,48 +1,31 @@
 package dburl_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/internal/dbserver"
+	"github.com/bluecone-go/bluecone/internal/testcert"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-// authority makes a certificate for 127.0.0.1 that only itself vouches for, and its key.
-func authority(t *testing.T, dir string) (cert, key string) {
+// certify makes a certificate for 127.0.0.1 in dir, its key, and the authority that vouches for it.
+func certify(t *testing.T, dir string) (ca, cert, key string) {
 	t.Helper()
-	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	set, err := testcert.New()
 	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "a test"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &pair.PublicKey, pair)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(pair)
-	require.NoError(t, err)
-	write := func(name, kind string, content []byte) string {
+	write := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600))
+		require.NoError(t, os.WriteFile(path, content, 0o600))
 		require.NoError(t, os.Chmod(path, 0o644)) // the server is another user
 		return path
 	}
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", secret)
+	return write("ca.pem", set.CA), write("cert.pem", set.Cert), write("key.pem", set.Key)
 }
 
 // TestTLSToEachDatabase speaks to servers with a certificate as docs/security.md says: encrypted, and to nobody else.
@@ -55,7 +38,7 @@ func TestTLSToEachDatabase(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
 			require.NoError(t, os.Chmod(dir, 0o755))
-			cert, key := authority(t, dir)
+			ca, cert, key := certify(t, dir)
 			require.NoError(t, dbserver.Owned(name, key))
 			server, err := dbserver.Start(name, dbserver.Durable, dbserver.TLS(dbserver.Certificate{Cert: cert, Key: key}))
 			if err != nil {
@@ -63,7 +46,7 @@ func TestTLSToEachDatabase(t *testing.T) {
 			}
 			t.Cleanup(server.Stop)
 			other := t.TempDir()
-			stranger, _ := authority(t, other)
+			stranger, _, _ := certify(t, other)
 
 			postgres := testdb.Dialect(name) == "postgres"
 			address := func(ca string) string {
@@ -75,7 +58,7 @@ func TestTLSToEachDatabase(t *testing.T) {
 				}
 				return u.String()
 			}
-			db, err := dburl.Open(t.Context(), address(cert))
+			db, err := dburl.Open(t.Context(), address(ca))
 			require.NoError(t, err)
 			defer db.Close()
 			var cipher, variable string

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"net/http"
-	"time"
 )
 
 // AskDue asks the producers of reservations that are due now, by a client of the test's.
@@ -21,17 +20,8 @@ func (s *Server) Waiting() (n int) {
 	return n
 }
 
-// What the tests of limits need.
-var NewCrowd = newCrowd
+// What the test of limits needs.
+var Enter = enter
 
 // MaxUnderWay is a limit.
 const MaxUnderWay = maxUnderWay
-
-// Enter is crowd.enter.
-func Enter(c *crowd, who Caller, now time.Time) (leave func(), err error) {
-	leave, tooMany := c.enter(who, now)
-	if tooMany != nil {
-		return nil, tooMany
-	}
-	return leave, nil
-}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
 	"gorm.io/driver/mysql"
 	"gorm.io/driver/postgres"
 	"gorm.io/driver/sqlite"
@@ -51,6 +52,14 @@ func openGorm(t testing.TB, dialect string, pool gorm.ConnPool, cfg gorm.Config)
 	db, err := gorm.Open(dialector, &cfg)
 	require.NoError(t, err)
 	return db
+}
+
+func openSQLite(t testing.TB) (*bun.DB, *gorm.DB, *outbox.Outbox) {
+	t.Helper()
+	bdb := testdb.Open(t, "sqlite")
+	ob, err := outbox.New(bdb, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	return bdb, openGorm(t, "sqlite", bdb.DB, gorm.Config{}), ob
 }
 
 func door(t testing.TB, db *gorm.DB) txtest.Door[*gorm.DB] {
@@ -262,13 +271,10 @@ func TestAnotherDialectIsRefused(t *testing.T) {
 // A transaction that could not begin says why.
 func TestSaveSaysWhatIsWrongWithTheTransaction(t *testing.T) {
 	t.Parallel()
-	bdb := testdb.Open(t, "sqlite")
-	db := openGorm(t, "sqlite", bdb.DB, gorm.Config{})
-	ob, err := outbox.New(bdb, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	_, db, ob := openSQLite(t)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	err = gormtx.Save(t.Context(), ob, db.WithContext(over).Begin(), txtest.Paid{Order: "1"})
+	err := gormtx.Save(t.Context(), ob, db.WithContext(over).Begin(), txtest.Paid{Order: "1"})
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "gormtx.Save: the *gorm.DB has an error already")
 }
@@ -276,10 +282,7 @@ func TestSaveSaysWhatIsWrongWithTheTransaction(t *testing.T) {
 // What writes nothing saves no event either, and a handler that would write nothing is refused.
 func TestDryRunSavesNothing(t *testing.T) {
 	t.Parallel()
-	bdb := testdb.Open(t, "sqlite")
-	db := openGorm(t, "sqlite", bdb.DB, gorm.Config{})
-	ob, err := outbox.New(bdb, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	bdb, db, ob := openSQLite(t)
 	dry := db.Session(&gorm.Session{DryRun: true})
 	require.NoError(t, gormtx.Save(t.Context(), ob, dry, txtest.Paid{Order: "1"}))
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
@@ -295,23 +298,20 @@ func TestDryRunSavesNothing(t *testing.T) {
 
 	b := bus.New(bdb, bus.Config{Logger: slog.New(slog.DiscardHandler)})
 	gormtx.On(b.Consumer("A", bus.ConsumerConfig{}), dry, book)
-	_, err = outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
+	_, err := outbox.NewPublisher(ob, b, outbox.PublisherConfig{})
 	require.ErrorContains(t, err, `gormtx.On of consumer "A": the *gorm.DB is in DryRun`)
 }
 
 // Mistakes are named before anything is sent.
 func TestMistakesAreNamed(t *testing.T) {
 	t.Parallel()
-	bdb := testdb.Open(t, "sqlite")
-	db := openGorm(t, "sqlite", bdb.DB, gorm.Config{})
+	bdb, db, ob := openSQLite(t)
 	require.NoError(t, db.Transaction(func(tx *gorm.DB) error {
 		require.EqualError(t, gormtx.Save(t.Context(), nil, tx, txtest.Paid{Order: "1"}),
 			"gormtx.Save: the *outbox.Outbox is nil: make one by outbox.New, and give it to what saves")
 		return nil
 	}))
 	b := bus.New(bdb, bus.Config{Logger: slog.New(slog.DiscardHandler)})
-	ob, err := outbox.New(bdb, outbox.Config{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
 	var begun, saved error
 	gormtx.On(b.Consumer("A", bus.ConsumerConfig{}), db, func(ctx context.Context, tx *gorm.DB, _ bus.Message[txtest.Paid]) error {
 		begun, saved = tx.Begin().Error, gormtx.Save(ctx, ob, db, txtest.Paid{Order: "2"})

@@ -39,7 +39,13 @@ func Start(t testing.TB, name string) *Broker {
 // StartBehind starts a broker whose clients reach it at another address, host:port. Kafka tells them that one.
 func StartBehind(t testing.TB, name, front string) *Broker {
 	t.Helper()
-	b, err := start(t, name, launching{front: front})
+	return tended(t, name, launching{front: front})
+}
+
+// tended starts a broker, stops it at the end of the test, and shows what it said if the test fails.
+func tended(t testing.TB, name string, how launching) *Broker {
+	t.Helper()
+	b, err := start(t, name, how)
 	if err != nil {
 		t.Fatalf("testbroker: %v", err)
 	}
