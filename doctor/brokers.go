@@ -18,12 +18,8 @@ type Broker interface {
 	Examine(ctx context.Context) ([]string, error)
 }
 
-const (
-	// brokerTold is for how long what an instance has written about its broker counts.
-	brokerTold = 45 * time.Second
-	// brokerLimit is how long a broker may take to be examined.
-	brokerLimit = 10 * time.Second
-)
+// brokerLimit is how long a broker may take to be examined.
+const brokerLimit = 10 * time.Second
 
 // brokers finds relays and inboxes that do not reach theirs, and settings of brokers that lose messages.
 func brokers(ctx context.Context, x *exam) ([]Finding, error) {
@@ -33,7 +29,7 @@ func brokers(ctx context.Context, x *exam) ([]Finding, error) {
 	}
 	links, err := view.Brokers(ctx, x.sql, most, longestName)
 	for _, l := range links {
-		if l.SeenFor > brokerTold || l.State != store.BrokerAway && l.State != store.BrokerRefuses {
+		if l.IsGone() || l.State != store.BrokerAway && l.State != store.BrokerRefuses {
 			continue
 		}
 		found = append(found, warn("broker_unreachable", "{name} in {instance} does not get through to {broker}: {problem}",

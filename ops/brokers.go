@@ -36,9 +36,6 @@ const (
 	LinkGone      LinkState = "GONE"                // the instance has told nothing for a while: it has died, or has lost the database
 )
 
-// linkFor is how long after it was last written a row counts as told: three beats.
-const linkFor = 45 * time.Second
-
 // BrokerLink is what one instance of a relay or an inbox knows of its broker. Instances write it every few seconds. One that has ended
 // as it should has none; that of one that has died stays for a day.
 type BrokerLink struct {
@@ -98,7 +95,7 @@ func (v *overviews) links(ctx context.Context) ([]BrokerLink, error) {
 			Role: BrokerRole(r.Role), Name: r.Name, Instance: r.Instance, Broker: r.Broker, State: LinkState(r.State), Window: r.Window,
 			Unconfirmed: r.Unconfirmed, Lag: r.Behind, LastError: shown(r.Error, listText), LastErrorAt: r.ErrorAt, Seen: r.SeenAt,
 		}
-		if r.SeenFor > linkFor {
+		if r.IsGone() {
 			link.State, link.Unconfirmed = LinkGone, 0
 		}
 		out = append(out, link)

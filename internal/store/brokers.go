@@ -31,6 +31,9 @@ const (
 	BrokerUnknown   = "UNKNOWN"   // nobody has asked yet
 )
 
+// BrokerBeat is how often an instance writes what it knows at the least.
+const BrokerBeat = 15 * time.Second
+
 // Broker is what an instance knows of one.
 type Broker struct {
 	Role, Name  string // of the relay or the inbox

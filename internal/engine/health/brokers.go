@@ -12,10 +12,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-const (
-	brokerEvery = 5 * time.Second  // what has changed is written so often at most
-	brokerQuiet = 15 * time.Second // and what has not
-)
+// brokerEvery is how often what has changed is written at most; what has not is written every [store.BrokerBeat].
+const brokerEvery = 5 * time.Second
 
 // Brokers says in bc_broker what this instance knows of the brokers of its relays, or of its inbox. A row is removed when the
 // instance ends as it should; one that remains tells of a crash, for a day.
@@ -65,7 +63,7 @@ type noted struct {
 func (b Brokers) note(ctx context.Context, last *noted, read func(ctx context.Context) store.Broker) {
 	is := read(ctx)
 	is.Name, is.Broker, is.Error = text.Clean(is.Name, 128), text.Clean(is.Broker, 255), text.Clean(is.Error, text.MaxError)
-	if ctx.Err() != nil || is == last.Broker && time.Since(last.at) < brokerQuiet {
+	if ctx.Err() != nil || is == last.Broker && time.Since(last.at) < store.BrokerBeat {
 		return
 	}
 	b.beat(func(ctx context.Context) error {

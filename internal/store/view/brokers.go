@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Broker is what an instance of a relay or an inbox has written about its broker.
@@ -16,6 +18,9 @@ type Broker struct {
 	ErrorAt, SeenAt      time.Time
 	SeenFor              time.Duration // since it was written
 }
+
+// IsGone reports whether the instance has missed three of its beats: it has died, or has lost the database.
+func (b Broker) IsGone() bool { return b.SeenFor > 3*store.BrokerBeat }
 
 // Brokers lists them by their names, the latest first.
 func Brokers(ctx context.Context, r Reader, most, texts int) (out []Broker, err error) {
