@@ -44,8 +44,11 @@ const rocketmqProxy = `{"rocketMQClusterName": "bluecone", "proxyMode": "LOCAL",
 "grpcServerPort": %[2]s, "remotingListenPort": %[3]s, "topicRouteServiceCacheRefreshSeconds": 1, "authenticationEnabled": true,
 "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
 "authenticationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider",
-"innerClientAuthenticationCredentials": "{\"accessKey\":\"%[4]s\",\"secretKey\":\"%[5]s\"}"}
+"innerClientAuthenticationCredentials": "{\"accessKey\":\"%[4]s\",\"secretKey\":\"%[5]s\"}"%[6]s}
 `
+
+// rocketmqTLS is the rest of the proxy's configuration where it speaks TLS, which it does on the same port.
+const rocketmqTLS = `, "tlsTestModeEnable": false, "tlsCertPath": "%[3]s", "tlsKeyPath": "%[4]s"`
 
 // rocketmq starts a name server, and a proxy with a broker in it. Topics and groups are created by its administrator only.
 func rocketmq(b *Broker, home string) error {
@@ -55,6 +58,9 @@ func rocketmq(b *Broker, home string) error {
 	}
 	names, proxy, remoting, broker, replicas := ports[0], ports[1], ports[2], ports[3], ports[4]
 	b.URL = address("rocketmq", proxy)
+	if b.secure != nil {
+		b.secure.port = proxy
+	}
 	b.configure = func() error {
 		if err := os.MkdirAll(b.path("conf"), 0o700); err != nil {
 			return err
@@ -62,7 +68,7 @@ func rocketmq(b *Broker, home string) error {
 		return errors.Join(
 			b.write("namesrv.conf", "listenPort=%s\nbindAddress=127.0.0.1\n", names),
 			b.write("broker.conf", rocketmqConfig, broker, replicas, names, b.path("data"), user, b.password()),
-			b.write("proxy.json", rocketmqProxy, names, proxy, remoting, user, b.password()),
+			b.write("proxy.json", rocketmqProxy, names, proxy, remoting, user, b.password(), b.secured(rocketmqTLS)),
 			b.write("conf/tools.yml", "accessKey: %s\nsecretKey: %s\n", user, b.password())) // of the administrator
 	}
 	command := rocketmqCommand(b, home)

@@ -13,13 +13,13 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testcert"
 )
 
-// secure is the listener of a broker that speaks TLS, beside the other one.
+// secure is the listener of a broker that speaks TLS, beside the other one; RocketMQ's is the same.
 type secure struct {
 	port string
 	pool *x509.CertPool
 }
 
-// StartTLS is [Start] for a broker that speaks TLS, too: not RocketMQ.
+// StartTLS is [Start] for a broker that speaks TLS, too.
 func StartTLS(t testing.TB, name string) *Broker {
 	t.Helper()
 	return tended(t, name, launching{isSecure: true})

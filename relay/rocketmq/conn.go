@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/rocketmq-clients/golang/v5/metadata"
@@ -16,10 +18,14 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/bluecone-go/bluecone/relay"
 )
 
 const (
@@ -35,14 +41,16 @@ const (
 type conn struct {
 	*grpc.ClientConn
 	v2.MessagingServiceClient
-	id string // by which the proxy knows this client
+	id    string // by which the proxy knows this client
+	trust *trust // nil without TLS
 }
 
 func (t target) dial() (*conn, error) {
 	id := "bluecone@" + uuid.NewString()
-	transport := insecure.NewCredentials()
+	transport, trusted := insecure.NewCredentials(), (*trust)(nil)
 	if t.tls != nil {
-		transport = credentials.NewTLS(t.tls)
+		trusted = &trust{TransportCredentials: credentials.NewTLS(t.tls), failed: new(atomic.Pointer[error])}
+		transport = trusted
 	}
 	c, err := grpc.NewClient("dns:///"+t.host,
 		grpc.WithTransportCredentials(transport), grpc.WithPerRPCCredentials(login{t, id}), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
@@ -55,7 +63,37 @@ func (t target) dial() (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rocketmq: %w", err)
 	}
-	return &conn{c, v2.NewMessagingServiceClient(c), id}, nil
+	return &conn{c, v2.NewMessagingServiceClient(c), id, trusted}, nil
+}
+
+// trust is TLS that remembers the error of the last handshake, of which gRPC keeps the text only.
+type trust struct {
+	credentials.TransportCredentials
+
+	failed *atomic.Pointer[error]
+}
+
+// ClientHandshake begins a connection.
+func (t *trust) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := t.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	t.failed.Store(&err)
+	return c, info, err
+}
+
+// Clone shares what is remembered.
+func (t *trust) Clone() credentials.TransportCredentials {
+	return &trust{t.TransportCredentials.Clone(), t.failed}
+}
+
+// why is the error of a call, or of the handshake that it has failed by, if that is about what is trusted.
+func (t *trust) why(err error) error {
+	if t == nil || status.Code(err) != codes.Unavailable {
+		return err
+	}
+	if last := t.failed.Load(); last != nil && relay.IsUntrusted(*last) {
+		return *last
+	}
+	return err
 }
 
 // login is what every request says about its client, with a signature where there is a user.
@@ -91,7 +129,7 @@ func (t target) brokers(ctx context.Context, c *conn) ([]*v2.MessageQueue, error
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	answer, err := c.QueryRoute(ctx, &v2.QueryRouteRequest{Topic: resource(t.topic), Endpoints: &v2.Endpoints{}})
-	if err = t.outcome(t.topic, err, answer.GetStatus()); err != nil {
+	if err = t.outcome(t.topic, c.trust.why(err), answer.GetStatus()); err != nil {
 		return nil, err
 	}
 	found, err := onePerBroker(t.topic, answer.GetMessageQueues())

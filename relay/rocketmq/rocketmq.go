@@ -188,5 +188,5 @@ func needsPerson(err error) bool {
 			v2.Code_ILLEGAL_CONSUMER_GROUP, v2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
 		}, answer.code)
 	}
-	return slices.Contains([]codes.Code{codes.Unauthenticated, codes.PermissionDenied}, status.Code(err))
+	return slices.Contains([]codes.Code{codes.Unauthenticated, codes.PermissionDenied}, status.Code(err)) || relay.IsUntrusted(err)
 }

@@ -2,6 +2,7 @@ package rocketmq_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -57,7 +58,7 @@ func config(url string) rocketmq.Config {
 
 // The suite counts goroutines, so it runs alone.
 func TestAdapter(t *testing.T) {
-	broker := testbroker.Start(t, "rocketmq")
+	broker := testbroker.StartTLS(t, "rocketmq")
 	var all []string
 	for n := range mostNames {
 		all = append(all, fmt.Sprintf("t-%d", n+1))
@@ -80,9 +81,29 @@ func TestAdapter(t *testing.T) {
 			"what could not be landed goes to another instance":       another,
 			"a property with a control character is refused for ever": control,
 			"what would lose order or messages is refused":            unsuitable,
+			"messages go by TLS": secure,
 		} {
 			t.Run(name, func(t *testing.T) { t.Parallel(); test(t, broker) })
 		}
+	})
+}
+
+// A changed password would need a start of the broker, after which its proxy says for a while that there is no topic.
+func secure(t *testing.T, b *testbroker.Broker) {
+	url, _ := topicURL(t, b, b.SecureURL().Host)
+	with := func(c *tls.Config) rocketmq.Config {
+		cfg := config(url)
+		cfg.TLS = c
+		return cfg
+	}
+	relaytest.RunSecure(t, relaytest.Secure{
+		URL: func() string { return url }, Roots: b.Roots(),
+		Publisher: func(url string, c *tls.Config) (relaytest.Publisher, error) {
+			return rocketmq.NewPublisher(url, with(c))
+		},
+		Subscriber: func(url string, c *tls.Config) (relaytest.Subscriber, error) {
+			return rocketmq.NewSubscriber(url, with(c))
+		},
 	})
 }
 
