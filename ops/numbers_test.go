@@ -86,7 +86,7 @@ func TestTextAmongNumbersHidesNothing(t *testing.T) {
 			_, err := f.ops.StartBulk(t.Context(), op, retries("good"))
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience())
 				defer cancel()
 				_, _ = f.ops.RunBulkOnce(ctx) // it may report the rotten one
 				b, err := f.ops.Bulk(t.Context(), "good")

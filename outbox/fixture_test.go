@@ -200,7 +200,7 @@ func (f *fixture) run(cfg outbox.PublisherConfig) {
 			if err != nil {
 				f.t.Errorf("publisher: %v", err)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(testdb.Patience()):
 			f.t.Error("the publisher did not drain")
 		}
 	})

@@ -77,7 +77,7 @@ func TestHandWrittenInsertFromAnyTimeZoneIsDeliveredAtOnce(t *testing.T) {
 				require.Equal(t, handPaid{123, 456}, m.Payload)
 				require.Equal(t, int64(1), m.TenantID)
 				require.Equal(t, "789", m.Metadata["userId"])
-			case <-time.After(30 * time.Second):
+			case <-time.After(testdb.Patience()):
 				t.Fatal("the event was not delivered")
 			}
 			f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == 1 }, "it is SENT")

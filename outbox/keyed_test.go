@@ -45,7 +45,7 @@ func (f *fixture) open(iso sql.IsolationLevel) bun.Tx {
 // saveSoon saves what must not wait for anybody's transaction.
 func (f *fixture) saveSoon(why string, events ...bus.Event) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(f.t.Context(), testdb.Patience())
 	defer cancel()
 	require.NoError(f.t, f.db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return f.ob.Save(ctx, tx, events...) }), why)
 }

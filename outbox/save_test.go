@@ -125,7 +125,7 @@ func TestSaveNeverWaitsForAClaim(t *testing.T) {
 						return false
 					}
 				}, "it claims")
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience())
 				err := db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return f.ob.Save(ctx, tx, orderPaid{OrderID: "during"}) })
 				cancel()
 				release()

@@ -98,7 +98,7 @@ func post(t *testing.T, url, token, body string) int {
 // send is the status of an answer, 0 if none came.
 func send(t *testing.T, method, url, token, body string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	require.NoError(t, err)

@@ -125,7 +125,7 @@ func has(s faultdb.Step, text string) bool { return strings.Contains(s.Query, te
 
 // insistently tries while the server restarts. A Save whose COMMIT nobody knows of may come twice, as two events of one number.
 func insistently(do func() error) (err error) {
-	for over := time.Now().Add(time.Minute); time.Now().Before(over); {
+	for over := time.Now().Add(testdb.Patience()); time.Now().Before(over); <-time.After(20 * time.Millisecond) {
 		if err = do(); err == nil {
 			return nil
 		}

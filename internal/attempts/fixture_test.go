@@ -188,7 +188,7 @@ func (w *world) run(cfg outbox.PublisherConfig) (stop func()) {
 			if err != nil {
 				w.t.Errorf("publisher: %v", err)
 			}
-		case <-time.After(3 * time.Minute):
+		case <-time.After(testdb.Patience()):
 			w.t.Error("the publisher did not drain")
 		}
 	})
@@ -254,7 +254,7 @@ func (w *world) deliveries() map[consumelog.Status]int {
 // eventually polls until ok answers true.
 func (w *world) eventually(ok func() bool, what string) {
 	w.t.Helper()
-	require.Eventually(w.t, ok, 5*time.Minute, 5*time.Millisecond, what)
+	require.Eventually(w.t, ok, testdb.Patience(), 5*time.Millisecond, what)
 }
 
 // wait waits for a signal, for minutes at most.
@@ -262,7 +262,7 @@ func (w *world) wait(c <-chan struct{}, what string) {
 	w.t.Helper()
 	select {
 	case <-c:
-	case <-time.After(5 * time.Minute):
+	case <-time.After(testdb.Patience()):
 		w.t.Fatal("never came: " + what)
 	}
 }

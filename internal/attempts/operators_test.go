@@ -14,6 +14,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -126,7 +127,7 @@ func decideWhileItRuns(t *testing.T, db *bun.DB, decide func(w *world, ctx conte
 	}
 	stop := w.run(outbox.PublisherConfig{})
 	w.wait(inside, "the handler")
-	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+	limited, cancel := context.WithTimeout(t.Context(), testdb.Patience())
 	defer cancel()
 	answered := make(chan error, 1)
 	e := w.eventID("1")

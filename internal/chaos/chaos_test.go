@@ -114,7 +114,7 @@ func TestKinds(t *testing.T) {
 // begin opens a transaction by hand, on a connection that works.
 func begin(t *testing.T, db *sql.DB) *sql.Conn {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(testdb.Patience()); ; {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*silence)
 		conn, err := db.Conn(ctx)
 		if err == nil {

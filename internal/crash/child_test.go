@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 
 // child is the process that meets its fate.
 func child(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	f := &fate{point: os.Getenv(envPoint), action: os.Getenv(envAction)}
 	db, err := open(os.Getenv(envDSN), faultdb.Hook{

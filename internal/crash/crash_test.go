@@ -119,7 +119,7 @@ func meet(t *testing.T, dialect, action, point string) bool {
 		if action == "kill" && reached {
 			require.ErrorContains(t, err, "killed", "%s", p.complaint())
 		}
-	case <-time.After(2 * time.Minute):
+	case <-time.After(6 * time.Minute):
 		require.Fail(t, "the process does not come to its end", p.complaint())
 	}
 	judge(t, p)
@@ -168,7 +168,7 @@ func (p *process) complaint() string { return read(p.t, p.errs) }
 // came of it.
 func judge(t *testing.T, p *process) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience())
 	defer cancel()
 	for {
 		err := finish(ctx, p.db)

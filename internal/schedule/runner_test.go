@@ -47,7 +47,7 @@ func TestEachTurnRunsOnceInTheWholeDeployment(t *testing.T) {
 			}))
 		}
 		testdb.Run(t, all...)
-		require.Eventually(t, func() bool { return runs.Load() >= 3 }, time.Minute, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return runs.Load() >= 3 }, testdb.Patience(), 5*time.Millisecond)
 		require.Zero(t, overlaps.Load())
 		var perSecond []int // no second has two runs
 		group := map[string]string{
@@ -77,7 +77,7 @@ func TestMissedTurnsAreCaughtUpOnce(t *testing.T) {
 		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_job_lease (job_code, last_due_at) VALUES ('job', "+long+")")
 		require.NoError(t, err)
 		testdb.Run(t, r)
-		require.Eventually(t, func() bool { return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run") == 1 }, time.Minute, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run") == 1 }, testdb.Patience(), 5*time.Millisecond)
 		_, err = r.RunNow(t.Context(), "job") // would be a second run, were another turn due
 		require.NoError(t, err)
 		require.Equal(t, int64(2), runs.Load())

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long the test waits for what must come.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // The tables of the release before have events, deliveries and registrations in every state. Instances of that release
 // run while migrations.Up changes the tables, and beside instances of this release until they are stopped; one of each is

@@ -50,7 +50,7 @@ func TestRunJobWaitsForItsTurn(t *testing.T) {
 		_, err := app.RunJob(t.Context(), reaper.JobCode)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return asked.n.Load() >= before+2 }, time.Minute, time.Millisecond, "it asks again")
+	require.Eventually(t, func() bool { return asked.n.Load() >= before+2 }, testdb.Patience(), time.Millisecond, "it asks again")
 	require.Empty(t, done)
 	hold(nil)
 	require.NoError(t, <-done)
