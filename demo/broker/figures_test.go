@@ -50,9 +50,13 @@ func event(i int) ordered {
 //	cd demo && BLUECONE_TEST_MEASURE=1 go test -count=1 -v -timeout 1h -run MeasureBrokers ./broker
 func TestMeasureBrokers(t *testing.T) { //nolint:paralleltest // it measures
 	n := testdb.MeasuresWith(t, usual)
-	for _, name := range []string{"nats", "redis", "rabbitmq", "kafka"} {
+	for _, name := range []string{"nats", "redis", "rabbitmq", "kafka", "rocketmq"} {
 		t.Run(name, func(t *testing.T) { //nolint:paralleltest // likewise
 			b := testbroker.Start(t, name)
+			if name == "rocketmq" {
+				require.NoError(t, b.CreateFIFO("for-mysql", "for-postgres"))
+				require.NoError(t, b.CreateGroups("figures"))
+			}
 			for _, database := range []string{"mysql", "postgres"} {
 				url := urlOf(b, "for-"+database)
 				publisher, err := broker.NewPublisher(url)
@@ -81,9 +85,13 @@ func measure(t *testing.T, name, database string, n int, publisher relay.Publish
 		landed, handled, p50.Round(100*time.Microsecond), p99.Round(100*time.Microsecond), perRelayed, perLanded, perHandled)
 }
 
-// ownRate is how many events a second the broker's own client publishes.
+// ownRate is how many events a second the broker's own client publishes. RocketMQ's is not measured, 0: it
+// needs versions of modules that do not go together with those that other modules here need.
 func ownRate(t *testing.T, own ownClient, b *testbroker.Broker, topic string, n int) float64 {
 	t.Helper()
+	if own == nil {
+		return 0
+	}
 	bodies := make([][]byte, n)
 	for i := range bodies {
 		bodies[i] = fmt.Appendf(nil, `{"number":%d,"at":"2026-11-26T00:00:00.000000000Z","text":%q}`, i, event(i).Text)
