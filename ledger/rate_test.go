@@ -39,7 +39,7 @@ func slow(t *testing.T, db *bun.DB) *instance {
 func TestCallsAreLimitedByCaller(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, db *bun.DB) {
-		i, other := slow(t, db), slow(t, db)
+		i, other := slow(t, db), slow(t, bun.NewDB(db.DB, db.Dialect()))
 		const event = `{"events":[{"eventType":"order.paid","aggregateType":"ORDER","aggregateId":"7","payload":{},"eventId":"%"}]}`
 		publish := func(id string) string { return string(bytes.Replace([]byte(event), []byte("%"), []byte(id), 1)) }
 		i.ok("shop-token", "Publish", publish("first"))

@@ -59,7 +59,8 @@ func Example() {
 	dir, err := os.MkdirTemp("", "shop")
 	must(err)
 	defer func() { _ = os.RemoveAll(dir) }()
-	pool, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_pragma=foreign_keys(1)&_txlock=immediate")
+	pool, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+
+		"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=foreign_keys(1)")
 	must(err)
 	defer func() { _ = pool.Close() }()
 	client := ent.NewClient(ent.Driver(entsql.OpenDB(dialect.SQLite, pool))) // yours

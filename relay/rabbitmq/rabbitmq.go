@@ -112,7 +112,8 @@ type session struct {
 func (t target) open(ctx context.Context) (*session, error) {
 	s := &session{}
 	opened := func() bool { return true }
-	config := amqp.Config{TLSClientConfig: t.tls, Heartbeat: answerLimit, Recovery: nil, Locale: "en_US"}
+	// The client writes the name of the server into what it gets.
+	config := amqp.Config{TLSClientConfig: t.tls.Clone(), Heartbeat: answerLimit, Recovery: nil, Locale: "en_US"}
 	config.Dial = func(network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{Timeout: answerLimit}).DialContext(ctx, network, addr)
 		if err != nil {
