@@ -50,8 +50,8 @@ func event(i int) ordered {
 //	cd demo && BLUECONE_TEST_MEASURE=1 go test -count=1 -v -timeout 1h -run MeasureBrokers ./broker
 func TestMeasureBrokers(t *testing.T) { //nolint:paralleltest // it measures
 	n := testdb.MeasuresWith(t, usual)
-	for _, name := range []string{"nats", "redis", "rabbitmq", "kafka", "rocketmq"} {
-		t.Run(name, func(t *testing.T) { //nolint:paralleltest // likewise
+	for _, name := range []string{"nats", "redis", "rabbitmq", "kafka", "rocketmq"} { //nolint:paralleltest // it measures
+		t.Run(name, func(t *testing.T) {
 			b := testbroker.Start(t, name)
 			if name == "rocketmq" {
 				require.NoError(t, b.CreateFIFO("for-mysql", "for-postgres"))

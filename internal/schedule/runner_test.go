@@ -77,7 +77,8 @@ func TestMissedTurnsAreCaughtUpOnce(t *testing.T) {
 		_, err := db.ExecContext(t.Context(), "INSERT INTO bc_job_lease (job_code, last_due_at) VALUES ('job', "+long+")")
 		require.NoError(t, err)
 		testdb.Run(t, r)
-		require.Eventually(t, func() bool { return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run") == 1 }, testdb.Patience(), 5*time.Millisecond)
+		require.Eventually(t, func() bool { return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run") == 1 },
+			testdb.Patience(), 5*time.Millisecond)
 		_, err = r.RunNow(t.Context(), "job") // would be a second run, were another turn due
 		require.NoError(t, err)
 		require.Equal(t, int64(2), runs.Load())

@@ -36,7 +36,8 @@ func New() (Set, error) {
 	ca, err1 := x509.CreateCertificate(rand.Reader, authority, authority, signer.Public(), signer)
 	cert, err2 := x509.CreateCertificate(rand.Reader, server, authority, key.Public(), signer)
 	private, err3 := x509.MarshalPKCS8PrivateKey(key)
-	return Set{CA: block("CERTIFICATE", ca), Cert: block("CERTIFICATE", cert), Key: block("PRIVATE KEY", private)}, errors.Join(err1, err2, err3)
+	set := Set{CA: block("CERTIFICATE", ca), Cert: block("CERTIFICATE", cert), Key: block("PRIVATE KEY", private)}
+	return set, errors.Join(err1, err2, err3)
 }
 
 func block(kind string, der []byte) []byte {
