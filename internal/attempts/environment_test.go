@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -78,12 +77,13 @@ func TestServerKilledInEveryPhaseRepeatsNothing(t *testing.T) {
 			}
 			t.Cleanup(srv.Stop)
 			var armed atomic.Pointer[func(s faultdb.Step, after bool) bool]
-			restarted := errors.New("")
 			hit := func(after bool) func(context.Context, faultdb.Step) error {
 				return func(_ context.Context, s faultdb.Step) error {
 					if p := armed.Load(); p != nil && (*p)(s, after) && armed.CompareAndSwap(p, nil) {
 						srv.Kill()
-						restarted = srv.Restart()
+						if err := srv.Restart(); err != nil {
+							t.Error(err)
+						}
 					}
 					return nil
 				}
@@ -113,7 +113,6 @@ func TestServerKilledInEveryPhaseRepeatsNothing(t *testing.T) {
 				}, phase)
 				require.Nil(t, armed.Load(), "%s never came", phase)
 			}
-			require.NoError(t, restarted)
 			require.Equal(t, watch.count("SELECT COUNT(*) FROM bc_outbox_event"), watch.effects(), "each once")
 			require.Zero(t, watch.count("SELECT COUNT(*) FROM effect a JOIN effect b ON a.aggregate = b.aggregate AND a.id < b.id "+
 				"AND a.seq > b.seq"), "out of order")

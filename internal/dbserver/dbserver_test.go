@@ -3,6 +3,11 @@ package dbserver_test
 import (
 	"context"
 	"database/sql"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,6 +91,42 @@ func TestServerIsMistreated(t *testing.T) {
 			require.Equal(t, 2, n)
 		})
 	}
+}
+
+// A PostgreSQL is killed while one of its processes is busy, and does not notice for some seconds.
+func TestRestartWaitsForWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it starts a server")
+	}
+	s, err := dbserver.Start("postgres", dbserver.Durable)
+	if err != nil {
+		testdb.Unavailable(t, "postgres", err)
+	}
+	t.Cleanup(s.Stop)
+	db := open(t, "postgres", s)
+	var dir string
+	require.NoError(t, db.QueryRowContext(t.Context(), "SHOW data_directory").Scan(&dir))
+	text, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
+	require.NoError(t, err)
+	line, _, _ := strings.Cut(string(text), "\n")
+	postmaster, err := strconv.Atoi(line)
+	require.NoError(t, err)
+	busy := make(chan error, 1)
+	go func() {
+		_, err := db.ExecContext(context.Background(), "SELECT repeat('a', 12000000) ~ '(a?)*b'") // it looks at nothing else
+		busy <- err
+	}()
+	require.Eventually(t, func() bool {
+		var n int
+		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM pg_stat_activity "+
+			"WHERE state = 'active' AND query LIKE 'SELECT repeat%'").Scan(&n)
+		return err == nil && n == 1
+	}, testdb.Patience(), time.Millisecond)
+	require.NoError(t, syscall.Kill(postmaster, syscall.SIGKILL))
+	require.Eventually(t, func() bool { return !s.Running() }, testdb.Patience(), time.Millisecond)
+	require.NoError(t, s.Restart())
+	<-busy
 }
 
 // behind is how far the server's clock is behind ours.

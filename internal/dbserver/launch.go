@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,14 +61,23 @@ func (s *Server) Thaw() { s.process.Signal(syscall.SIGCONT) }
 // Running reports whether the server has not ended, by itself or because it was killed.
 func (s *Server) Running() bool { return s.process.Running() }
 
-// Restart starts the server, on the files and the port it had before, and waits until it answers.
+// Restart starts the server, on the files and the port it had before, and waits until it answers. PostgreSQL refuses to start as long
+// as a process is there of the one that was killed, which on a busy machine takes a while to end.
 func (s *Server) Restart() error {
 	if s.Running() {
 		return errors.New("dbserver: the server runs already")
 	}
+	for deadline := time.Now().Add(startLimit); ; <-time.After(100 * time.Millisecond) {
+		err := s.start()
+		if err == nil || !strings.Contains(err.Error(), "is still in use") || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (s *Server) start() (err error) {
 	cmd := s.command()
 	cmd.Env = append(os.Environ(), s.options.environment(s.dir)...)
-	var err error
 	if s.process, err = process.Start(cmd, s.end, filepath.Join(s.dir.root, "log")); err != nil {
 		return err
 	}

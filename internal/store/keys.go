@@ -83,13 +83,13 @@ func (s Saving) lookAndEnter(ctx context.Context, tx Tx, ids []string) (absent m
 }
 
 // look tells of each id that has a key, or an event, or finished deliveries, whether the event is known to have been saved, as
-// [unsaved] has it.
+// [unsaved] has it. In a SERIALIZABLE transaction it locks what it reads.
 func (s Saving) look(ctx context.Context, tx Tx, ids []string) (map[string]bool, error) {
 	each := func(table, index string) string {
 		return table + " AS l FORCE INDEX (" + index + ") WHERE l.event_id IN (?)"
 	}
 	return readKeys(tx.query(ctx,
-		"SELECT l.event_id, CASE WHEN l.removed_at IS NULL THEN 0 ELSE 1 END FROM "+each(keyTable, "PRIMARY")+
+		meetsNewer+"SELECT l.event_id, CASE WHEN l.removed_at IS NULL THEN 0 ELSE 1 END FROM "+each(keyTable, "PRIMARY")+
 			" UNION ALL SELECT l.event_id, 1 FROM "+each(eventTable, "uk_event_id")+
 			" UNION ALL SELECT l.event_id, 1 FROM "+each(deliveryTable, "uk_event_consumer")+
 			" GROUP BY l.event_id HAVING MIN(CASE WHEN l.status IN ('SUCCESS', 'SKIPPED') THEN 1 ELSE 0 END) = 1", ids, ids, ids))
