@@ -10,6 +10,8 @@ package dialect
 import (
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -166,44 +168,49 @@ func Pairs(ids []int64) []Pair {
 	return pairs
 }
 
-// MostIDs is how many ids stand in one list: with one more MariaDB makes a table of it, and of two lists
-// PostgreSQL makes a scan of all rows while bitmaps are off, as [Dialect.ByIndex] has them.
+// MostIDs is how many ids stand in one list: with one more MariaDB makes a table of it.
 const MostIDs = 999
 
-// IDs is a condition on rows e that the pairs name. Use it with [Dialect.Keyed].
+// IDs is a condition on rows e that the pairs name. Use it with [Dialect.Keyed]. The ids stand in one list, if there are no more than
+// [MostIDs], and the versions are asked of the rows that it finds: of two lists PostgreSQL makes a scan of all rows while bitmaps are
+// off, as [Dialect.ByIndex] has them.
 func IDs(pairs []Pair) string {
-	lists := make(map[int64][][]Pair)
-	var versions []int64
+	var lists []string
+	for chunk := range slices.Chunk(pairs, MostIDs) {
+		lists = append(lists, inList(chunk)+atVersions(chunk))
+	}
+	return "(" + strings.Join(lists, " OR ") + ")"
+}
+
+func inList(pairs []Pair) string {
+	ids := make([]string, len(pairs))
+	for i, p := range pairs {
+		ids[i] = num(p.ID)
+	}
+	return "e.id IN (" + strings.Join(ids, ",") + ")"
+}
+
+// atVersions goes on with a condition that rows e have the versions of the pairs.
+func atVersions(pairs []Pair) string {
+	of := make(map[int64][]Pair)
 	for _, p := range pairs {
-		l := lists[p.Version]
-		if l == nil {
-			versions = append(versions, p.Version)
-		}
-		if n := len(l); n == 0 || len(l[n-1]) == MostIDs {
-			l = append(l, nil)
-		}
-		l[len(l)-1] = append(l[len(l)-1], p)
-		lists[p.Version] = l
+		of[p.Version] = append(of[p.Version], p)
 	}
-	var b strings.Builder
-	before := "("
-	for _, v := range versions {
-		for _, list := range lists[v] {
-			b.WriteString(before + "e.id IN (")
-			for i, p := range list {
-				if i > 0 {
-					b.WriteByte(',')
-				}
-				b.WriteString(num(p.ID))
-			}
-			b.WriteByte(')')
-			if v != 0 {
-				b.WriteString(" AND e.lock_version = " + num(v))
-			}
-			before = " OR "
+	var each []string
+	for _, version := range slices.Sorted(maps.Keys(of)) {
+		var conditions []string
+		if len(of) > 1 {
+			conditions = append(conditions, inList(of[version]))
 		}
+		if version != 0 {
+			conditions = append(conditions, "e.lock_version = "+num(version))
+		}
+		each = append(each, strings.Join(conditions, " AND "))
 	}
-	return b.String() + ")"
+	if all := strings.Join(each, " OR "); all != "" {
+		return " AND (" + all + ")"
+	}
+	return ""
 }
 
 // Under is a condition on rows e, always the same text: their ids, and the lock version that a writer

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,6 +97,29 @@ func TestBulkWritesTouchWhatThePairsName(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(100), number(t, db, "SELECT COUNT(*) FROM bc_outbox_event"))
 	})
+}
+
+// PostgreSQL finds rows of several versions by their ids, also while bitmaps are off, as in claims.
+func TestRowsOfSeveralVersionsAreFoundByTheirIDs(t *testing.T) {
+	t.Parallel()
+	db := testdb.Open(t, "postgres")
+	_, err := db.ExecContext(t.Context(), "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, lock_version) "+
+		"SELECT 'A', i, 'a.b', i % 20 FROM generate_series(1, 50000) AS g(i); ANALYZE bc_event_consume_log")
+	require.NoError(t, err)
+	var pairs []dialect.Pair
+	for i := range 200 {
+		pairs = append(pairs, dialect.Pair{ID: int64(i*100 + 1), Version: int64(i % 3)})
+	}
+	require.NoError(t, db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+		d := of(t, db)
+		if _, err := tx.ExecContext(ctx, d.ByIndex); err != nil {
+			return err
+		}
+		var plan []string
+		err := tx.NewRaw("EXPLAIN "+d.UpdateIDs("bc_event_consume_log", pairs, "attempts = 1", "1 = 1")).Scan(ctx, &plan)
+		require.NotContains(t, strings.Join(plan, "\n"), "Seq Scan")
+		return err
+	}))
 }
 
 // Real errors of real databases, as they reach us through bun.
