@@ -117,11 +117,11 @@ func TestImportsRunOneWay(t *testing.T) {
 	}
 }
 
-// The modules beside the library show what a user can do: they use what is exported. Their tests may use the helpers. The relay
-// may use internal/spi, which was made for it.
+// The modules beside the library show what a user can do: they use what is exported. Their tests may use the helpers.
+// Adapters, relay and ledger may use internal/spi, which was made for them.
 func TestOtherModulesUseNoInternalPackage(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"adapter", "bench", "cmd", "console/browser", "dburl", "demo", "relay"} {
+	for _, dir := range []string{"adapter", "bench", "cmd", "console/browser", "dburl", "demo", "ledger", "relay"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -131,7 +131,7 @@ func TestOtherModulesUseNoInternalPackage(t *testing.T) {
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 			require.NoError(t, err)
 			for _, i := range file.Imports {
-				if (dir == "adapter" || dir == "relay") && i.Path.Value == `"`+module+`/internal/spi"` {
+				if slices.Contains([]string{"adapter", "ledger", "relay"}, dir) && i.Path.Value == `"`+module+`/internal/spi"` {
 					continue // which is for them
 				}
 				require.NotContains(t, i.Path.Value, module+"/internal/", "%s", inside)
