@@ -4,6 +4,11 @@ package main
 func ofUnknownCommits() []sabotage {
 	return []sabotage{
 		{
+			"the end of a run cuts a claim off", "internal/engine/claim/claimer.go",
+			"context.WithCancelCause(context.WithoutCancel(ctx))", "context.WithCancelCause(ctx)",
+			"./internal/engine/claim", "EndOfTheRun", nil,
+		},
+		{
 			"an error of COMMIT is taken for a failure", "internal/engine/delivery/deliver.go",
 			"return nil, r.marks.readBack(ctx, ds, err)", "return nil, err",
 			engine, "UnknownCommit", nil,

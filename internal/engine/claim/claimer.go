@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -34,9 +35,25 @@ func NewClaimer(db *bun.DB, d dialect.Dialect, stmts *prepared.Statements, known
 	return &Claimer{db: db, d: d, stmts: stmts, events: store.NewClaims(d, stmts), order: store.NewOrder(d, stmts), known: known, lease: lease}
 }
 
-// inTx runs a short transaction.
+// finishWithin is how long a claim may go on when the end of its run meets it.
+const finishWithin = 5 * time.Second
+
+// inTx runs a short transaction. The end of the run does not cut it off: where nobody hears of a COMMIT, the database may store it after
+// the run has given back what it had leased, and then the events wait for the end of their leases. A deadline does.
 func (c *Claimer) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
-	return store.InTx(ctx, c.db, c.d, c.stmts, fn)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	claiming, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		cause, wait := context.Cause(ctx), finishWithin
+		if errors.Is(cause, context.DeadlineExceeded) {
+			wait = 0
+		}
+		time.AfterFunc(wait, func() { cancel(cause) })
+	})()
+	return store.InTx(claiming, c.db, c.d, c.stmts, fn)
 }
 
 // WalkThoroughly lets claims of every kind start at the start, and go on until they have seen the last due event and found none.

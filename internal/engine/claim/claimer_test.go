@@ -14,9 +14,11 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/faultdb"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/migrations"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
@@ -67,6 +69,53 @@ func (f fixture) put(events ...event) {
 			"event_payload, status, locked_by, lock_version, next_retry_at) VALUES (?, 'A', ?, 'a.b', ?, '{}', ?, ?, ?, "+f.d.After+")",
 			e.tenant, e.aggregate, e.id, e.status, e.owner, e.version, dialect.Micro(e.due))
 		require.NoError(f.t, err)
+	}
+}
+
+// The end of a run does not cut a claim off, at whichever of its statements it comes; a deadline does.
+func TestEndOfTheRunLetsAClaimFinish(t *testing.T) {
+	t.Parallel()
+	for _, name := range testdb.Dialects() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := testdb.DSN(t, name)
+			var step, end int
+			var cancel context.CancelFunc
+			db, err := testdb.ConnectHooked(dsn, faultdb.Hook{Before: func(_ context.Context, _ faultdb.Step) error {
+				if step++; step == end {
+					cancel()
+				}
+				return nil
+			}})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			require.NoError(t, migrations.Up(t.Context(), db))
+			d, err := dialect.Of(db)
+			require.NoError(t, err)
+			f := fixture{t: t, db: db, d: d}
+			f.Claimer = f.claimer("me")
+			for n := 1; ; n++ {
+				f.put(event{id: fmt.Sprint(n), aggregate: fmt.Sprint(n), status: "NEW"})
+				var ctx context.Context
+				ctx, cancel = context.WithCancel(t.Context())
+				step, end = 0, n
+				r, err := f.Claim(ctx, claim.New, store.Cursor{}, 10, math.MaxInt)
+				require.NoError(t, err, "it ended before statement %d", n)
+				require.Len(t, r.Rows, 1)
+				end = 0
+				if ctx.Err() == nil { // it has fewer statements
+					cancel()
+					require.Greater(t, n, 3)
+					break
+				}
+				_, err = f.Claim(ctx, claim.New, store.Cursor{}, 10, math.MaxInt)
+				require.ErrorIs(t, err, context.Canceled, "none begins after it")
+			}
+			late, done := context.WithDeadline(t.Context(), time.Now())
+			defer done()
+			_, err = f.Claim(late, claim.New, store.Cursor{}, 10, math.MaxInt)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		})
 	}
 }
 
