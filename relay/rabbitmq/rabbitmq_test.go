@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,34 @@ func (sink) Ready(context.Context, string) error { return nil }
 func (sink) Away(error) {}
 
 func (land sink) Land(_ context.Context, ms []relay.Received) error { return land(ms) }
+
+// What waits in the queue lands in batches.
+func TestMessagesLandTogether(t *testing.T) {
+	t.Parallel()
+	const messages = 1000
+	rawURL := testbroker.Shared(t, "rabbitmq").URL.String() + "?exchange=together"
+	all := make([]relay.Message, messages)
+	for i := range all {
+		all[i] = message(strconv.Itoa(i))
+	}
+	for _, err := range publisher(t, rawURL).Publish(t.Context(), all) {
+		require.NoError(t, err)
+	}
+	s, err := rabbitmq.NewSubscriber(rawURL, rabbitmq.Config{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	landed, calls := 0, 0
+	require.NoError(t, s.Receive(ctx, sink(func(ms []relay.Received) error {
+		if landed, calls = landed+len(ms), calls+1; landed == messages {
+			cancel()
+		}
+		return nil
+	})))
+	require.Equal(t, messages, landed)
+	require.Less(t, calls, messages/5)
+}
 
 func TestWhatHasNotLandedGoesBackToTheQueue(t *testing.T) {
 	t.Parallel()

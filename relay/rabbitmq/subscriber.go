@@ -18,6 +18,8 @@ const (
 	mostPause  = 3 * time.Second
 	// RabbitMQ closes the channel of who keeps a message for 30 minutes, and counts each delivery.
 	holdLimit = 10 * time.Minute
+	// gatherFor is how long a message waits for others that land with it.
+	gatherFor = 2 * time.Millisecond
 	// A subscriber without room keeps what it has for so long, and then gives it back.
 	roomLimit = time.Second
 )
@@ -124,7 +126,7 @@ func (s *Subscriber) consume(ctx context.Context, in relay.Sink, connected func(
 	}
 }
 
-// next waits for a message and takes what else is there.
+// next waits for a message and takes what else is there. The client hands over one at a time, by a goroutine that has to get its turn.
 func (s *Subscriber) next(ctx context.Context, session *session, deliveries <-chan amqp.Delivery) ([]amqp.Delivery, error) {
 	var got []amqp.Delivery
 	select {
@@ -136,6 +138,8 @@ func (s *Subscriber) next(ctx context.Context, session *session, deliveries <-ch
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	over := time.NewTimer(gatherFor)
+	defer over.Stop()
 	for len(got) < batch {
 		select {
 		case d, ok := <-deliveries:
@@ -143,7 +147,7 @@ func (s *Subscriber) next(ctx context.Context, session *session, deliveries <-ch
 				return nil, classify(ended(session))
 			}
 			got = append(got, d)
-		default:
+		case <-over.C:
 			return got, nil
 		}
 	}
