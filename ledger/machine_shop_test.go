@@ -78,7 +78,7 @@ func (m *machine) shopReserves(c call, id string) {
 var errDeclined = errors.New("the customer does not want to")
 
 // shopSells runs the transaction of an event, which the shop may not survive, and settles it. Whatever it leaves out the
-// check-back mends.
+// check-back fixes.
 func (m *machine) shopSells(c call, s *sale, commits, settles bool) {
 	k, stop := m.keeper()
 	defer stop()

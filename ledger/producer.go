@@ -38,7 +38,7 @@ type ProducerConfig struct {
 //	})
 //	state, settleErr := producer.Settle(ctx, event)      // after it, however it has ended
 //
-// Whatever a crash leaves out the ledger mends: it asks the Producer, which looks what the database says. A transaction that
+// Whatever a crash leaves out the ledger fixes: it asks the Producer, which looks what the database says. A transaction that
 // is open for longer than TTL may be asked about; the answer waits for it a while, and the ledger asks again.
 //
 // Where the producer has an outbox, its Save and a relay are simpler.

@@ -47,9 +47,9 @@ type fixture struct {
 	bus *bus.Bus
 	ops *ops.Ops
 
-	mu   sync.Mutex
-	ran  []string // "consumer order", with a mark of a replay
-	mend bool     // handlers succeed from now on
+	mu  sync.Mutex
+	ran []string // "consumer order", with a mark of a replay
+	fix bool     // handlers succeed from now on
 }
 
 func newFixture(t *testing.T, db *bun.DB, cfg ops.Config) *fixture {
@@ -81,7 +81,7 @@ func (f *fixture) consumers() *fixture {
 	})
 	// One batch at a time: the tests look at the order in which deliveries were recorded.
 	bus.On(f.bus.Consumer("Moody", bus.ConsumerConfig{Concurrency: 1}), func(_ context.Context, _ bun.Tx, m bus.Message[paid]) error {
-		if !f.mended() {
+		if !f.fixed() {
 			switch m.Payload.Note {
 			case "die":
 				return bus.Permanent(errors.New("order " + m.Payload.OrderID + " is cursed"))
@@ -110,16 +110,16 @@ func (f *fixture) runs() []string {
 	return append([]string{}, f.ran...)
 }
 
-func (f *fixture) mended() bool {
+func (f *fixture) fixed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mend
+	return f.fix
 }
 
 func (f *fixture) heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mend = true
+	f.fix = true
 }
 
 func (f *fixture) save(events ...bus.Event) {

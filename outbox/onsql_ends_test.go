@@ -120,7 +120,7 @@ func TestOnSQLSavepoints(t *testing.T) {
 				if err := f.sqlEffect(ctx, tx, m, seq); err != nil {
 					return err
 				}
-				if seq == 1 { // an error that going back mends
+				if seq == 1 { // an error that going back fixes
 					if _, err := tx.ExecContext(ctx, "INSERT INTO nowhere VALUES (1)"); err == nil {
 						return errors.New("there is such a table")
 					}

@@ -79,13 +79,13 @@ func TestUnreachableDatabase(t *testing.T) {
 			f.eventually(func() bool { return log.count(away) == 1 }, "it says so")
 			require.Error(t, f.trySave(orderPaid{OrderID: "lost"}), "the producer is told")
 
-			way.Mend()
+			way.Repair()
 			f.eventually(func() bool { return log.count(back) == 1 }, "and that it is back")
 			direct.save(orderPaid{OrderID: "1"})
 			f.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
 			for range 3 { // cut under way
 				way.Break(chaos.Fault{Kind: chaos.Reset})
-				way.Mend()
+				way.Repair()
 				direct.save(orderPaid{OrderID: "2"})
 			}
 			f.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 4 }, "it goes on again")
@@ -127,7 +127,7 @@ func TestSilentDatabaseAtTheStart(t *testing.T) {
 	f.counting("Counter", bus.ConsumerConfig{})
 	f.run(outbox.PublisherConfig{Poll: 10 * time.Millisecond, Lease: time.Second})
 	f.eventually(func() bool { return log.count("the database does not answer as it should") == 1 }, "it says so")
-	hook.way.Mend()
+	hook.way.Repair()
 	direct.save(orderPaid{OrderID: "1"})
 	f.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
 }

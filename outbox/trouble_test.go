@@ -134,7 +134,7 @@ func TestOutageLongerThanALeaseIsNoAttempt(t *testing.T) {
 			direct.eventually(func() bool {
 				return direct.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PROCESSING' AND next_retry_at < "+now(direct.db)) == 1
 			}, "its lease runs out")
-			way.Mend()
+			way.Repair()
 			direct.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
 			require.Equal(t, 1, direct.count("SELECT attempts FROM bc_event_consume_log"))
 			found, err := invariant.Check(t.Context(), direct.db, invariant.Config{Quiet: true})
@@ -192,7 +192,7 @@ func TestLeasesLeftByTrouble(t *testing.T) {
 				}
 				f.run(outbox.PublisherConfig{Lease: time.Hour, Poll: 10 * time.Millisecond})
 				f.eventually(func() bool { return log.count(trouble.says) > 0 }, "it is in trouble")
-				hook.way.Mend()
+				hook.way.Repair()
 				direct.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 2 }, "they are settled, though the lease is long")
 				require.Equal(t, 2, direct.count("SELECT COUNT(*) FROM effect"))
 				require.Equal(t, 2, direct.count("SELECT SUM(attempts) FROM bc_event_consume_log"))
@@ -211,10 +211,10 @@ type ending struct {
 // BeforeQuery does nothing.
 func (*ending) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
 
-// AfterQuery mends what kept the answer, and ends it.
+// AfterQuery fixes what kept the answer, and ends it.
 func (h *ending) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 	if ev.Query == "COMMIT" && ev.Err != nil {
-		h.way.Mend()
+		h.way.Repair()
 		h.end()
 	}
 }
@@ -276,7 +276,7 @@ func TestSilentDatabaseHoldsNoLane(t *testing.T) {
 			direct.save(orderPaid{OrderID: "1"}, orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
 			f.run(outbox.PublisherConfig{Lease: time.Second, Poll: 10 * time.Millisecond})
 			f.eventually(func() bool { return log.count("the database does not answer as it should") > 0 }, "it is silent")
-			hook.way.Mend()
+			hook.way.Repair()
 			direct.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 3 }, "the lane goes on")
 		})
 	}
@@ -305,7 +305,7 @@ func TestTroubleTakesNothingFromRunOnce(t *testing.T) {
 	f.eventually(func() bool { return log.count("publisher runs") == 1 }, "both are at work")
 	hook.way.Break(chaos.Fault{Kind: chaos.Reset})
 	f.eventually(func() bool { return log.count("the database does not answer as it should") > 0 }, "it is in trouble")
-	hook.way.Mend()
+	hook.way.Repair()
 	direct.save(orderPaid{OrderID: "other"})
 	direct.eventually(func() bool { return direct.statuses()[outbox.StatusSent] == 1 }, "it goes on")
 	require.Equal(t, 1, direct.count("SELECT lock_version FROM bc_outbox_event WHERE aggregate_id = 'slow'"), "nobody has touched it")

@@ -44,7 +44,7 @@ func (m Message) Key() string {
 type Publisher interface {
 	// Publish publishes the messages and waits for the broker's confirmations. It returns one error for each message, nil for what the
 	// broker has confirmed. An error is an answer as a handler gives it: bus.Unavailable(err) where the broker cannot be reached, does not
-	// answer in time, or refuses everything until a person mends it (then it wraps [ErrRefused], too); bus.Permanent(err) for a message
+	// answer in time, or refuses everything until a person fixes it (then it wraps [ErrRefused], too); bus.Permanent(err) for a message
 	// that it will never take, such as one that is too large; any other is counted as an attempt. Publish connects by itself, is called
 	// from several goroutines at a time, and returns soon after ctx has ended.
 	Publish(ctx context.Context, ms []Message) []error
@@ -55,7 +55,7 @@ type Connection interface {
 	// Broker says where the broker is and what is used of it, for people: the URL without user, password and options.
 	Broker() string
 	// Connect looks once whether the broker answers, takes the credentials, and has what the URL names, which it creates where it
-	// is missing, unless the URL says create=false. An error that wraps [ErrRefused] stays until a person mends it; any
+	// is missing, unless the URL says create=false. An error that wraps [ErrRefused] stays until a person fixes it; any
 	// other says that the broker is not there now. It is for programs that want to fail at their start; a relay calls it now and then while
 	// it has nothing to publish.
 	Connect(ctx context.Context) error

@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// IsUntrusted reports whether TLS has failed because of something that only a person can mend: the certificate of the broker is of an
+// IsUntrusted reports whether TLS has failed because of something that only a person can fix: the certificate of the broker is of an
 // authority that is not trusted, of another host, or expired, or the other side does not speak TLS. An adapter adds [ErrRefused].
 func IsUntrusted(err error) bool {
 	var (

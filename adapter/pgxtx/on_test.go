@@ -132,7 +132,7 @@ func TestSwallowedErrorNeverCommits(t *testing.T) {
 	var errs sync.Map // of consumers that run side by side
 	for name, way := range ways {
 		if name == "savepoint" {
-			continue // which mends it
+			continue // which fixes it
 		}
 		c := f.Bus.Consumer(strings.ReplaceAll(name, " ", "-"), bus.ConsumerConfig{MaxAttempts: 1})
 		pgxtx.On(c, func(ctx context.Context, tx pgx.Tx, _ bus.Message[orderPaid]) error {

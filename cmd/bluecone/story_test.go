@@ -28,7 +28,7 @@ func as[T any](t *testing.T, text string) T {
 }
 
 // A night of an operator: the points service was away, and events died. What is wrong is seen and
-// understood, mended, and nothing is left.
+// understood, fixed, and nothing is left.
 func TestStoryOfANight(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *deployment) {

@@ -101,7 +101,7 @@ func stories() map[string]story {
 	}
 }
 
-// A consumer breaks, the console says so, explains the order, and mends all of it: under each prefix,
+// A consumer breaks, the console says so, explains the order, and fixes all of it: under each prefix,
 // in each language, with JavaScript and without.
 func TestOperatorsStory(t *testing.T) {
 	t.Parallel()

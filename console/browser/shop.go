@@ -68,7 +68,7 @@ func (s *Shop) Close() error {
 	return <-s.ended
 }
 
-// Break makes a consumer fail: "permanent", "error", or "off" to mend it.
+// Break makes a consumer fail: "permanent", "error", or "off" to fix it.
 func (s *Shop) Break(ctx context.Context, consumer, mode string) error {
 	return s.post(ctx, "/faults", map[string]any{"consumer": consumer, "mode": mode}, nil)
 }

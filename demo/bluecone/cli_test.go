@@ -134,7 +134,7 @@ func TestHelpIsNoMistake(t *testing.T) {
 	}
 }
 
-// The doctor reads, says what is wrong and how to mend it, and answers 1 if something is a FAIL.
+// The doctor reads, says what is wrong and how to fix it, and answers 1 if something is a FAIL.
 func TestDoctorCommand(t *testing.T) {
 	t.Parallel()
 	dsn := "sqlite://" + filepath.Join(t.TempDir(), "x.db")

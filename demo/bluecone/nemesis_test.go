@@ -128,7 +128,7 @@ func breakProxy(kind chaos.Kind) func(*world, fault) (func() error, error) {
 		}
 		return func() error {
 			for _, i := range f.victims() {
-				w.proxies[i].Mend()
+				w.proxies[i].Repair()
 			}
 			return nil
 		}, nil

@@ -43,12 +43,12 @@ func TestRetryClickedTwiceIsOneEffect(t *testing.T) {
 	t.Parallel()
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		w := newWorld(t, db)
-		var mended atomic.Bool
+		var fixed atomic.Bool
 		bus.On(w.bus.Consumer("A", bus.ConsumerConfig{MaxAttempts: 1}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
 			if err := write(ctx, tx, m, m.Payload.Seq); err != nil {
 				return err
 			}
-			if !mended.Load() {
+			if !fixed.Load() {
 				return errors.New("not yet")
 			}
 			return nil
@@ -57,7 +57,7 @@ func TestRetryClickedTwiceIsOneEffect(t *testing.T) {
 			w.save(paid{ID: id(i), Seq: 1}, paid{ID: id(i), Seq: 2})
 		}
 		w.once()
-		mended.Store(true)
+		fixed.Store(true)
 		w.run(outbox.PublisherConfig{})
 		for i := range 5 {
 			e := w.eventID(id(i))

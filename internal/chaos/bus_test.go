@@ -175,7 +175,7 @@ func (s *shop) survives(fault chaos.Fault) {
 		case sold%20 == 5:
 			s.proxy.Break(fault)
 		case sold%20 == 6 && fault.Every == 0, sold%20 == 15:
-			s.proxy.Mend()
+			s.proxy.Repair()
 		}
 		_ = s.sell(s.db, sold) // the history has it
 	}
@@ -185,7 +185,7 @@ func (s *shop) survives(fault chaos.Fault) {
 		require.NoError(s.t, s.sell(s.direct, sold))
 		s.delivered()
 	}
-	s.proxy.Mend()
+	s.proxy.Repair()
 	s.delivered()
 
 	s.history.Unknown = make(map[string]bool)

@@ -4,7 +4,7 @@
 // # Contract
 //
 // [Listen] starts a [Proxy] that passes everything, packet by packet, until [Proxy.Break] says what to
-// do to it; [Proxy.Mend] ends that for what is connected later. It speaks MySQL and PostgreSQL over
+// do to it; [Proxy.Repair] ends that for what is connected later. It speaks MySQL and PostgreSQL over
 // plain TCP: to a client that asks for TLS it says that there is none. What is cut is counted.
 package chaos
 
@@ -121,8 +121,8 @@ func (p *Proxy) Break(f Fault) {
 	}
 }
 
-// Mend ends the bad treatment.
-func (p *Proxy) Mend() { p.Break(Fault{}) }
+// Repair ends the bad treatment.
+func (p *Proxy) Repair() { p.Break(Fault{}) }
 
 // Cut is how many connections have been ended or swallowed so far.
 func (p *Proxy) Cut() int64 { return p.cut.Load() }

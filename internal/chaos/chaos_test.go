@@ -100,7 +100,7 @@ func TestKinds(t *testing.T) {
 					require.Equal(t, c.error, err != nil, "%v: %v", c.fault.Kind, err)
 					_ = conn.Close()
 					cancel()
-					proxy.Mend()
+					proxy.Repair()
 					var n int
 					require.NoError(t, direct.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM t WHERE id = "+text(id)).Scan(&n))
 					require.Equal(t, c.committed, n == 1, "%v, prepared: %v", c.fault.Kind, prepared)

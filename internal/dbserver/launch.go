@@ -13,7 +13,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/process"
 )
 
-const startLimit = 5 * time.Minute // a server that mends its files on a busy disk
+const startLimit = 5 * time.Minute // a server that fixes its files on a busy disk
 
 // Server is a running server. Its methods must not be called at the same time.
 type Server struct {

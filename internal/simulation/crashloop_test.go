@@ -8,7 +8,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 )
 
-// One delivery ends the process of its handler, each time, until it is DEAD: only then somebody mends the handler. Nothing
+// One delivery ends the process of its handler, each time, until it is DEAD: only then somebody fixes the handler. Nothing
 // else may end DEAD.
 
 // kill is the delivery that does.
@@ -61,7 +61,7 @@ func (w *worker) kills(m bus.Message[happened]) bool {
 }
 
 // judgeDead looks whether a delivery may be DEAD: the plan says so, or it kills and has used its attempts up. That one is
-// mended.
+// fixed.
 func (l *life) judgeDead(d deadDelivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

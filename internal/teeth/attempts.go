@@ -2,7 +2,7 @@ package main
 
 const attempts = "./internal/attempts"
 
-// ofAttempts are the sabotages of what attempts to break the guarantees have mended.
+// ofAttempts are the sabotages of what attempts to break the guarantees have fixed.
 func ofAttempts() []sabotage {
 	return []sabotage{
 		{

@@ -242,11 +242,11 @@ func (u *upgrade) everyOutcome(p *process) {
 	u.saved(p, everybody, "save dead 1 Points:dead")
 	u.saved(p, everybody, "save dead 2")
 	u.saved(p, "Wallet Mail Audit", "save given-up 1 Points:dead")
-	u.saved(p, everybody, "save mended 1 Points:dead")
+	u.saved(p, everybody, "save fixed 1 Points:dead")
 	u.delivered("given-up", "Points", "DEAD")
 	p.do("skip %s Points", u.eventID("given-up"))
-	u.delivered("mended", "Points", "DEAD")
-	p.do("retry %s Points", u.eventID("mended"))
+	u.delivered("fixed", "Points", "DEAD")
+	p.do("retry %s Points", u.eventID("fixed"))
 	p.do("pause Mail")
 	for seq := 1; u.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE aggregate_id = 'paused' AND consumer_name = 'Mail' "+
 		"AND status = 'PENDING'") == 0; seq++ {
@@ -288,11 +288,11 @@ func (u *upgrade) refuseInTheMiddleOfARename() {
 func (u *upgrade) roll() {
 	t := u.t
 	t.Helper()
-	mended := program.EnvMended + "=1"
-	oldA, oldB := launch(t, u.old, u.dsn, "oldA", mended), launch(t, u.old, u.dsn, "oldB", mended)
+	fixed := program.EnvFixed + "=1"
+	oldA, oldB := launch(t, u.old, u.dsn, "oldA", fixed), launch(t, u.old, u.dsn, "oldB", fixed)
 	oldA.do("run")
 	oldB.do("run")
-	newA := launch(t, "", u.dsn, "newA", mended)
+	newA := launch(t, "", u.dsn, "newA", fixed)
 	newA.do("migrate")
 	if !u.byHand() {
 		require.Contains(t, oldB.ask("migrate"), "the database is ahead", "a process of the release before that migrates is refused")
@@ -301,11 +301,11 @@ func (u *upgrade) roll() {
 
 	u.sideBySide("first", newA, oldA, oldB)
 	u.killOld(oldA)
-	oldC := launch(t, u.old, u.dsn, "oldC", mended) // the release before may be started again
+	oldC := launch(t, u.old, u.dsn, "oldC", fixed) // the release before may be started again
 	oldC.do("run")
 	u.sideBySide("second", oldC, newA, oldB)
 	newA.kill()
-	newB := launch(t, "", u.dsn, "newB", mended)
+	newB := launch(t, "", u.dsn, "newB", fixed)
 	newB.do("run")
 	u.sideBySide("third", newB, oldB, oldC)
 	oldB.leave()

@@ -94,7 +94,7 @@ func (p *puller) count() int {
 	return len(p.inFlight)
 }
 
-// refusals are what no repetition mends.
+// refusals are what no repetition fixes.
 var refusals = []connect.Code{ //nolint:gochecknoglobals // a constant list
 	connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented,
 }

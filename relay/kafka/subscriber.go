@@ -123,7 +123,7 @@ func (s *Subscriber) away(ctx context.Context, r *reach, err error) {
 	r.wait = min(2*r.wait, mostPause)
 }
 
-// session is a member of the group, until something goes wrong that the client does not mend by itself.
+// session is a member of the group, until something goes wrong that the client does not fix by itself.
 func (s *Subscriber) session(ctx context.Context, in relay.Sink, r *reach) error {
 	if err := s.Connect(ctx); err != nil {
 		return err

@@ -165,7 +165,7 @@ func wrap(doing, stream string, err error) error {
 	return fmt.Errorf("nats: %s %s: %w", doing, stream, err)
 }
 
-// refusal marks an error that stays until a person mends it.
+// refusal marks an error that stays until a person fixes it.
 func refusal(err error) error {
 	for _, stays := range []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrPermissionViolation,

@@ -112,14 +112,14 @@ func wrongCredentials(w *world) { w.requireRefused(w.broker.WrongCredentials(w.u
 
 func missingTopic(w *world) { w.requireRefused(w.broker.Missing(w.url())) }
 
-// requireRefused checks that both ends say at once that a person has to mend something, and that nothing is lost by it.
+// requireRefused checks that both ends say at once that a person has to fix something, and that nothing is lost by it.
 func (w *world) requireRefused(url string) {
 	w.t.Helper()
 	p := w.publisher(url)
 	require.ErrorIs(w.t, p.Connect(w.ctx), relay.ErrRefused)
 	for _, err := range p.Publish(w.ctx, w.round(0)) {
 		require.Error(w.t, err)
-		require.False(w.t, bus.IsPermanent(err), "it can be mended, so the events wait: %v", err)
+		require.False(w.t, bus.IsPermanent(err), "it can be fixed, so the events wait: %v", err)
 	}
 	s, err := w.broker.Subscriber(url)
 	require.NoError(w.t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/bluecone-go/bluecone/ops"
 )
 
-// An order whose payment lost its event: the story says so, the job mends it, the story tells that
+// An order whose payment lost its event: the story says so, the job fixes it, the story tells that
 // too, and the amounts of all modules add up.
 func TestStoryOfAnOrder(t *testing.T) {
 	t.Parallel()

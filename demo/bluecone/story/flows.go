@@ -156,12 +156,12 @@ func poison(ctx context.Context, w *world) error {
 		if err := w.expectAssets(ctx, app, u.UserID, line(9000, 0, 1000, 300, 200, "USED")); err != nil {
 			return err
 		}
-		return w.mend(ctx, app, u.UserID, events[len(events)-1])
+		return w.repair(ctx, app, u.UserID, events[len(events)-1])
 	})
 }
 
-// mend repairs the poisoned consumer and retries, as an operator would.
-func (w *world) mend(ctx context.Context, app *monolith.App, userID string, dead outbox.Record) error {
+// repair fixes the poisoned consumer and retries, as an operator would.
+func (w *world) repair(ctx context.Context, app *monolith.App, userID string, dead outbox.Record) error {
 	if err := app.Faults.Put(points.Consumer, "off", 0); err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ const (
 	EnvName   = "BLUECONE_UPGRADE_NAME"   // of the instance
 	EnvFormer = "BLUECONE_UPGRADE_FORMER" // the consumer Wallet has its former name
 	EnvGone   = "BLUECONE_UPGRADE_GONE"   // there is a consumer Gone, and no other
-	EnvMended = "BLUECONE_UPGRADE_MENDED" // no handler fails
+	EnvFixed  = "BLUECONE_UPGRADE_FIXED"  // no handler fails
 )
 
 type item struct {
@@ -58,12 +58,12 @@ type orphan struct{ item }
 func (orphan) EventType() string { return "item.orphan" }
 
 type program struct {
-	db     *bun.DB
-	ob     *outbox.Outbox
-	bus    *bus.Bus
-	name   string
-	mended bool
-	stop   func() error
+	db    *bun.DB
+	ob    *outbox.Outbox
+	bus   *bus.Bus
+	name  string
+	fixed bool
+	stop  func() error
 
 	mu   sync.Mutex
 	seen map[string]bool // events that a handler has been given
@@ -94,7 +94,7 @@ func start() (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{db: db, name: os.Getenv(EnvName), mended: os.Getenv(EnvMended) != "", seen: make(map[string]bool)}
+	p := &program{db: db, name: os.Getenv(EnvName), fixed: os.Getenv(EnvFixed) != "", seen: make(map[string]bool)}
 	if p.ob, err = outbox.New(db, outbox.Config{Instance: p.name, Logger: logger}); err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func handler[E payload](p *program, consumer string) func(ctx context.Context, t
 		if m.Replay {
 			label += "@replay"
 		}
-		if at, what, ok := strings.Cut(e.How, ":"); ok && at == consumer && !p.mended {
+		if at, what, ok := strings.Cut(e.How, ":"); ok && at == consumer && !p.fixed {
 			if err := p.goWrong(what, m.ID); err != nil {
 				return err
 			}
@@ -223,7 +223,7 @@ func (p *program) save(ctx context.Context, e bus.Event) error {
 // run publishes until it is told to stop. What ends the publisher within a moment is the answer.
 func (p *program) run(ctx context.Context) error {
 	lease := 3 * time.Second
-	if !p.mended {
+	if !p.fixed {
 		lease = 15 * time.Second // what it leaves is leased still when the tables change
 	}
 	publisher, err := outbox.NewPublisher(p.ob, p.bus, outbox.PublisherConfig{Lease: lease, Poll: 100 * time.Millisecond})
