@@ -146,7 +146,7 @@ func (l *Landing) Land(ctx context.Context, b spi.Batch) (n spi.Counts, err erro
 		var stored []store.NewEvent
 		if len(rows) > 0 {
 			var err error
-			if stored, err = l.cfg.Saving.Save(ctx, l.cfg.Notify(store.BunTx(tx, l.cfg.Statements)), rows); err != nil {
+			if stored, err = l.cfg.Saving.Together().Save(ctx, l.cfg.Notify(store.BunTx(tx, l.cfg.Statements)), rows); err != nil {
 				return err
 			}
 		}

@@ -41,16 +41,26 @@ const (
 
 // Saving inserts events, each keyed one once.
 type Saving struct {
-	d     dialect.Dialect
-	stmts *prepared.Statements
+	d        dialect.Dialect
+	stmts    *prepared.Statements
+	together bool
 }
 
 // NewSaving returns what saves events in a database.
-func NewSaving(d dialect.Dialect, stmts *prepared.Statements) Saving { return Saving{d, stmts} }
+func NewSaving(d dialect.Dialect, stmts *prepared.Statements) Saving {
+	return Saving{d: d, stmts: stmts}
+}
+
+// Together enters the keys of a call by one statement on MySQL, too. If somebody saves one of them at the same moment, a transaction that
+// waits for another of these may end by a deadlock: so it is for those that bring events which hardly anybody else saves.
+func (s Saving) Together() Saving {
+	s.together = true
+	return s
+}
 
 // Save inserts the events in their order, but not those keyed ones that have been saved, and returns what it inserted. It costs
-// one statement, and with keys one more for their ids. On MySQL there is a look before, and one statement for each key; elsewhere,
-// if one of the keys is there, one for each event.
+// one statement, and with keys one more for their ids. On MySQL there is a look before, and one statement for each key, unless they are
+// entered [Saving.Together]; elsewhere, if one of the keys is there, one for each event.
 func (s Saving) Save(ctx context.Context, tx Tx, events []NewEvent) ([]NewEvent, error) {
 	events, ids := withoutTwins(events)
 	switch {

@@ -65,21 +65,41 @@ func (s Saving) lookAndEnter(ctx context.Context, tx Tx, ids []string) (absent m
 		if err != nil {
 			return nil, fmt.Errorf("look at keys: %w", err)
 		}
+		taken, err := s.enterUnknown(ctx, tx, slices.DeleteFunc(slices.Clone(chunk), func(id string) bool {
+			_, isEntered := saved[id]
+			return isEntered
+		}))
+		if err != nil {
+			return nil, fmt.Errorf("enter keys: %w", err)
+		}
 		for _, id := range chunk {
-			known, entered := saved[id]
-			if !entered {
-				_, err := tx.exec(ctx, true, meetsNewer+"INSERT INTO "+keyTable+" (event_id) VALUES (?)", id)
-				if dialect.Classify(err) == dialect.Duplicate {
-					continue // saved since this transaction's snapshot
-				}
-				if err != nil {
-					return nil, fmt.Errorf("enter keys: %w", err)
-				}
-			}
-			absent[id] = !known // a key without any trace of its event: that was lost
+			absent[id] = !saved[id] && !taken[id] // a key without any trace of its event: that was lost
 		}
 	}
 	return absent, nil
+}
+
+// enterUnknown enters ids that a look has not found, in their order, and tells which of them somebody has saved since this
+// transaction's snapshot.
+func (s Saving) enterUnknown(ctx context.Context, tx Tx, ids []string) (taken map[string]bool, err error) {
+	if s.together && len(ids) > 1 {
+		args := make([]any, len(ids))
+		for i, id := range ids {
+			args[i] = id
+		}
+		_, err := tx.exec(ctx, false, meetsNewer+"INSERT INTO "+keyTable+" (event_id) VALUES (?)"+strings.Repeat(", (?)", len(ids)-1), args...)
+		if dialect.Classify(err) != dialect.Duplicate {
+			return nil, err
+		}
+	}
+	taken = make(map[string]bool)
+	for _, id := range ids {
+		_, err := tx.exec(ctx, true, meetsNewer+"INSERT INTO "+keyTable+" (event_id) VALUES (?)", id)
+		if taken[id] = dialect.Classify(err) == dialect.Duplicate; err != nil && !taken[id] {
+			return nil, err
+		}
+	}
+	return taken, nil
 }
 
 // look tells of each id that has a key, or an event, or finished deliveries, whether the event is known to have been saved, as

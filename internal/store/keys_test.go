@@ -36,13 +36,36 @@ func newKeys(t *testing.T, db *bun.DB) store.Keys {
 	return store.NewKeys(d)
 }
 
-// saveKeyed saves events of these ids in a transaction of its own, bun's or a plain one, which ends as end says. It tells which
-// were stored.
-func saveKeyed(t *testing.T, db *bun.DB, isPlain bool, end error, ids ...string) []string {
+// The ways to save: in bun's transactions, in plain ones, and with all keys entered by one statement.
+const (
+	inBun      = "bun"
+	inPlain    = "plain"
+	isTogether = "together"
+)
+
+// saveKeyed saves events of these ids in a transaction of its own, which ends as end says. It tells which were stored.
+func saveKeyed(t *testing.T, db *bun.DB, way string, end error, ids ...string) (stored []string) {
+	t.Helper()
+	err := db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+		stored = saveKeyedIn(ctx, t, db, tx, way, ids...)
+		return end
+	})
+	require.ErrorIs(t, err, end)
+	return stored
+}
+
+func saveKeyedIn(ctx context.Context, t *testing.T, db *bun.DB, tx bun.Tx, way string, ids ...string) (stored []string) {
 	t.Helper()
 	d, err := dialect.Of(db)
 	require.NoError(t, err)
 	stmts := prepared.New(db)
+	saving, in := store.NewSaving(d, stmts), store.BunTx(tx, stmts)
+	switch way {
+	case inPlain:
+		in = store.NativeTx(tx.Tx, d)
+	case isTogether:
+		saving = saving.Together()
+	}
 	var events []store.NewEvent
 	for _, id := range ids {
 		events = append(events, store.NewEvent{
@@ -50,32 +73,21 @@ func saveKeyed(t *testing.T, db *bun.DB, isPlain bool, end error, ids ...string)
 			MaxAttempts: store.DefaultMaxAttempts, Key: id, IsKeyed: true,
 		})
 	}
-	var stored []store.NewEvent
-	err = db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) (err error) {
-		in := store.BunTx(tx, stmts)
-		if isPlain {
-			in = store.NativeTx(tx.Tx, d)
-		}
-		if stored, err = store.NewSaving(d, stmts).Save(ctx, in, events); err != nil {
-			return err
-		}
-		return end
-	})
-	require.ErrorIs(t, err, end)
-	var out []string
-	for _, e := range stored {
-		out = append(out, e.ID)
+	saved, err := saving.Save(ctx, in, events)
+	require.NoError(t, err)
+	for _, e := range saved {
+		stored = append(stored, e.ID)
 	}
-	return out
+	return stored
 }
 
-// eachTx runs a test on every database with bun's transactions and with plain ones.
-func eachTx(t *testing.T, fn func(t *testing.T, db *bun.DB, isPlain bool)) {
+// eachWay runs a test on every database with each way to save.
+func eachWay(t *testing.T, fn func(t *testing.T, db *bun.DB, way string)) {
 	t.Helper()
-	for _, isPlain := range []bool{false, true} {
-		t.Run(map[bool]string{false: "bun", true: "plain"}[isPlain], func(t *testing.T) {
+	for _, way := range []string{inBun, inPlain, isTogether} {
+		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			testdb.Each(t, func(t *testing.T, db *bun.DB) { fn(t, db, isPlain) })
+			testdb.Each(t, func(t *testing.T, db *bun.DB) { fn(t, db, way) })
 		})
 	}
 }
@@ -90,23 +102,23 @@ func save(t *testing.T, db *bun.DB, id string) {
 // An event is saved once, and again only if nothing but its key is left: then it was lost.
 func TestKeyedEventsAreSavedOnce(t *testing.T) {
 	t.Parallel()
-	eachTx(t, func(t *testing.T, db *bun.DB, isPlain bool) {
+	eachWay(t, func(t *testing.T, db *bun.DB, way string) {
 		a, b, c := keyed("a"), keyed("b"), keyed("c")
-		require.Equal(t, []string{b, a}, saveKeyed(t, db, isPlain, fmt.Errorf("rolled back"), b, a))
-		require.Equal(t, []string{b, a}, saveKeyed(t, db, isPlain, nil, b, a, b), "in the order of the call, and once")
+		require.Equal(t, []string{b, a}, saveKeyed(t, db, way, fmt.Errorf("rolled back"), b, a))
+		require.Equal(t, []string{b, a}, saveKeyed(t, db, way, nil, b, a, b), "in the order of the call, and once")
 		save(t, db, c)
-		require.Empty(t, saveKeyed(t, db, isPlain, nil, c, a))
+		require.Empty(t, saveKeyed(t, db, way, nil, c, a))
 		exec(t, db, "DELETE FROM bc_outbox_event WHERE event_id = ?", b)
-		require.Equal(t, []string{b}, saveKeyed(t, db, isPlain, nil, c, b, a), "nothing else tells of it")
+		require.Equal(t, []string{b}, saveKeyed(t, db, way, nil, c, b, a), "nothing else tells of it")
 		exec(t, db, "DELETE FROM bc_outbox_event WHERE event_id = ?", b)
 		exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('A', ?, 'a.b', 'SUCCESS')", b)
-		require.Empty(t, saveKeyed(t, db, isPlain, nil, a, b), "b has been delivered")
+		require.Empty(t, saveKeyed(t, db, way, nil, a, b), "b has been delivered")
 		exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('B', ?, 'a.b', 'FAILED')", b)
-		require.Equal(t, []string{b}, saveKeyed(t, db, isPlain, nil, a, b), "a delivery that is not done needs its event")
+		require.Equal(t, []string{b}, saveKeyed(t, db, way, nil, a, b), "a delivery that is not done needs its event")
 		exec(t, db, "DELETE FROM bc_outbox_event")
 		exec(t, db, "DELETE FROM bc_event_consume_log")
 		require.NoError(t, newKeys(t, db).Mark(t.Context(), db, []string{a}))
-		require.Equal(t, []string{b}, saveKeyed(t, db, isPlain, nil, a, b), "a is known to have gone")
+		require.Equal(t, []string{b}, saveKeyed(t, db, way, nil, a, b), "a is known to have gone")
 	})
 }
 
@@ -116,11 +128,11 @@ func TestKeysOfRemovedEvents(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		k := newKeys(t, db)
 		old, unkeyed := keyed("saved by a release that does not know the table"), uuid.Must(uuid.NewV7()).String()
-		require.NotEmpty(t, saveKeyed(t, db, false, nil, keyed("a")))
+		require.NotEmpty(t, saveKeyed(t, db, inBun, nil, keyed("a")))
 		exec(t, db, "DELETE FROM bc_outbox_event")
 		require.NoError(t, k.Mark(t.Context(), db, []string{old, unkeyed, keyed("a"), "by hand", old}))
 		require.NoError(t, k.Mark(t.Context(), db, nil))
-		require.Empty(t, saveKeyed(t, db, false, nil, old, keyed("a")))
+		require.Empty(t, saveKeyed(t, db, inBun, nil, old, keyed("a")))
 		require.Equal(t, 2, count(t, db))
 		for _, want := range []struct {
 			age       int64
@@ -132,7 +144,7 @@ func TestKeysOfRemovedEvents(t *testing.T) {
 			require.Equal(t, want.gone, n)
 			require.Equal(t, want.all, count(t, db))
 		}
-		require.NotEmpty(t, saveKeyed(t, db, false, nil, old))
+		require.NotEmpty(t, saveKeyed(t, db, inBun, nil, old))
 	})
 }
 
@@ -145,14 +157,39 @@ func count(t *testing.T, db *bun.DB) (n int) {
 // More ids, and more events, than one statement takes.
 func TestManyKeys(t *testing.T) {
 	t.Parallel()
-	eachTx(t, func(t *testing.T, db *bun.DB, isPlain bool) {
+	eachWay(t, func(t *testing.T, db *bun.DB, way string) {
 		var ids []string
 		for i := range 2*dialect.MostIDs + 10 {
 			ids = append(ids, keyed(fmt.Sprint(i)))
 		}
-		require.Equal(t, ids, saveKeyed(t, db, isPlain, nil, ids...))
+		require.Equal(t, ids, saveKeyed(t, db, way, nil, ids...))
 		require.NoError(t, newKeys(t, db).Mark(t.Context(), db, ids))
 		exec(t, db, "DELETE FROM bc_outbox_event")
-		require.Empty(t, saveKeyed(t, db, isPlain, nil, ids[len(ids)-20:]...))
+		require.Empty(t, saveKeyed(t, db, way, nil, ids[len(ids)-20:]...))
+	})
+}
+
+// What somebody else has saved since a transaction's snapshot is not saved again. (SQLite has one writer.)
+func TestKeysThatWereSavedMeanwhile(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, db *bun.DB, way string) {
+		d, err := dialect.Of(db)
+		require.NoError(t, err)
+		if d.Name == "sqlite" {
+			require.Equal(t, []string{keyed("a")}, saveKeyed(t, db, way, nil, keyed("a")))
+			return
+		}
+		ids := []string{keyed("a"), keyed("b"), keyed("c"), keyed("d")}
+		err = db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+			var n int
+			if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM bc_event_key").Scan(&n); err != nil {
+				return err
+			}
+			require.Equal(t, []string{ids[1]}, saveKeyed(t, db, inBun, nil, ids[1]))
+			require.Equal(t, []string{ids[0], ids[2], ids[3]}, saveKeyedIn(ctx, t, db, tx, way, ids...))
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, 4, count(t, db))
 	})
 }
