@@ -41,9 +41,6 @@ type Config struct {
 
 // Lanes run the deliveries of one bus: one lane per consumer, side by side.
 type Lanes struct {
-	// Signals are for the loop of the publisher.
-	Signals *Signals
-
 	regs   *handler.Registrations
 	cfg    Config
 	lanes  map[string]*lane // by the consumers' keys
@@ -51,8 +48,11 @@ type Lanes struct {
 	stop   context.CancelCauseFunc
 	claims chan struct{} // one token per claim from the consume log
 	room   *payloadRoom  // of deliveries from the consume log
+	freed  chan struct{}
+	again  chan struct{} // see DueAgain
 	wg     sync.WaitGroup
 	woken  atomic.Int64 // how often a lane was told to claim from the consume log
+	taken  atomic.Bool  // deliveries of which a lease had run out, since HaveTakenOver was last asked
 
 	suspects sync.RWMutex // see takeSuspect
 
@@ -70,7 +70,7 @@ func Open(regs *handler.Registrations, cfg Config) *Lanes {
 	regs.Close()
 	l := &Lanes{
 		regs: regs, cfg: cfg, lanes: make(map[string]*lane), room: newPayloadRoom(cfg.MaxBytes),
-		claims: make(chan struct{}, mostClaims), Signals: newSignals(),
+		claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1), again: make(chan struct{}, 1),
 	}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range regs.Consumers {
@@ -187,6 +187,24 @@ func (l *Lanes) Most() int {
 	return most
 }
 
+// Freed is signaled when a lane has taken deliveries out of its queue, or has nothing to do.
+func (l *Lanes) Freed() <-chan struct{} { return l.freed }
+
+func (l *Lanes) free() { signal(l.freed) }
+
+// DueAgain is signaled when something is due that a lane had put off. Nobody else tells the loop of it.
+func (l *Lanes) DueAgain() <-chan struct{} { return l.again }
+
+func (l *Lanes) dueAgainAfter(wait time.Duration) { time.AfterFunc(wait, func() { signal(l.again) }) }
+
+// signal tells whoever reads from a channel, unless it is told already.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // Retry lets the lanes of these consumers, by their keys, claim and run what waits for them and is due; others are passed over.
 // It returns at once; the lanes go on until nothing is due any more.
 func (l *Lanes) Retry(ctx context.Context, due []string) error {
@@ -209,6 +227,9 @@ func (l *Lanes) Retry(ctx context.Context, due []string) error {
 	}
 	return nil
 }
+
+// HaveTakenOver reports whether a lane has claimed deliveries of which a lease had run out, since it was last asked.
+func (l *Lanes) HaveTakenOver() bool { return l.taken.Swap(false) }
 
 // Has reports whether one of the keys is that of a consumer of these lanes.
 func (l *Lanes) Has(keys []string) bool {

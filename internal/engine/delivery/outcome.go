@@ -75,7 +75,7 @@ func (o *outcomes) putOff(ctx context.Context, direct, leased []*delivery) {
 		o.putBackAll(ctx, leased, wait)
 	}
 	if len(direct)+len(leased) > 0 {
-		o.l.Signals.dueAgainAfter(wait)
+		o.l.dueAgainAfter(wait)
 	}
 }
 
