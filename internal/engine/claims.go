@@ -61,11 +61,7 @@ func (r *run) cycle(ctx context.Context, t turn) error {
 			return err
 		}
 	}
-	takesOver := r.lanes.HaveTakenOver() || r.claims.plan.Due().Has(claim.Expired)
 	err := r.claims.claimInTurns(ctx, t.isExhaustive)
-	if err == nil && takesOver {
-		err = r.upkeep.wakeOfTheDead(ctx)
-	}
 	if !t.isFull || err != nil {
 		return err
 	}

@@ -49,10 +49,8 @@ type Lanes struct {
 	claims chan struct{} // one token per claim from the consume log
 	room   *payloadRoom  // of deliveries from the consume log
 	freed  chan struct{}
-	again  chan struct{} // see DueAgain
 	wg     sync.WaitGroup
 	woken  atomic.Int64 // how often a lane was told to claim from the consume log
-	taken  atomic.Bool  // deliveries of which a lease had run out, since HaveTakenOver was last asked
 
 	suspects sync.RWMutex // see takeSuspect
 
@@ -70,7 +68,7 @@ func Open(regs *handler.Registrations, cfg Config) *Lanes {
 	regs.Close()
 	l := &Lanes{
 		regs: regs, cfg: cfg, lanes: make(map[string]*lane), room: newPayloadRoom(cfg.MaxBytes),
-		claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1), again: make(chan struct{}, 1),
+		claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1),
 	}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range regs.Consumers {
@@ -190,17 +188,9 @@ func (l *Lanes) Most() int {
 // Freed is signaled when a lane has taken deliveries out of its queue, or has nothing to do.
 func (l *Lanes) Freed() <-chan struct{} { return l.freed }
 
-func (l *Lanes) free() { signal(l.freed) }
-
-// DueAgain is signaled when something is due that a lane had put off. Nobody else tells the loop of it.
-func (l *Lanes) DueAgain() <-chan struct{} { return l.again }
-
-func (l *Lanes) dueAgainAfter(wait time.Duration) { time.AfterFunc(wait, func() { signal(l.again) }) }
-
-// signal tells whoever reads from a channel, unless it is told already.
-func signal(c chan<- struct{}) {
+func (l *Lanes) free() {
 	select {
-	case c <- struct{}{}:
+	case l.freed <- struct{}{}:
 	default:
 	}
 }
@@ -227,9 +217,6 @@ func (l *Lanes) Retry(ctx context.Context, due []string) error {
 	}
 	return nil
 }
-
-// HaveTakenOver reports whether a lane has claimed deliveries of which a lease had run out, since it was last asked.
-func (l *Lanes) HaveTakenOver() bool { return l.taken.Swap(false) }
 
 // Has reports whether one of the keys is that of a consumer of these lanes.
 func (l *Lanes) Has(keys []string) bool {
