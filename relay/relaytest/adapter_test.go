@@ -141,6 +141,7 @@ func (a *adapter) Receive(ctx context.Context, in relay.Sink) error {
 		case first && errors.Is(err, relay.ErrRefused), a.flaws.givesUp && ctx.Err() == nil:
 			return err
 		default:
+			in.Away(err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(10 * time.Millisecond):

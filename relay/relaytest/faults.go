@@ -92,11 +92,19 @@ func cutBeforeConfirm(w *world) {
 	in.requireRounds(w.t, w.keys, w.perKey)
 }
 
+// cutBeforeAck keeps the broker away until the subscriber has said so: a client that comes back at once might acknowledge after all.
 func cutBeforeAck(w *world) {
 	in := newSink()
-	var once sync.Once
-	in.setCommit(func() { once.Do(w.proxy.cut) })
-	w.receive(w.url(), in)
+	mine := newProxy(w.t) // not the publisher's
+	mine.lead(w.server.Addr())
+	var cut, back sync.Once
+	in.setCommit(func() {
+		cut.Do(func() {
+			in.setAway(func() { back.Do(func() { mine.lead(w.server.Addr()) }) })
+			mine.lead("")
+		})
+	})
+	w.receive(w.server.URL(mine.addr()), in)
 	w.publishRounds(w.publisher(w.url()), 0, w.perKey)
 	w.eventually("all messages", func() bool { return in.count() == w.keys*w.perKey })
 	w.eventually("a redelivery of what was not acknowledged", func() bool { return in.repeats() > 0 })

@@ -38,6 +38,7 @@ type landing struct {
 	refuse  int              // as many calls fail
 	refused int
 	commit  func()        // called after each commit, before the acknowledgement
+	away    func()        // called when a subscriber says that it can receive nothing
 	room    chan struct{} // Ready waits until it is closed; nil for at once
 	waiting int           // calls of Ready that wait for room
 }
@@ -114,8 +115,15 @@ func (s *sink) Land(ctx context.Context, batch []relay.Received) error {
 	return nil
 }
 
-// Away is for people.
-func (s *sink) Away(error) {}
+// Away is for people, and for a test that waits for it.
+func (s *sink) Away(error) {
+	s.mu.Lock()
+	away := s.away
+	s.mu.Unlock()
+	if away != nil {
+		away()
+	}
+}
 
 func (s *sink) begin(batch []relay.Received) error {
 	s.mu.Lock()
@@ -167,6 +175,13 @@ func (s *sink) setCommit(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commit = fn
+}
+
+// setAway says what happens when a subscriber can receive nothing.
+func (s *sink) setAway(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = fn
 }
 
 // requireRounds checks that rounds 0 to n have landed, each message, those of one entity in their order.
