@@ -11,18 +11,24 @@ type asker struct {
 
 // isBlocked tells whether a delivery has to wait for another one of its aggregate.
 func (w *questions) isBlocked(s *state, a asker, e int) bool {
-	if w.rules.RunningElsewhere && w.runsElsewhere(s, a.instance, a.name, e) {
+	if w.rules.RunningElsewhere && w.runsElsewhere(s, a, e) {
 		return true
 	}
 	return w.isBehind(w.rules.Question, s, a, e) || (w.rules.PastFirst && w.firstPast(s, a, e) < e)
 }
 
 // runsElsewhere tells whether another instance runs any delivery of the aggregate from the log.
-func (w *questions) runsElsewhere(s *state, i, n, e int) bool {
+func (w *questions) runsElsewhere(s *state, a asker, e int) bool {
 	for l := range w.scene.Events {
-		row := s.log[n][l]
-		if l != e && w.sibling(l, e) && row.status == processing && !row.due && int(row.owner) != i+1 {
+		row := s.log[a.name][l]
+		if l == e || !w.sibling(l, e) || row.status == none {
+			continue
+		}
+		if row.status == processing && !row.due && int(row.owner) != a.instance+1 {
 			return true
+		}
+		if !w.rules.RunningBehind && !w.passes(s, a, l) { // it stands before
+			return false
 		}
 	}
 	return false

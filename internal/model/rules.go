@@ -23,6 +23,8 @@ type Rules struct {
 	LaterInHand bool
 	// RunningElsewhere: a delivery waits while another instance runs one of its aggregate to its consumer.
 	RunningElsewhere bool
+	// RunningBehind: it is seen also behind a delivery that waits, of an event that came into the log later.
+	RunningBehind bool
 	// VersionsWait: a schema version newer than the code is left to instances that know it.
 	VersionsWait bool
 	// DurableKey: the log is kept under the key that a consumer has for life, and not under its name.
@@ -52,7 +54,7 @@ type Rules struct {
 func All() Rules {
 	return Rules{
 		UnderLock: true, Sweep: true, Question: Split, ParkedInHand: true, ParkedLetsPass: true,
-		DirectAsk: true, BatchInOrder: true, LaterInHand: true, RunningElsewhere: true, VersionsWait: true,
+		DirectAsk: true, BatchInOrder: true, LaterInHand: true, RunningElsewhere: true, RunningBehind: true, VersionsWait: true,
 		DurableKey: true, TenantInKey: true, PastFirst: true, PastOnce: true, PastInHandWaits: true,
 		RetentionLocks: true, RegistrationStays: true,
 		CountedByOutcome: true, CountedFirst: true, RunsAlone: true,

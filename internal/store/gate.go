@@ -101,6 +101,9 @@ func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answ
 			return fmt.Errorf("look for past events: %w", err)
 		}
 		found, err := o.standings(ctx, idb, g, ids, first)
+		if err == nil {
+			err = o.lookElsewhere(ctx, idb, g, heads, found)
+		}
 		if err != nil {
 			return err
 		}
@@ -121,6 +124,48 @@ func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answ
 		asked = again
 	}
 	return nil
+}
+
+// lookElsewhere completes what is ahead in aggregates in which a delivery waits that nobody runs elsewhere. One that comes into the log
+// behind later ones of its aggregate, because its producer delayed it, or an operator or a backfill gave it again, stands before what
+// another instance runs, and hides it. Leases are few, however much waits.
+func (o Order) lookElsewhere(ctx context.Context, idb bun.IDB, g Gate, heads map[Aggregate]int64, found map[int64]Standing) error {
+	isHiding := func(id int64) bool { return found[id].Ahead.Waiting != 0 && found[id].Ahead.Running == 0 }
+	if !g.Ordered || !slices.ContainsFunc(slices.Collect(maps.Values(heads)), isHiding) {
+		return nil
+	}
+	running, err := o.runningElsewhere(ctx, idb, g)
+	if err != nil {
+		return fmt.Errorf("look for what other instances run: %w", err)
+	}
+	for aggregate, id := range running {
+		if s, isAsked := found[heads[aggregate]]; isAsked {
+			s.Ahead.Running = id
+			found[heads[aggregate]] = s
+		}
+	}
+	return nil
+}
+
+// runningElsewhere tells which delivery to the consumer other instances run in which aggregate, along idx_consumer_due.
+func (o Order) runningElsewhere(ctx context.Context, idb bun.IDB, g Gate) (map[Aggregate]int64, error) {
+	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT COALESCE(outbox_id, 0), COALESCE(tenant_id, 0), COALESCE(aggregate_type, ''), "+
+		"COALESCE(aggregate_id, '') FROM "+o.d.DueDeliveries(deliveryTable)+" WHERE consumer_name = ? AND status = 'PROCESSING'"+inDueIndex+
+		" AND next_retry_at > "+o.d.Now+" AND locked_by <> ?", g.Consumer, g.Owner)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	running := make(map[Aggregate]int64)
+	for rows.Next() {
+		var id int64
+		var a Aggregate
+		if err := rows.Scan(&id, &a.Tenant, &a.Type, &a.ID); err != nil {
+			return nil, err
+		}
+		running[a] = id
+	}
+	return running, rows.Err()
 }
 
 // answer says what a standing means for a delivery.

@@ -136,3 +136,29 @@ func TestForgottenDeliveriesAreWoken(t *testing.T) {
 		require.Equal(f.t, []string{"now", "later", "never"}, []string{f.row("forgotten").due, f.row("blocked").due, f.row("left").due})
 	})
 }
+
+// What another instance runs is seen behind deliveries of earlier events that came into the log later: delayed ones, say.
+func TestWhatRunsElsewhereIsSeenBehindOthers(t *testing.T) {
+	t.Parallel()
+	eachLog(t, func(f logFixture) {
+		first, second, alone := f.waiting("first", "1"), f.waiting("second", "1"), f.waiting("alone", "2")
+		f.waiting("third", "1")
+		for _, trusts := range []bool{false, true} {
+			g := f.query("me").Gate
+			g.TrustsOwner = trusts
+			f.set("third", "status = 'PROCESSING', locked_by = 'elsewhere', next_retry_at = "+f.d.After, dialect.Micro(time.Hour))
+			require.Equal(f.t, []store.Answer{store.Blocked}, f.ask(g, first))
+			require.Equal(f.t, []store.Answer{store.MayRun, store.Blocked, store.Blocked}, f.ask(g, alone, first, second))
+			f.set("third", "locked_by = 'me'")
+			require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(g, first), "an instance keeps its own apart itself")
+			f.set("third", "locked_by = 'elsewhere', next_retry_at = "+f.d.After, dialect.Micro(-time.Second))
+			require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(g, first), "a lease that has run out")
+		}
+		f.set("third", "next_retry_at = "+f.d.After, dialect.Micro(time.Hour))
+		f.set("first", "created_at = "+f.d.After, dialect.Micro(-time.Hour)) // old enough to sleep for a while
+		c := f.claimed(f.query("me"))
+		require.Len(f.t, c.Deliveries, 1)
+		require.Equal(f.t, "alone", c.Deliveries[0].EventID)
+		require.Zero(f.t, c.Woken, "nobody wakes what may not run")
+	})
+}

@@ -29,6 +29,11 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "WaitsForARunningRetry", nil,
 		},
 		{
+			"what runs elsewhere is hidden by deliveries of earlier events", "internal/store/gate.go",
+			"err = o.lookElsewhere(ctx, idb, g, heads, found)", "err = ctx.Err()",
+			"./internal/store", "SeenBehind", nil,
+		},
+		{
 			"a parked event is in everybody's way", "internal/store/everyevent.go",
 			`"(p.event_type IN (?) OR`, `"(p.event_type IN (?) OR p.status = 'SCHEDULED' OR`,
 			engine, "NobodyTakesBlocks", nil,
