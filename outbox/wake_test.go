@@ -116,3 +116,55 @@ func TestAStartWakesWhatADeadProcessLeftAsleep(t *testing.T) {
 			"nobody has put it off again")
 	})
 }
+
+// A running instance wakes it too, when the leases of the dead process have run out, of an event or of a delivery.
+func TestTakingOverWakesWhatADeadProcessLeftAsleep(t *testing.T) {
+	t.Parallel()
+	for name, expire := range map[string]string{
+		"delivery": "UPDATE bc_event_consume_log SET next_retry_at = created_at WHERE locked_by = 'elsewhere' AND aggregate_id = 'leased'",
+		"event": "UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'elsewhere', lock_version = 9, next_retry_at = created_at " +
+			"WHERE aggregate_id = 'leased'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testdb.Each(t, func(t *testing.T, db *bun.DB) {
+				f := newFixture(t, db)
+				f.effects()
+				f.counting("A", bus.ConsumerConfig{})
+				f.save(orderPaid{OrderID: "done", Seq: 1}, orderPaid{OrderID: "done", Seq: 2}, orderPaid{OrderID: "leased"})
+				f.wait("A")
+				f.exec("UPDATE bc_event_consume_log SET next_retry_at = " + inAnHour(db))
+				first := "id IN (SELECT id FROM (SELECT MIN(id) AS id FROM bc_event_consume_log GROUP BY aggregate_id) AS l)"
+				f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', lock_version = 1 WHERE " + first)
+				f.run(outbox.PublisherConfig{})
+				f.save(orderPaid{OrderID: "it runs"})
+				f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "the publisher has started")
+				f.exec("UPDATE bc_event_consume_log SET status = 'SUCCESS', next_retry_at = NULL, locked_by = NULL WHERE status = 'PROCESSING' " +
+					"AND aggregate_id = 'done'")
+				f.exec(expire)
+				f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'done'") == 1 }, "it is woken")
+			})
+		})
+	}
+}
+
+// Whoever takes over an event that a dead process had in hand wakes what waits behind it: nobody else knows of that.
+func TestWhatIsTakenOverWakesTheNext(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.save(orderPaid{OrderID: "a", Seq: 1}, orderPaid{OrderID: "a", Seq: 2}, orderPaid{OrderID: "before"})
+		f.wait("A")
+		f.exec("DELETE FROM bc_event_consume_log WHERE outbox_id IN (SELECT MIN(id) FROM bc_outbox_event GROUP BY aggregate_id)")
+		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'elsewhere', lock_version = 9, next_retry_at = " + inAnHour(db) +
+			" WHERE event_id NOT IN (SELECT event_id FROM bc_event_consume_log)")
+		f.exec("UPDATE bc_event_consume_log SET next_retry_at = " + inAnHour(db))
+		f.run(outbox.PublisherConfig{Lease: time.Hour})
+		for i, aggregate := range []string{"before", "a"} { // the first one has it look for what sleeps, which it does once in an hour
+			f.exec("UPDATE bc_outbox_event SET next_retry_at = created_at WHERE locked_by = 'elsewhere' AND aggregate_id = ?", aggregate)
+			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 2*i+1 }, "it is taken over, and what is behind it is woken")
+		}
+	})
+}

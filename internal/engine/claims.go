@@ -61,7 +61,11 @@ func (r *run) cycle(ctx context.Context, t turn) error {
 			return err
 		}
 	}
+	takesOver := r.lanes.Signals.HaveTakenOver() || r.claims.plan.Due().Has(claim.Expired)
 	err := r.claims.claimInTurns(ctx, t.isExhaustive)
+	if err == nil && takesOver {
+		err = r.upkeep.wakeOfTheDead(ctx)
+	}
 	if !t.isFull || err != nil {
 		return err
 	}
@@ -140,7 +144,7 @@ func (c *claims) waitForRoom(ctx context.Context) {
 	c.silence.Reset()
 	select {
 	case <-c.flights.Settled():
-	case <-c.lanes.Freed():
+	case <-c.lanes.Signals.Freed():
 	case <-time.After(20 * time.Millisecond): // a lane may have to fall behind
 	case <-ctx.Done():
 	}

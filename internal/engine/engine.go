@@ -225,6 +225,8 @@ func (r *run) loop(ctx context.Context) {
 		case <-r.claims.alarm.Rings():
 			r.claims.alarm.Heard()
 			plan.Add(time.Now(), claim.Of(claim.New))
+		case <-r.lanes.Signals.DueAgain():
+			plan.Worked(time.Now())
 		case <-r.claims.more:
 		case <-timer.C:
 		}

@@ -31,6 +31,7 @@ type upkeep struct {
 	queues   store.Queues
 
 	swept    time.Time
+	woken    time.Time // when what others may have left asleep was last looked for, after the start
 	saidLeft sync.Map
 }
 
@@ -128,6 +129,16 @@ func (u *upkeep) wakeForgotten(ctx context.Context) error {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	return u.lanes.WakeForgotten(ctx, asleep)
+}
+
+// wakeOfTheDead does that when leases of others have run out, at most once within the length of a lease: a process that has died
+// seldom leaves nothing but a delivery asleep.
+func (u *upkeep) wakeOfTheDead(ctx context.Context) error {
+	if !u.woken.IsZero() && time.Since(u.woken) < u.e.cfg.Lease {
+		return nil
+	}
+	u.woken = time.Now()
+	return u.wakeForgotten(ctx)
 }
 
 func (u *upkeep) expirePredecessor(ctx context.Context) error {

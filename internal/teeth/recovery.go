@@ -70,6 +70,21 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "LeftAsleep", nil,
 		},
 		{
+			"what is put off waits for the poll", "internal/engine/delivery/outcome.go",
+			"\t\to.l.Signals.dueAgainAfter(wait)\n", "",
+			engine, "IsPutOffWaitsForNoPoll", nil,
+		},
+		{
+			"leases of a dead process that run out wake nobody", "internal/engine/claims.go",
+			"if err == nil && takesOver {", "if err == nil && takesOver && false {",
+			engine, "TakingOverWakes", nil,
+		},
+		{
+			"what is taken over wakes nobody behind it", "internal/engine/delivery/deliver.go",
+			"if d.done == nil || d.kind == claim.Expired {", "if d.done == nil {",
+			engine, "TakenOverWakes", nil,
+		},
+		{
 			"a start wakes whatever sleeps", "internal/engine/claim/fromlog.go",
 			"if n, err = WakeOpen(ctx, db, log.Order, g, chunk); err != nil {", "if err = log.WakeUp(ctx, db, idsOf(chunk)); err != nil {",
 			engine, "LeftAsleep",

@@ -333,11 +333,12 @@ func (o *outcomes) succeed(ctx context.Context, ds []*delivery) {
 	o.report(ctx, settle.Succeeded, ds...)
 }
 
-// wakeNext makes the deliveries due that wait behind retried ones, which have got out of the way, and claims them at once.
+// wakeNext makes the deliveries due that wait behind retried ones, or behind what a dead process had in hand, which have got out of the
+// way, and claims them at once.
 func (o *outcomes) wakeNext(ctx context.Context, ds ...*delivery) {
 	var ended []store.Delivery
 	for _, d := range ds {
-		if d.done == nil {
+		if d.done == nil || d.kind == claim.Expired {
 			ended = append(ended, d.row(o.c))
 		}
 	}

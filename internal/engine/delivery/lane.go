@@ -132,7 +132,7 @@ func (ln *lane) start() {
 		ln.speed.Workers.Begin(now)
 		ln.l.wg.Add(1)
 		go ln.work(batch, now)
-		ln.l.free()
+		ln.l.Signals.free()
 	}
 }
 
@@ -171,7 +171,7 @@ func (ln *lane) work(batch []*delivery, began time.Time) {
 	}
 	ln.start()
 	if ln.speed.Workers.Running() == 0 { // it is idle
-		ln.l.free()
+		ln.l.Signals.free()
 	}
 	if ln.retries.mustRefill() {
 		ln.retries.refillLocked()

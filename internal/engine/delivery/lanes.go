@@ -41,6 +41,9 @@ type Config struct {
 
 // Lanes run the deliveries of one bus: one lane per consumer, side by side.
 type Lanes struct {
+	// Signals are for the loop of the publisher.
+	Signals *Signals
+
 	regs   *handler.Registrations
 	cfg    Config
 	lanes  map[string]*lane // by the consumers' keys
@@ -48,7 +51,6 @@ type Lanes struct {
 	stop   context.CancelCauseFunc
 	claims chan struct{} // one token per claim from the consume log
 	room   *payloadRoom  // of deliveries from the consume log
-	freed  chan struct{}
 	wg     sync.WaitGroup
 	woken  atomic.Int64 // how often a lane was told to claim from the consume log
 
@@ -68,7 +70,7 @@ func Open(regs *handler.Registrations, cfg Config) *Lanes {
 	regs.Close()
 	l := &Lanes{
 		regs: regs, cfg: cfg, lanes: make(map[string]*lane), room: newPayloadRoom(cfg.MaxBytes),
-		claims: make(chan struct{}, mostClaims), freed: make(chan struct{}, 1),
+		claims: make(chan struct{}, mostClaims), Signals: newSignals(),
 	}
 	l.work, l.stop = context.WithCancelCause(context.Background())
 	for _, c := range regs.Consumers {
@@ -183,16 +185,6 @@ func (l *Lanes) Most() int {
 		most += ln.c.Config.Queue + ln.speed.Settings.Workers*ln.c.Config.Batch
 	}
 	return most
-}
-
-// Freed is signaled when a lane has taken deliveries out of its queue, or has nothing to do.
-func (l *Lanes) Freed() <-chan struct{} { return l.freed }
-
-func (l *Lanes) free() {
-	select {
-	case l.freed <- struct{}{}:
-	default:
-	}
 }
 
 // Retry lets the lanes of these consumers, by their keys, claim and run what waits for them and is due; others are passed over.

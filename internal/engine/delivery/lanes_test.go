@@ -90,7 +90,7 @@ func TestLaneTakesWhatItHasRoomFor(t *testing.T) {
 	h.idle()
 	require.Equal(t, 11, h.rows("C", store.Success))
 	select {
-	case <-h.lanes.Freed():
+	case <-h.lanes.Signals.Freed():
 	default:
 		t.Fatal("nobody is told that there is room")
 	}

@@ -56,11 +56,26 @@ func (o *outcomes) setAside(ctx context.Context, d *delivery, answer store.Answe
 	case answer == store.Gone && d.lease != nil:
 		o.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
 	case answer == store.Blocked && d.direct():
-		o.deferDirect(ctx, o.ln.untilNextLook(), d)
+		o.putOff(ctx, []*delivery{d}, nil)
 	case d.direct():
 		o.abandon(ctx, d)
 	default:
-		o.putBack(ctx, d, o.ln.untilNextLook())
+		o.putOff(ctx, nil, []*delivery{d})
+	}
+}
+
+// putOff ends deliveries that cannot run now: direct ones, and leased ones. The loop is told when they are due again: what they wait
+// for may wake nobody, and the next look at what is due may be far.
+func (o *outcomes) putOff(ctx context.Context, direct, leased []*delivery) {
+	wait := o.ln.untilNextLook()
+	if len(direct) > 0 {
+		o.deferDirect(ctx, wait, direct...)
+	}
+	if len(leased) > 0 {
+		o.putBackAll(ctx, leased, wait)
+	}
+	if len(direct)+len(leased) > 0 {
+		o.l.Signals.dueAgainAfter(wait)
 	}
 }
 

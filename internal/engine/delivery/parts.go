@@ -103,11 +103,6 @@ func (r *runner) sortOut(ctx context.Context, ds []*delivery, aside map[*deliver
 			leased = append(leased, d)
 		}
 	}
-	if len(direct) > 0 {
-		r.out.deferDirect(ctx, r.ln.untilNextLook(), direct...)
-	}
-	if len(leased) > 0 {
-		r.out.putBackAll(ctx, leased, r.ln.untilNextLook())
-	}
+	r.out.putOff(ctx, direct, leased)
 	return rest
 }

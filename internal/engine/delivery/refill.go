@@ -127,6 +127,9 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	left := q.findLeft(ctx, (room.Pending+1)/2)
 	room.Pending -= len(left)
 	claimed, err := q.claim(ctx, room, dueFor, left)
+	if claimed.Found.Processing > 0 {
+		q.l.Signals.taken.Store(true)
+	}
 	got, all = q.admit(ctx, claimed.Deliveries)
 	if err == nil && claimed.Found == (claim.Limits{}) && len(left) == 0 {
 		q.catchUp()

@@ -1,0 +1,40 @@
+package delivery
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Signals are what the lanes tell the loop of.
+type Signals struct {
+	freed chan struct{}
+	again chan struct{}
+	taken atomic.Bool
+}
+
+func newSignals() *Signals {
+	return &Signals{freed: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+}
+
+// Freed is signaled when a lane has taken deliveries out of its queue, or has nothing to do.
+func (s *Signals) Freed() <-chan struct{} { return s.freed }
+
+// DueAgain is signaled when something is due that a lane had put off. Nobody else tells the loop of it.
+func (s *Signals) DueAgain() <-chan struct{} { return s.again }
+
+// HaveTakenOver reports whether a lane has claimed deliveries of which a lease had run out, since it was last asked.
+func (s *Signals) HaveTakenOver() bool { return s.taken.Swap(false) }
+
+func (s *Signals) free() { signal(s.freed) }
+
+func (s *Signals) dueAgainAfter(wait time.Duration) {
+	time.AfterFunc(wait, func() { signal(s.again) })
+}
+
+// signal tells whoever reads from a channel, unless it is told already.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
