@@ -80,9 +80,9 @@ func TestNotifyIsOffByDefault(t *testing.T) {
 	f := newFixture(t, testdb.Open(t, "postgres"))
 	f.effects()
 	f.counting("A", bus.ConsumerConfig{})
-	f.run(outbox.PublisherConfig{})
 	var notifies atomic.Int64
 	f.db.AddQueryHook(&textCounter{text: "pg_notify", n: &notifies}) //nolint:staticcheck // the engine's own pool is the point
+	f.run(outbox.PublisherConfig{})
 	f.save(orderPaid{OrderID: "1"})
 	f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "it is delivered")
 	require.Zero(t, f.count("SELECT COUNT(*)"+listening))
