@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/doctor"
-	"github.com/bluecone-go/bluecone/internal/spi/crowd"
+	"github.com/bluecone-go/bluecone/internal/crowd"
 	"github.com/bluecone-go/bluecone/ops"
 )
 

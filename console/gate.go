@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/spi/crowd"
+	"github.com/bluecone-go/bluecone/internal/crowd"
 	"github.com/bluecone-go/bluecone/ops"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
-	"github.com/bluecone-go/bluecone/internal/spi/crowd"
+	"github.com/bluecone-go/bluecone/internal/crowd"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ops"
 	"github.com/bluecone-go/bluecone/outbox"

@@ -10,7 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/bluecone-go/bluecone/internal/spi/crowd"
+	"github.com/bluecone-go/bluecone/internal/spi"
 )
 
 // rate is how many calls a second the caller may make of one instance.
@@ -24,12 +24,12 @@ func (c Caller) rate() float64 {
 const retryAfter = "Retry-After"
 
 // limits are those of the caller.
-func (c Caller) limits() crowd.Limits {
-	return crowd.Limits{PerSecond: c.rate(), Burst: max(int(c.rate()*burstTime.Seconds()), 1), UnderWay: maxUnderWay}
+func (c Caller) limits() spi.CallLimits {
+	return spi.CallLimits{PerSecond: c.rate(), Burst: max(int(c.rate()*burstTime.Seconds()), 1), UnderWay: maxUnderWay}
 }
 
 // enter lets a call in, or returns an error that says when to call again. Whoever is let in calls leave afterwards.
-func enter(all *crowd.Crowd, who Caller, now time.Time) (leave func(), refused *connect.Error) {
+func enter(all *spi.Crowd, who Caller, now time.Time) (leave func(), refused *connect.Error) {
 	leave, tooMany := all.Enter(who.Name, who.limits(), now)
 	switch {
 	case tooMany == nil:
@@ -62,7 +62,7 @@ func askedToWait(err error) (wait time.Duration, yes bool) {
 }
 
 // limited lets only as many calls of each caller through as there may be.
-func limited(all *crowd.Crowd, refuse refusal, next http.Handler) http.Handler {
+func limited(all *spi.Crowd, refuse refusal, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		leave, refused := enter(all, callerOf(r.Context()), time.Now())
 		if refused != nil {

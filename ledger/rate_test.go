@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/spi/crowd"
+	"github.com/bluecone-go/bluecone/internal/crowd"
 	"github.com/bluecone-go/bluecone/ledger"
 	"github.com/bluecone-go/bluecone/ledger/ledgerv1"
 )

@@ -14,7 +14,6 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/spi"
-	"github.com/bluecone-go/bluecone/internal/spi/crowd"
 	"github.com/bluecone-go/bluecone/ledger/ledgerv1/ledgerv1connect"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -100,7 +99,7 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Server, error) {
 	opts := []connect.HandlerOption{connect.WithCodec(jsonCodec{}), connect.WithReadMaxBytes(maxBody)}
 	_, methods := ledgerv1connect.NewLedgerHandler(calls{s.reserving, consuming{p, remote, s.waiting}, asking{p}}, opts...)
 	refuse := refusing(opts...)
-	s.handler = authorized(cfg.Authorizer, refuse, limited(crowd.New(maxCallers), refuse, methods))
+	s.handler = authorized(cfg.Authorizer, refuse, limited(spi.NewCrowd(maxCallers), refuse, methods))
 	return s, nil
 }
 

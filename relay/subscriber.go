@@ -55,7 +55,8 @@ type Sink interface {
 	// Land stores messages of one partition, in their order. When it returns nil they are committed, duplicates and unreadable ones
 	// included, and may be acknowledged. After an error none of them may: they have to come again, before any later one.
 	Land(ctx context.Context, batch []Received) error
-	// Away tells why nothing can be received now, for people to see. The subscriber goes on by itself.
+	// Away tells why nothing can be received now, for people to see. A subscriber says so whenever it has lost its broker, and goes on by
+	// itself.
 	Away(err error)
 }
 

@@ -7,8 +7,6 @@ require (
 	github.com/stretchr/testify v1.12.1
 )
 
-require golang.org/x/time v0.16.0 // indirect
-
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/bluecone-go/bluecone/dburl v0.1.0

@@ -64,7 +64,7 @@ func (r *run) cycle(ctx context.Context, t turn) error {
 	takesOver := r.lanes.Signals.HaveTakenOver() || r.claims.plan.Due().Has(claim.Expired)
 	err := r.claims.claimInTurns(ctx, t.isExhaustive)
 	if err == nil && takesOver {
-		err = r.upkeep.wakeOfTheDead(ctx)
+		err = r.upkeep.wakeAfterExpiry(ctx)
 	}
 	if !t.isFull || err != nil {
 		return err

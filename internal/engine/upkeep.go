@@ -131,9 +131,9 @@ func (u *upkeep) wakeForgotten(ctx context.Context) error {
 	return u.lanes.WakeForgotten(ctx, asleep)
 }
 
-// wakeOfTheDead does that when leases of others have run out, at most once within the length of a lease: a process that has died
-// seldom leaves nothing but a delivery asleep.
-func (u *upkeep) wakeOfTheDead(ctx context.Context) error {
+// wakeAfterExpiry is wakeForgotten after leases of others have run out, at most once within the length of a lease: a process that has
+// died seldom leaves nothing but a delivery asleep.
+func (u *upkeep) wakeAfterExpiry(ctx context.Context) error {
 	if !u.woken.IsZero() && time.Since(u.woken) < u.e.cfg.Lease {
 		return nil
 	}

@@ -52,6 +52,7 @@ type Landing struct {
 
 // New returns the landing of an outbox.
 func New(cfg Config) *Landing {
+	cfg.Saving = cfg.Saving.Together() // hardly anybody else saves what a broker brings
 	return &Landing{cfg, store.NewInboxes(cfg.Dialect), store.NewQueues(cfg.Dialect, cfg.Statements)}
 }
 
@@ -146,7 +147,7 @@ func (l *Landing) Land(ctx context.Context, b spi.Batch) (n spi.Counts, err erro
 		var stored []store.NewEvent
 		if len(rows) > 0 {
 			var err error
-			if stored, err = l.cfg.Saving.Together().Save(ctx, l.cfg.Notify(store.BunTx(tx, l.cfg.Statements)), rows); err != nil {
+			if stored, err = l.cfg.Saving.Save(ctx, l.cfg.Notify(store.BunTx(tx, l.cfg.Statements)), rows); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,12 +27,7 @@ func NewKeys(d dialect.Dialect) Keys { return Keys{d} }
 func (s Saving) enter(ctx context.Context, tx Tx, ids []string) (areFresh bool, err error) {
 	entered := 0
 	for chunk := range slices.Chunk(sortedIDs(ids), dialect.MostIDs) {
-		values, args := "(?)"+strings.Repeat(", (?)", len(chunk)-1), make([]any, len(chunk))
-		for i, id := range chunk {
-			args[i] = id
-		}
-		isSame := len(chunk) == 1 // the text of more is a different one for each number
-		res, err := tx.exec(ctx, isSame, "INSERT INTO "+keyTable+" (event_id) VALUES "+values+s.d.Ignore("event_id"), args...)
+		res, err := s.insertKeys(ctx, tx, chunk, s.d.Ignore("event_id"))
 		if err != nil {
 			return false, fmt.Errorf("enter keys: %w", err)
 		}
@@ -42,6 +38,17 @@ func (s Saving) enter(ctx context.Context, tx Tx, ids []string) (areFresh bool, 
 		entered += int(n)
 	}
 	return entered == len(ids), nil
+}
+
+// insertKeys enters ids by one statement.
+func (s Saving) insertKeys(ctx context.Context, tx Tx, ids []string, ignore string) (sql.Result, error) {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	isSame := len(ids) == 1 // the text of more is a different one for each number
+	return tx.exec(ctx, isSame, s.d.MySQLOnly(meetsNewer)+"INSERT INTO "+keyTable+" (event_id) VALUES (?)"+
+		strings.Repeat(", (?)", len(ids)-1)+ignore, args...)
 }
 
 // unsaved is a condition on an event_id, which stands for each ? of it: that the event is not known to have been saved. A key
@@ -56,8 +63,7 @@ const unsaved = "NOT EXISTS (SELECT 1 FROM " + keyTable + " k WHERE k.event_id =
 const meetsNewer = "/*M!110602 SET STATEMENT innodb_snapshot_isolation = OFF FOR */ "
 
 // lookAndEnter is for MySQL. It looks without any lock which of the events are known to have been saved, enters in order the ids
-// of the others, and tells which of them to save. An INSERT that meets its key locks it there, and one of several rows that fails
-// gives back those before the failure, for which others may wait already.
+// of the others, and tells which of them to save.
 func (s Saving) lookAndEnter(ctx context.Context, tx Tx, ids []string) (absent map[string]bool, err error) {
 	absent = make(map[string]bool, len(ids))
 	for chunk := range slices.Chunk(sortedIDs(ids), dialect.MostIDs) {
@@ -80,21 +86,17 @@ func (s Saving) lookAndEnter(ctx context.Context, tx Tx, ids []string) (absent m
 }
 
 // enterUnknown enters ids that a look has not found, in their order, and tells which of them somebody has saved since this
-// transaction's snapshot.
+// transaction's snapshot. An INSERT that meets its key locks it there, and one of several rows that fails gives back those before the
+// failure, for which others may wait already: so they are entered one by one, but for [Saving.Together].
 func (s Saving) enterUnknown(ctx context.Context, tx Tx, ids []string) (taken map[string]bool, err error) {
-	if s.together && len(ids) > 1 {
-		args := make([]any, len(ids))
-		for i, id := range ids {
-			args[i] = id
-		}
-		_, err := tx.exec(ctx, false, meetsNewer+"INSERT INTO "+keyTable+" (event_id) VALUES (?)"+strings.Repeat(", (?)", len(ids)-1), args...)
-		if dialect.Classify(err) != dialect.Duplicate {
+	if s.together && len(ids) > 0 {
+		if _, err := s.insertKeys(ctx, tx, ids, ""); dialect.Classify(err) != dialect.Duplicate {
 			return nil, err
 		}
 	}
 	taken = make(map[string]bool)
-	for _, id := range ids {
-		_, err := tx.exec(ctx, true, meetsNewer+"INSERT INTO "+keyTable+" (event_id) VALUES (?)", id)
+	for i, id := range ids {
+		_, err := s.insertKeys(ctx, tx, ids[i:i+1], "")
 		if taken[id] = dialect.Classify(err) == dialect.Duplicate; err != nil && !taken[id] {
 			return nil, err
 		}

@@ -71,7 +71,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what is put off waits for the poll", "internal/engine/delivery/outcome.go",
-			"\t\to.l.Signals.dueAgainAfter(wait)\n", "",
+			"\to.l.Signals.dueAgainAfter(wait)\n", "",
 			engine, "IsPutOffWaitsForNoPoll", nil,
 		},
 		{

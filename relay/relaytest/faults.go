@@ -97,13 +97,11 @@ func cutBeforeAck(w *world) {
 	in := newSink()
 	mine := newProxy(w.t) // not the publisher's
 	mine.lead(w.server.Addr())
-	var cut, back sync.Once
-	in.setCommit(func() {
-		cut.Do(func() {
-			in.setAway(func() { back.Do(func() { mine.lead(w.server.Addr()) }) })
-			mine.lead("")
-		})
-	})
+	back := sync.OnceFunc(func() { mine.lead(w.server.Addr()) })
+	in.setCommit(sync.OnceFunc(func() {
+		in.setAway(back)
+		mine.lead("")
+	}))
 	w.receive(w.server.URL(mine.addr()), in)
 	w.publishRounds(w.publisher(w.url()), 0, w.perKey)
 	w.eventually("all messages", func() bool { return in.count() == w.keys*w.perKey })

@@ -55,28 +55,35 @@ func (o *outcomes) setAside(ctx context.Context, d *delivery, answer store.Answe
 		o.abandon(ctx, d)
 	case answer == store.Gone && d.lease != nil:
 		o.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
-	case answer == store.Blocked && d.direct():
-		o.putOff(ctx, []*delivery{d}, nil)
-	case d.direct():
+	case d.direct() && answer != store.Blocked:
 		o.abandon(ctx, d)
 	default:
-		o.putOff(ctx, nil, []*delivery{d})
+		o.putOff(ctx, []*delivery{d})
 	}
 }
 
-// putOff ends deliveries that cannot run now: direct ones, and leased ones. The loop is told when they are due again: what they wait
-// for may wake nobody, and the next look at what is due may be far.
-func (o *outcomes) putOff(ctx context.Context, direct, leased []*delivery) {
+// putOff ends deliveries that cannot run now. The loop is told when they are due again: what they wait for may wake nobody, and the next
+// look at what is due may be far.
+func (o *outcomes) putOff(ctx context.Context, ds []*delivery) {
+	if len(ds) == 0 {
+		return
+	}
 	wait := o.ln.untilNextLook()
+	var direct, leased []*delivery
+	for _, d := range ds {
+		if d.direct() {
+			direct = append(direct, d)
+		} else {
+			leased = append(leased, d)
+		}
+	}
 	if len(direct) > 0 {
 		o.deferDirect(ctx, wait, direct...)
 	}
 	if len(leased) > 0 {
 		o.putBackAll(ctx, leased, wait)
 	}
-	if len(direct)+len(leased) > 0 {
-		o.l.Signals.dueAgainAfter(wait)
-	}
+	o.l.Signals.dueAgainAfter(wait)
 }
 
 func (o *outcomes) abandon(ctx context.Context, d *delivery) {

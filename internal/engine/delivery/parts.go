@@ -90,19 +90,17 @@ func blocked(ds []*delivery) map[*delivery]store.Answer {
 
 // sortOut sets deliveries aside and returns the others, in order.
 func (r *runner) sortOut(ctx context.Context, ds []*delivery, aside map[*delivery]store.Answer) []*delivery {
-	var rest, direct, leased []*delivery
+	var rest, off []*delivery
 	for _, d := range ds {
 		switch answer, ok := aside[d]; {
 		case !ok:
 			rest = append(rest, d)
 		case answer != store.Blocked:
 			r.out.setAside(ctx, d, answer)
-		case d.direct():
-			direct = append(direct, d)
 		default:
-			leased = append(leased, d)
+			off = append(off, d)
 		}
 	}
-	r.out.putOff(ctx, direct, leased)
+	r.out.putOff(ctx, off)
 	return rest
 }

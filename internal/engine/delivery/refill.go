@@ -128,7 +128,7 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	room.Pending -= len(left)
 	claimed, err := q.claim(ctx, room, dueFor, left)
 	if claimed.Found.Processing > 0 {
-		q.l.Signals.taken.Store(true)
+		q.l.Signals.takenOver.Store(true)
 	}
 	got, all = q.admit(ctx, claimed.Deliveries)
 	if err == nil && claimed.Found == (claim.Limits{}) && len(left) == 0 {

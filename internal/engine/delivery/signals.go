@@ -7,9 +7,9 @@ import (
 
 // Signals are what the lanes tell the loop of.
 type Signals struct {
-	freed chan struct{}
-	again chan struct{}
-	taken atomic.Bool
+	freed     chan struct{}
+	again     chan struct{}
+	takenOver atomic.Bool
 }
 
 func newSignals() *Signals {
@@ -23,7 +23,7 @@ func (s *Signals) Freed() <-chan struct{} { return s.freed }
 func (s *Signals) DueAgain() <-chan struct{} { return s.again }
 
 // HaveTakenOver reports whether a lane has claimed deliveries of which a lease had run out, since it was last asked.
-func (s *Signals) HaveTakenOver() bool { return s.taken.Swap(false) }
+func (s *Signals) HaveTakenOver() bool { return s.takenOver.Swap(false) }
 
 func (s *Signals) free() { signal(s.freed) }
 

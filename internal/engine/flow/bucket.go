@@ -2,22 +2,35 @@ package flow
 
 import "time"
 
-// Bucket is a token bucket: it says how many deliveries may start at the rate that a consumer asked for. A burst is a tenth of
-// a second's worth, at least one. The zero value is no limit.
+// Bucket is a token bucket: it says how many deliveries may start at the rate that a consumer asked for, or how many calls somebody may
+// make. The zero value is no limit.
 type Bucket struct {
 	rate, burst float64 // tokens a second, and the most that are kept
 	tokens      float64 // there were, when it was last spent from
 	spent       time.Time
 }
 
-// NewBucket is a full bucket of so many tokens a second; 0 is no limit.
+// NewBucket is a full bucket of so many tokens a second; 0 is no limit. A burst is a tenth of a second's worth, at least one.
 func NewBucket(perSecond float64) Bucket {
 	if perSecond == 0 {
 		return Bucket{}
 	}
-	burst := float64(max(int(perSecond/10), 1))
-	return Bucket{rate: perSecond, burst: burst, tokens: burst}
+	return BucketOf(perSecond, max(int(perSecond/10), 1))
 }
+
+// BucketOf is a full bucket of so many tokens a second, more than 0, which keeps at most a burst of them.
+func BucketOf(perSecond float64, burst int) Bucket {
+	return Bucket{rate: perSecond, burst: float64(burst), tokens: float64(burst)}
+}
+
+// Change gives the bucket another rate and burst, from now on.
+func (b *Bucket) Change(now time.Time, perSecond float64, burst int) {
+	b.tokens, b.spent = b.at(now), now
+	b.rate, b.burst = perSecond, float64(burst)
+}
+
+// IsFull reports whether nothing was taken that has not come back.
+func (b *Bucket) IsFull(now time.Time) bool { return b.at(now) >= b.burst }
 
 // Limit is how many of n deliveries may start now, and if that is none, how long it takes until one may.
 func (b *Bucket) Limit(now time.Time, n int) (may int, wait time.Duration) {

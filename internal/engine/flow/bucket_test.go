@@ -72,3 +72,22 @@ func TestNoMoreStartsThanTheRateAllows(t *testing.T) {
 		}
 	})
 }
+
+// A bucket of its own burst keeps that many; what was before a change counts by the old rate.
+func TestBucketIsChanged(t *testing.T) {
+	t.Parallel()
+	b, now := flow.BucketOf(10, 50), start()
+	require.True(t, b.IsFull(now))
+	may, _ := b.Limit(now, 100)
+	require.Equal(t, 50, may)
+	b.Spend(now, 50)
+	now = now.Add(time.Second)
+	b.Change(now, 100, 20)
+	may, _ = b.Limit(now, 100)
+	require.Equal(t, 10, may)
+	require.False(t, b.IsFull(now))
+	now = now.Add(time.Second)
+	may, _ = b.Limit(now, 100)
+	require.Equal(t, 20, may)
+	require.True(t, b.IsFull(now))
+}

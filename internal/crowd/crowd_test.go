@@ -53,7 +53,8 @@ func TestCallsASecond(t *testing.T) {
 		now = now.Add(step.after)
 		n, why := enter(c, "shop", l, now)
 		require.Equal(t, step.want, n)
-		require.Equal(t, TooMany{Wait: 100 * time.Millisecond}, why)
+		require.False(t, why.UnderWay)
+		require.Equal(t, 100*time.Millisecond, why.Wait.Round(time.Microsecond))
 	}
 	l.PerSecond = 20
 	now = now.Add(time.Second)
@@ -61,7 +62,7 @@ func TestCallsASecond(t *testing.T) {
 	require.Equal(t, 10, n, "what was before the change counts by the old rate")
 	n, why := enter(c, "shop", l, now.Add(time.Second))
 	require.Equal(t, 20, n)
-	require.Equal(t, 50*time.Millisecond, why.Wait)
+	require.Equal(t, 50*time.Millisecond, why.Wait.Round(time.Microsecond))
 }
 
 // Those who have called lately, or have calls under way, are known; of the others only so many.

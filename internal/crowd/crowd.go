@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 )
 
 // Limits are those of one caller.
@@ -31,7 +31,7 @@ type Crowd struct {
 // presence is what one caller asks for.
 type presence struct {
 	underWay int
-	limiter  *rate.Limiter
+	bucket   flow.Bucket
 }
 
 // New makes a crowd that begins to forget callers when it knows so many: those who have not called for a while.
@@ -44,19 +44,17 @@ func (c *Crowd) Enter(name string, l Limits, now time.Time) (leave func(), tooMa
 	p := c.seen[name]
 	if p == nil {
 		c.forget(now)
-		p = &presence{limiter: rate.NewLimiter(rate.Limit(l.PerSecond), l.Burst)}
+		p = &presence{bucket: flow.BucketOf(l.PerSecond, l.Burst)}
 		c.seen[name] = p
 	}
 	if p.underWay >= l.UnderWay {
 		return nil, &TooMany{UnderWay: true}
 	}
-	p.limiter.SetLimitAt(now, rate.Limit(l.PerSecond)) // the limits may have been changed meanwhile
-	p.limiter.SetBurstAt(now, l.Burst)
-	turn := p.limiter.ReserveN(now, 1)
-	if wait := turn.DelayFrom(now); wait > 0 {
-		turn.CancelAt(now)
+	p.bucket.Change(now, l.PerSecond, l.Burst) // the limits may have been changed meanwhile
+	if may, wait := p.bucket.Limit(now, 1); may == 0 {
 		return nil, &TooMany{Wait: wait}
 	}
+	p.bucket.Spend(now, 1)
 	p.underWay++
 	return func() {
 		c.mu.Lock()
@@ -71,7 +69,7 @@ func (c *Crowd) forget(now time.Time) {
 		return
 	}
 	for name, p := range c.seen {
-		if p.underWay == 0 && p.limiter.TokensAt(now) >= float64(p.limiter.Burst()) {
+		if p.underWay == 0 && p.bucket.IsFull(now) {
 			delete(c.seen, name)
 		}
 	}
