@@ -47,7 +47,7 @@ func (s Saving) insertKeys(ctx context.Context, tx Tx, ids []string, ignore stri
 		args[i] = id
 	}
 	isSame := len(ids) == 1 // the text of more is a different one for each number
-	return tx.exec(ctx, isSame, s.d.MySQLOnly(meetsNewer)+"INSERT INTO "+keyTable+" (event_id) VALUES (?)"+
+	return tx.exec(ctx, isSame, meetsNewer+"INSERT INTO "+keyTable+" (event_id) VALUES (?)"+
 		strings.Repeat(", (?)", len(ids)-1)+ignore, args...)
 }
 
