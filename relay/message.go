@@ -56,8 +56,8 @@ type Connection interface {
 	Broker() string
 	// Connect looks once whether the broker answers, takes the credentials, and has what the URL names, which it creates where it
 	// is missing, unless the URL says create=false. An error that wraps [ErrRefused] stays until a person fixes it; any
-	// other says that the broker is not there now. It is for programs that want to fail at their start; a relay calls it now and then while
-	// it has nothing to publish.
+	// other says that the broker is not there now, or may just have started. It is for programs that want to fail at their start; a
+	// relay calls it now and then while it has nothing to publish.
 	Connect(ctx context.Context) error
 	// Close ends the connection and all goroutines. Nothing may be published or received by it any more.
 	Close() error

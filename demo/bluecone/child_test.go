@@ -96,7 +96,7 @@ func startServer(t *testing.T, env []string, args ...string) *server {
 			t.Logf("the log of process %d:\n%s", cmd.Process.Pid, lastLines(stderr.String(), 40))
 		}
 	})
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(testdb.Patience())
 	for s.base == "" {
 		for line := range strings.Lines(stdout.String()) {
 			if _, base, ok := strings.Cut(line, " listens on "); ok && strings.HasSuffix(line, "\n") {

@@ -2,10 +2,12 @@ package relaytest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -112,20 +114,32 @@ func wrongCredentials(w *world) { w.requireRefused(w.broker.WrongCredentials(w.u
 
 func missingTopic(w *world) { w.requireRefused(w.broker.Missing(w.url())) }
 
-// requireRefused checks that both ends say at once that a person has to fix something, and that nothing is lost by it.
+// requireRefused checks that both ends say that a person has to fix something, and that nothing is lost by it. Where a broker that starts
+// answers the same, they may be sure of it later only.
 func (w *world) requireRefused(url string) {
 	w.t.Helper()
+	s, err := w.broker.Subscriber(url)
+	require.NoError(w.t, err)
+	defer func() { require.NoError(w.t, s.Close()) }()
+	received := make(chan error, 1)
+	go func() { received <- s.Receive(w.ctx, newSink()) }()
 	p := w.publisher(url)
-	require.ErrorIs(w.t, p.Connect(w.ctx), relay.ErrRefused)
+	w.eventually("a publisher that is refused", refuses(w.ctx, w.t, p))
 	for _, err := range p.Publish(w.ctx, w.round(0)) {
 		require.Error(w.t, err)
 		require.False(w.t, bus.IsPermanent(err), "it can be fixed, so the events wait: %v", err)
 	}
-	s, err := w.broker.Subscriber(url)
-	require.NoError(w.t, err)
-	defer func() { require.NoError(w.t, s.Close()) }()
+	require.ErrorIs(w.t, <-received, relay.ErrRefused)
 	require.ErrorIs(w.t, s.Connect(w.ctx), relay.ErrRefused)
-	require.ErrorIs(w.t, s.Receive(w.ctx, newSink()), relay.ErrRefused)
+}
+
+// refuses asks whether the broker refuses one end, which may say that the broker is away until it does, but not that all is well.
+func refuses(ctx context.Context, t testing.TB, c relay.Connection) func() bool {
+	return func() bool {
+		err := c.Connect(ctx)
+		require.Error(t, err)
+		return errors.Is(err, relay.ErrRefused)
+	}
 }
 
 func fetchingPauses(w *world) {

@@ -28,8 +28,8 @@
 // goroutines and connections behind when it is stopped, takes an acknowledgement that was refused for a success, and is refused for
 // minutes after the proxy was restarted. Decision 34 of bluecone says more.
 //
-// A proxy in LOCAL mode that has just started says for up to 20 s of any topic that it is missing. Who has seen it away waits a minute
-// before that counts as a refusal; a program that begins just then is refused, and has to be started again.
+// A proxy in LOCAL mode that has just started says for up to 20 s of any topic that it is missing. That counts as a refusal only a minute
+// after RocketMQ was asked first, or did not answer last; until then the error says that it may have just started.
 //
 // Several brokers need proxies in CLUSTER mode: a proxy in LOCAL mode knows the queues of its own broker only.
 package rocketmq
@@ -58,7 +58,7 @@ import (
 const (
 	form        = "rocketmq://user:password@host:port/topic"
 	answerLimit = 10 * time.Second // for everything that is asked of RocketMQ
-	// startsFor is how long a proxy that was away may not know the topics that are there: it remembers for 20 s that it did not.
+	// startsFor is how long a proxy that starts may not know the topics that are there: it remembers for 20 s that it did not.
 	startsFor = time.Minute
 )
 
@@ -79,7 +79,7 @@ type target struct {
 	user        *url.Userinfo // nil without a login
 	tls         *tls.Config
 	log         *slog.Logger
-	lastAway    *atomic.Int64 // when RocketMQ did not answer, in nanoseconds; 0 for never
+	mayStart    *atomic.Int64 // when RocketMQ was asked first, or did not answer last, in nanoseconds; 0 for never asked
 }
 
 // topicName is a name that RocketMQ takes.
@@ -106,7 +106,7 @@ func parse(raw string, c Config) (target, error) {
 	}
 	return target{
 		host: u.Host, topic: topic, user: u.User, tls: c.TLS, log: c.Logger.With("broker", "rocketmq", "topic", topic),
-		lastAway: new(atomic.Int64),
+		mayStart: new(atomic.Int64),
 	}, nil
 }
 
@@ -134,17 +134,20 @@ type refusal struct{ text string }
 
 func (r refusal) Error() string { return r.text }
 
-// outcome classifies the answer to what is about a topic. A proxy that has just started says for a while that there is none.
+// outcome classifies the answer to what is about a topic. A proxy that has just started says for a while that there is none, and who
+// asks for the first time does not know whether it has.
 func (t target) outcome(topic string, err error, s *v2.Status) error {
+	now := time.Now().UnixNano()
 	if err != nil {
-		t.lastAway.Store(time.Now().UnixNano())
+		t.mayStart.Store(now)
 		return classify(err)
 	}
+	t.mayStart.CompareAndSwap(0, now)
 	if s.GetCode() != v2.Code_TOPIC_NOT_FOUND {
 		return classify(answered(nil, s))
 	}
 	err = errTopic(topic, "is not there, and a client of the proxy cannot create it")
-	if time.Since(time.Unix(0, t.lastAway.Load())) < startsFor {
+	if time.Since(time.Unix(0, t.mayStart.Load())) < startsFor {
 		return bus.Unavailable(fmt.Errorf("rocketmq: it may have just started: %w", err))
 	}
 	return classify(err)
