@@ -150,10 +150,7 @@ func (r reply) text(path ...string) string {
 	return s
 }
 
-const (
-	minute = time.Minute
-	beat   = 20 * time.Millisecond
-)
+const beat = 20 * time.Millisecond
 
 var client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
@@ -197,10 +194,10 @@ func (s *server) get(path string) reply {
 	return r
 }
 
-// eventually polls until ok answers true.
+// eventually waits until ok is true.
 func (s *server) eventually(ok func() bool, what string) {
 	s.t.Helper()
-	require.Eventually(s.t, ok, minute, beat, what)
+	testdb.Eventually(s.t, ok, what)
 }
 
 // quiet waits until nothing is open.

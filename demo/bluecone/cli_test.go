@@ -209,7 +209,7 @@ func TestInstancesMayStartAtOnce(t *testing.T) {
 			}
 			for range cap(nodes) {
 				s := <-nodes
-				require.Eventually(t, func() bool { return strings.Contains(s.stdout.String(), "listens on") }, minute, beat, s.stderr)
+				testdb.Eventually(t, func() bool { return strings.Contains(s.stdout.String(), "listens on") }, "it listens")
 				require.Equal(t, 0, s.end(syscall.SIGTERM), s.stderr)
 			}
 		})

@@ -163,7 +163,7 @@ func (w *world) restart() error {
 
 // answers waits until the database answers, and starts it if it has ended.
 func (w *world) answers() error {
-	for deadline := time.Now().Add(minute); ; pause(beat) {
+	for deadline := time.Now().Add(testdb.Patience()); ; pause(beat) {
 		if err := w.restart(); err != nil {
 			return err
 		}

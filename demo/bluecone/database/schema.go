@@ -42,6 +42,7 @@ var tables = []string{ //nolint:gochecknoglobals // a constant
 }
 
 var indexes = map[string]string{ //nolint:gochecknoglobals // a constant
+	"demo_order_expiry":         "demo_order (status, created_at)",
 	"demo_order_paid_at":        "demo_order (paid_at, id)",
 	"demo_order_refunded_at":    "demo_order (refunded_at, id)",
 	"demo_coupon_user":          "demo_coupon (user_id)",

@@ -2,7 +2,10 @@ package monolith_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/internal/testdb"
@@ -54,4 +59,45 @@ func TestRunJobWaitsForItsTurn(t *testing.T) {
 	require.Empty(t, done)
 	hold(nil)
 	require.NoError(t, <-done)
+}
+
+// Where the points are another program's, the reaper cancels orders with points that have waited too long, and no others.
+func TestOrdersWithPointsElsewhereAreCanceledWhenTheyWaitTooLong(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprint(w, `{"available": 500, "frozen": 0}`)
+		}))
+		defer elsewhere.Close()
+		client, err := points.NewClient(elsewhere.URL)
+		require.NoError(t, err)
+		s := settings.Default()
+		s.LockTimeout = time.Millisecond
+		app, err := monolith.New(t.Context(), monolith.Options{DB: db, Settings: s, Points: client, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		u, err := app.Orders.CreateUser(t.Context(), "", order.NewUser{Points: 500})
+		require.NoError(t, err)
+		place := func(pts int64) string {
+			o, err := app.Orders.Create(t.Context(), "", order.NewOrder{UserID: u.UserID, TotalCents: 1000, Points: pts})
+			require.NoError(t, err)
+			return o.OrderID
+		}
+		waits, paid, without := place(200), place(100), place(0)
+		_, err = app.Orders.Pay(t.Context(), paid, "pay", true)
+		require.NoError(t, err)
+		report, err := app.Reap(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, report.Released, "order.checkout_locked is not delivered yet")
+		_, err = app.Publisher.RunOnce(t.Context())
+		require.NoError(t, err)
+		report, err = app.Reap(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, report.Released)
+		for id, status := range map[string]string{waits: order.StCancel, paid: order.StPaid, without: order.WaitPay} {
+			o, err := app.Orders.Get(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, status, o.Status)
+		}
+		require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_outbox_event WHERE event_type = 'order.canceled'"))
+	})
 }

@@ -164,6 +164,8 @@ func (a *App) jobs(o Options, b *bus.Bus) (err error) {
 	locks := []reaper.Task{a.Wallet.FreezeTask(orders), a.Coupons.LockTask(orders)}
 	if a.points != nil {
 		locks = append(locks, a.points.FreezeTask(orders))
+	} else {
+		locks = append(locks, a.Orders.PointsTask(orders, points.Consumer))
 	}
 	a.Reaper, err = reaper.New(a.DB, a.Outbox, reaper.Config{
 		Cron: o.Settings.ReaperCron, LockTimeout: o.Settings.LockTimeout, Instance: a.Outbox.Instance(), Logger: o.Logger,
