@@ -195,29 +195,28 @@ func (s consuming) Fetch(ctx context.Context, req *connect.Request[ledgerv1.Fetc
 	defer cancel()
 	end := time.NewTimer(wait)
 	defer end.Stop()
-	for {
-		due, leave, ok := s.waiting.join(m.GetConsumer())
-		if !ok {
+	for looks := wait == 0 || !s.waiting.isIdle(m.GetConsumer()); ; looks = true {
+		due := s.waiting.join(m.GetConsumer())
+		if due == nil {
 			return nil, connect.NewError(connect.CodeUnavailable, errors.New("the service is shutting down: call another instance"))
 		}
-		ds, err := s.remote.Fetch(ctx, m.GetConsumer(), m.GetEventTypes(), limit, maxAnswer)
-		if err != nil {
-			leave()
-			return nil, s.failed(ctx, "Fetch", err)
+		var ds []spi.RemoteDelivery
+		if looks {
+			ds, err = s.remote.Fetch(ctx, m.GetConsumer(), m.GetEventTypes(), limit, maxAnswer)
+			if err != nil {
+				err = s.failed(ctx, "Fetch", err)
+			}
 		}
-		if len(ds) > 0 || wait == 0 {
-			leave()
+		isOver := err != nil || len(ds) > 0
+		if !isOver {
+			isOver, err = s.waiting.wait(ctx, m.GetConsumer(), due, looks, end.C)
+		}
+		s.waiting.leave(m.GetConsumer(), due)
+		switch {
+		case err != nil:
+			return nil, err
+		case isOver:
 			return connect.NewResponse(&ledgerv1.FetchResponse{Deliveries: deliveriesOf(callerOf(ctx), ds)}), nil
-		}
-		select {
-		case <-due:
-			leave()
-		case <-end.C:
-			leave()
-			return connect.NewResponse(&ledgerv1.FetchResponse{}), nil
-		case <-ctx.Done():
-			leave()
-			return nil, connect.NewError(connect.CodeCanceled, ctx.Err())
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestIdleFetchesShareOneStatement(t *testing.T) {
 			require.NoError(t, err)
 			testdb.Run(t, p.service)
 
-			answers := make(chan string, calls)
+			answers := make(chan string, calls+2)
 			for n := range calls {
 				go func() { answers <- fetched(p, n%consumers) }()
 			}
@@ -73,6 +73,8 @@ func TestIdleFetchesShareOneStatement(t *testing.T) {
 			look := textOf(t, p, seen)
 			requireIdle(t, seen, look)
 			require.Equal(t, calls, p.service.Waiting())
+			alone, beside := sentBy(t, p, seen, look, answers, consumers), sentBy(t, p, seen, look, answers, 0)
+			require.Less(t, beside, alone, "nobody looks for a consumer for which another call has found nothing")
 
 			p.call(t, "", "Publish", map[string]any{"events": []any{map[string]any{
 				"eventType": "t3", "aggregateType": "A", "aggregateId": "1", "payload": map[string]any{},
@@ -94,6 +96,16 @@ func fetched(p *process, n int) string {
 	return rec.Body.String()
 }
 
+// sentBy is how many statements another call sends until it waits.
+func sentBy(t *testing.T, p *process, seen *counted, look string, answers chan<- string, consumer int) int {
+	t.Helper()
+	seen.take()
+	waiting := p.service.Waiting()
+	go func() { answers <- fetched(p, consumer) }()
+	testdb.Eventually(t, func() bool { return p.service.Waiting() == waiting+1 }, "it waits")
+	return requireIdle(t, seen, look)
+}
+
 // textOf is the statement that looks for all.
 func textOf(t *testing.T, p *process, seen *counted) (look string) {
 	t.Helper()
@@ -110,8 +122,8 @@ func textOf(t *testing.T, p *process, seen *counted) (look string) {
 }
 
 // requireIdle waits until so many looks have come one after the other with nothing between them but what the service does for all,
-// however many wait: it asks for reservations, and makes due what was parked before a consumer came.
-func requireIdle(t *testing.T, seen *counted, look string) {
+// however many wait: it asks for reservations, and makes due what was parked before a consumer came. It returns how many others there were.
+func requireIdle(t *testing.T, seen *counted, look string) (sent int) {
 	t.Helper()
 	looks, other := 0, ""
 	for deadline := time.Now().Add(testdb.Patience()); looks < 15; <-time.After(20 * time.Millisecond) {
@@ -123,7 +135,9 @@ func requireIdle(t *testing.T, seen *counted, look string) {
 			case query == "", strings.Contains(query, "bc_reservation"), strings.Contains(query, "SCHEDULED"), strings.HasPrefix(query, "SET"):
 			default: // its first look, perhaps
 				looks, other = 0, query
+				sent += n
 			}
 		}
 	}
+	return sent
 }

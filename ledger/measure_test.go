@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,7 +29,10 @@ func processor(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// 2,000 calls of Fetch wait, over HTTP, and are repeated when their minute is over. The clients are in the same process, and count.
+// idleCallers is the ledger's address in the environment of a process that only calls it.
+const idleCallers = "BLUECONE_TEST_IDLE_CALLERS"
+
+// 2,000 calls of Fetch wait, over HTTP, and are repeated when their minute is over. The clients are a process of their own.
 func TestMeasureIdleFetches(t *testing.T) { //nolint:paralleltest // it measures
 	calls := testdb.MeasuresWith(t, 2000)
 	for _, name := range testdb.Dialects() { //nolint:paralleltest // likewise
@@ -39,17 +44,15 @@ func TestMeasureIdleFetches(t *testing.T) { //nolint:paralleltest // it measures
 			require.NoError(t, err)
 			server := httptest.NewServer(s)
 			defer server.Close()
-			ctx, stop := context.WithCancel(t.Context())
-			var all sync.WaitGroup
-			defer all.Wait()
-			defer stop()
+			defer server.CloseClientConnections()
 			testdb.Run(t, s)
-			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: calls}}
-			defer client.CloseIdleConnections()
-			for n := range calls {
-				all.Go(func() { fetchForEver(ctx, client, server.URL, n%50) })
-			}
-			require.Eventually(t, func() bool { return s.Waiting() == calls }, testdb.Patience(), 100*time.Millisecond)
+			self, err := os.Executable()
+			require.NoError(t, err)
+			callers := exec.CommandContext(t.Context(), self, "-test.run=^TestCallersOfIdleFetches$", "-test.timeout=1h")
+			callers.Env = append(os.Environ(), idleCallers+"="+server.URL, fmt.Sprint("BLUECONE_TEST_MEASURE=", calls))
+			require.NoError(t, callers.Start())
+			defer func() { _, _ = callers.Process.Kill(), callers.Wait() }()
+			testdb.Eventually(t, func() bool { return s.Waiting() == calls }, "all wait")
 			const long = 65 * time.Second  // each call is repeated once
 			<-time.After(10 * time.Second) // the first looks are over
 			began, used, open := time.Now(), processor(t), 0
@@ -60,6 +63,21 @@ func TestMeasureIdleFetches(t *testing.T) { //nolint:paralleltest // it measures
 			t.Logf("| %s | %d | %.1f %% of a core | %d |", name, calls, 100*float64(processor(t)-used)/float64(time.Since(began)), open)
 		})
 	}
+}
+
+// TestCallersOfIdleFetches is the process that calls, until it is killed.
+func TestCallersOfIdleFetches(t *testing.T) { //nolint:paralleltest // it is a process of its own
+	url := os.Getenv(idleCallers)
+	if url == "" {
+		t.Skip("only TestMeasureIdleFetches starts it")
+	}
+	calls := testdb.MeasuresWith(t, 2000)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: calls}}
+	var all sync.WaitGroup
+	for n := range calls {
+		all.Go(func() { fetchForEver(t.Context(), client, url, n%50) })
+	}
+	all.Wait()
 }
 
 func fetchForEver(ctx context.Context, client *http.Client, url string, n int) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/spi"
@@ -27,27 +28,58 @@ type waiting struct {
 
 	mu     sync.Mutex
 	closed bool
-	calls  map[string]map[chan struct{}]struct{} // by consumer
+	calls  map[string]map[chan struct{}]bool // by consumer; true for those that have found nothing
 }
 
 func newWaiting(db *bun.DB, remote *spi.RemoteDeliveries, logger *slog.Logger) *waiting {
-	return &waiting{db: db, remote: remote, logger: logger, nudge: make(chan struct{}, 1), calls: make(map[string]map[chan struct{}]struct{})}
+	return &waiting{db: db, remote: remote, logger: logger, nudge: make(chan struct{}, 1), calls: make(map[string]map[chan struct{}]bool)}
 }
 
-// join lets a call wait for a consumer: due is closed when something may be due. Leave when the wait is over. It answers
-// false after the service has been told to stop.
-func (w *waiting) join(consumer string) (due <-chan struct{}, leave func(), ok bool) {
+// join lets a call wait for a consumer: due is closed when something may be due. Call leave when the wait is over. It answers
+// nil after the service has been told to stop.
+func (w *waiting) join(consumer string) (due chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return nil, nil, false
+		return nil
 	}
-	call := make(chan struct{})
 	if w.calls[consumer] == nil {
-		w.calls[consumer] = make(map[chan struct{}]struct{})
+		w.calls[consumer] = make(map[chan struct{}]bool)
 	}
-	w.calls[consumer][call] = struct{}{}
-	return call, func() { w.leave(consumer, call) }, true
+	due = make(chan struct{})
+	w.calls[consumer][due] = false
+	return due
+}
+
+// isIdle reports whether a call waits that has found nothing for the consumer: another one need not look. If something has come since, the
+// next look wakes some of them.
+func (w *waiting) isIdle(consumer string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, foundNothing := range w.calls[consumer] {
+		if foundNothing {
+			return true
+		}
+	}
+	return false
+}
+
+// wait waits until something may be due, or its end has come. Whoever has looked and found nothing tells the others.
+func (w *waiting) wait(ctx context.Context, consumer string, due chan struct{}, hasLooked bool, end <-chan time.Time,
+) (isOver bool, err error) {
+	w.mu.Lock()
+	if _, ok := w.calls[consumer][due]; ok && hasLooked { // it was not woken meanwhile
+		w.calls[consumer][due] = true
+	}
+	w.mu.Unlock()
+	select {
+	case <-due:
+		return false, nil
+	case <-end:
+		return true, nil
+	case <-ctx.Done():
+		return true, connect.NewError(connect.CodeCanceled, ctx.Err())
+	}
 }
 
 func (w *waiting) leave(consumer string, call chan struct{}) {
