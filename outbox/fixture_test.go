@@ -235,10 +235,10 @@ func (f *fixture) hurry() {
 	f.exec("UPDATE bc_outbox_event SET next_retry_at = " + past + " WHERE status IN ('SCHEDULED', 'DISPATCHING')")
 }
 
-// eventually polls until ok answers true.
+// eventually waits until ok is true.
 func (f *fixture) eventually(ok func() bool, what string) {
 	f.t.Helper()
-	require.Eventually(f.t, ok, testdb.Patience(), 5*time.Millisecond, what)
+	testdb.Eventually(f.t, ok, what)
 }
 
 func ids(n int) []string {

@@ -35,7 +35,7 @@ func quiet(instance string) schedule.Config {
 
 func eventually(t *testing.T, reached func() bool, what string) {
 	t.Helper()
-	require.Eventually(t, reached, testdb.Patience(), 10*time.Millisecond, what)
+	testdb.Eventually(t, reached, what)
 }
 
 // Three instances have a job that is due every second: no two of them run it at a time, and every run is in the history.

@@ -254,7 +254,7 @@ func (w *world) deliveries() map[consumelog.Status]int {
 // eventually polls until ok answers true.
 func (w *world) eventually(ok func() bool, what string) {
 	w.t.Helper()
-	require.Eventually(w.t, ok, testdb.Patience(), 5*time.Millisecond, what)
+	testdb.Eventually(w.t, ok, what)
 }
 
 // wait waits for a signal, for minutes at most.

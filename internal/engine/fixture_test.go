@@ -197,7 +197,7 @@ func (p *process) count(where string) (n int) {
 
 func (p *process) eventually(is func() bool, what string) {
 	p.t.Helper()
-	require.Eventually(p.t, is, testdb.Patience(), 2*time.Millisecond, what)
+	testdb.Eventually(p.t, is, what)
 }
 
 // becomes waits for the status of events.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
@@ -28,4 +29,15 @@ func Count(t testing.TB, db bun.IDB, query string) (n int) {
 	t.Helper()
 	require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&n))
 	return n
+}
+
+// Eventually waits until ok is true, for [Patience] at most. It asks at first soon and then less and less often, down to twenty times a
+// second: hundreds of tests that ask a database without a pause would take the time that what they wait for needs.
+func Eventually(t testing.TB, ok func() bool, what string) {
+	t.Helper()
+	over := time.Now().Add(Patience())
+	for pause := time.Millisecond; !ok(); pause = min(2*pause, 50*time.Millisecond) {
+		require.True(t, time.Now().Before(over), "it has taken too long: "+what)
+		<-time.After(pause)
+	}
 }

@@ -290,7 +290,7 @@ func (h *house) idle() {
 
 func (h *house) eventually(is func() bool, what string) {
 	h.t.Helper()
-	require.Eventually(h.t, is, testdb.Patience(), time.Millisecond, what)
+	testdb.Eventually(h.t, is, what)
 }
 
 // outcome is what the publisher heard of an event.
