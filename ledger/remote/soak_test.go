@@ -67,6 +67,10 @@ func newSoak(t *testing.T, database string) *soak {
 		s.own[name] = db
 		s.add(name, map[string]string{childRole: roleConsumer, childDSN: gated, childLedger: "http://" + s.front.addr(), childName: name})
 	}
+	testdb.Eventually(t, func() bool { // a new consumer gets what is saved from its first call on
+		s.supervise()
+		return count(t, s.ledger, "SELECT COUNT(*) FROM bc_consumer") == len(s.consumers)
+	}, "every consumer is registered")
 	s.shop, shopDSN = dsn()
 	define(t, s.shop, "CREATE TABLE sale (event_id VARCHAR(64) PRIMARY KEY, order_id VARCHAR(64), seq INTEGER)")
 	at := freeAddress(t)
