@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,7 +30,7 @@ func processor(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// idleCallers is the ledger's address in the environment of a process that only calls it.
+// idleCallers stands in the environment of a process that only calls a ledger.
 const idleCallers = "BLUECONE_TEST_IDLE_CALLERS"
 
 // 2,000 calls of Fetch wait, over HTTP, and are repeated when their minute is over. The clients are a process of their own.
@@ -48,8 +49,8 @@ func TestMeasureIdleFetches(t *testing.T) { //nolint:paralleltest // it measures
 			testdb.Run(t, s)
 			self, err := os.Executable()
 			require.NoError(t, err)
-			callers := exec.CommandContext(t.Context(), self, "-test.run=^TestCallersOfIdleFetches$", "-test.timeout=1h")
-			callers.Env = append(os.Environ(), idleCallers+"="+server.URL, fmt.Sprint("BLUECONE_TEST_MEASURE=", calls))
+			callers := exec.CommandContext(t.Context(), self, server.URL, strconv.Itoa(calls))
+			callers.Env = append(os.Environ(), idleCallers+"=1")
 			require.NoError(t, callers.Start())
 			defer func() { _, _ = callers.Process.Kill(), callers.Wait() }()
 			testdb.Eventually(t, func() bool { return s.Waiting() == calls }, "all wait")
@@ -65,19 +66,19 @@ func TestMeasureIdleFetches(t *testing.T) { //nolint:paralleltest // it measures
 	}
 }
 
-// TestCallersOfIdleFetches is the process that calls, until it is killed.
-func TestCallersOfIdleFetches(t *testing.T) { //nolint:paralleltest // it is a process of its own
-	url := os.Getenv(idleCallers)
-	if url == "" {
-		t.Skip("only TestMeasureIdleFetches starts it")
+// liveAsCallers calls the ledger at a URL from so many goroutines, until the process is killed.
+func liveAsCallers(ctx context.Context, url, number string) error {
+	calls, err := strconv.Atoi(number)
+	if err != nil {
+		return err
 	}
-	calls := testdb.MeasuresWith(t, 2000)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: calls}}
 	var all sync.WaitGroup
 	for n := range calls {
-		all.Go(func() { fetchForEver(t.Context(), client, url, n%50) })
+		all.Go(func() { fetchForEver(ctx, client, url, n%50) })
 	}
 	all.Wait()
+	return nil
 }
 
 func fetchForEver(ctx context.Context, client *http.Client, url string, n int) {

@@ -60,6 +60,21 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 			"./ledger", machine, nil,
 		},
 		{
+			"every call of Fetch looks, whoever waits", "ledger/consume.go",
+			"looks := wait == 0 || !s.waiting.isIdle(m.GetConsumer())", "looks := true",
+			"./ledger", "IdleFetches", nil,
+		},
+		{
+			"orders whose points are elsewhere wait for ever", "demo/bluecone/monolith/monolith.go",
+			"locks = append(locks, a.Orders.PointsTask(orders, points.Consumer))", "_ = a.Orders.PointsTask(orders, points.Consumer)",
+			"./demo/bluecone/monolith", "PointsElsewhere", nil,
+		},
+		{
+			"a program that starts beside RocketMQ is refused", "relay/rocketmq/rocketmq.go",
+			"t.unsureSince.CompareAndSwap(0, now)", "",
+			"./relay/rocketmq", "MissingTopicIsWaitedFor", nil,
+		},
+		{
 			"a canceled reservation is confirmed", "ledger/reserve.go",
 			"case of.State != spi.Prepared:", "case of.State != spi.Prepared && state == spi.Canceled:",
 			"./ledger", machine, nil,

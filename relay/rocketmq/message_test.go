@@ -114,7 +114,7 @@ func TestAMissingTopicIsWaitedForWhileRocketMQMayStart(t *testing.T) {
 		err = to.outcome("orders", nil, none)
 		require.NotErrorIs(t, err, relay.ErrRefused)
 		require.ErrorContains(t, err, "mqadmin updateTopic")
-		to.mayStart.Store(time.Now().Add(-startsFor).UnixNano())
+		to.unsureSince.Store(time.Now().Add(-startsFor).UnixNano())
 		require.ErrorIs(t, to.outcome("orders", nil, none), relay.ErrRefused)
 	}
 }

@@ -79,7 +79,7 @@ type target struct {
 	user        *url.Userinfo // nil without a login
 	tls         *tls.Config
 	log         *slog.Logger
-	mayStart    *atomic.Int64 // when RocketMQ was asked first, or did not answer last, in nanoseconds; 0 for never asked
+	unsureSince *atomic.Int64 // when RocketMQ was asked first, or did not answer last, in nanoseconds; 0 for never asked
 }
 
 // topicName is a name that RocketMQ takes.
@@ -106,7 +106,7 @@ func parse(raw string, c Config) (target, error) {
 	}
 	return target{
 		host: u.Host, topic: topic, user: u.User, tls: c.TLS, log: c.Logger.With("broker", "rocketmq", "topic", topic),
-		mayStart: new(atomic.Int64),
+		unsureSince: new(atomic.Int64),
 	}, nil
 }
 
@@ -139,15 +139,15 @@ func (r refusal) Error() string { return r.text }
 func (t target) outcome(topic string, err error, s *v2.Status) error {
 	now := time.Now().UnixNano()
 	if err != nil {
-		t.mayStart.Store(now)
+		t.unsureSince.Store(now)
 		return classify(err)
 	}
-	t.mayStart.CompareAndSwap(0, now)
+	t.unsureSince.CompareAndSwap(0, now)
 	if s.GetCode() != v2.Code_TOPIC_NOT_FOUND {
 		return classify(answered(nil, s))
 	}
 	err = errTopic(topic, "is not there, and a client of the proxy cannot create it")
-	if time.Since(time.Unix(0, t.mayStart.Load())) < startsFor {
+	if time.Since(time.Unix(0, t.unsureSince.Load())) < startsFor {
 		return bus.Unavailable(fmt.Errorf("rocketmq: it may have just started: %w", err))
 	}
 	return classify(err)

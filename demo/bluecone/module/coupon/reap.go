@@ -2,48 +2,22 @@ package coupon
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/demo/bluecone/database"
 	"github.com/bluecone-go/bluecone/reaper"
 )
 
 // LockTask frees coupons whose locks have outlived their time to live, if the order they belong to lets them go.
 func (f *Facade) LockTask(orders *reaper.Owner) reaper.Task {
+	locks := database.OrderLocks{Table: "demo_coupon_lock", Order: "order_id", Since: "locked_at", Held: "status = 'LOCKED'"}
 	return reaper.Task{
 		Name: "coupon.lock", Owner: orders, Consumer: Consumer,
-		Find: func(ctx context.Context, db bun.IDB, q reaper.Query) ([]reaper.Lock, error) {
-			return f.locked(ctx, db, "?", q.Page("locked_at", "demo_coupon_lock.order_id"))
-		},
-		Of: func(ctx context.Context, idb bun.IDB, a reaper.Aggregate) ([]reaper.Lock, error) {
-			return f.locked(ctx, idb, "order_id = ?", a.ID)
-		},
+		Find: locks.Find, Of: locks.Of,
 		Release: func(ctx context.Context, tx bun.Tx, l reaper.Lock) (bool, error) {
 			result, err := f.Release(ctx, tx, l.AggregateID)
 			return result == OK, err
 		},
 	}
-}
-
-// locked lists locks, by their order ids.
-func (f *Facade) locked(ctx context.Context, idb bun.IDB, where string, args ...any) ([]reaper.Lock, error) {
-	rows, err := idb.QueryContext(ctx, "SELECT order_id, ? FROM demo_coupon_lock WHERE status = 'LOCKED' AND "+where,
-		append([]any{reaper.Age("locked_at")}, args...)...)
-	if err != nil {
-		return nil, fmt.Errorf("coupon locks: %w", err)
-	}
-	defer rows.Close()
-	var locks []reaper.Lock
-	for rows.Next() {
-		l := reaper.Lock{AggregateType: "ORDER"}
-		var age int64
-		if err := rows.Scan(&l.ID, &age); err != nil {
-			return nil, fmt.Errorf("coupon locks: %w", err)
-		}
-		l.AggregateID, l.Age = l.ID, time.Duration(age)*time.Microsecond
-		locks = append(locks, l)
-	}
-	return locks, rows.Err()
 }
