@@ -73,6 +73,8 @@ func TestIdleFetchesShareOneStatement(t *testing.T) {
 			look := textOf(t, p, seen)
 			requireIdle(t, seen, look)
 			require.Equal(t, calls, p.service.Waiting())
+			registered := map[string]any{"consumer": fmt.Sprint("C", consumers), "eventTypes": []any{fmt.Sprint("t", consumers)}}
+			p.call(t, "", "Fetch", registered)
 			alone, beside := sentBy(t, p, seen, look, answers, consumers), sentBy(t, p, seen, look, answers, 0)
 			require.Less(t, beside, alone, "nobody looks for a consumer for which another call has found nothing")
 
