@@ -11,9 +11,9 @@ $(warning no gcc: the tests run without the race detector))
 LINT = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 # Modules of their own beside the library; the benchmark is one too.
 MODULES = adapter/enttx adapter/examples adapter/gormtx adapter/pgxtx adapter/sqlxtx dburl demo internal/signals console/browser cmd/bluecone relay relay/kafka relay/nats relay/rabbitmq relay/redis relay/rocketmq ledger
-# Those whose tests mostly wait for brokers and databases, the longest first.
-WAITING = ledger relay/kafka relay/rocketmq relay/rabbitmq relay/nats relay/redis relay adapter/pgxtx adapter/enttx adapter/gormtx adapter/sqlxtx \
-	adapter/examples dburl internal/signals
+# Those whose tests mostly wait, for brokers, databases and processes, the longest first; and how many of its tests run at once.
+WAITING = demo:4 ledger:2 relay/kafka:2 cmd/bluecone:8 relay/rocketmq:2 relay/rabbitmq:2 console/browser:2 relay/nats:2 relay/redis:2 relay:2 \
+	adapter/pgxtx:2 adapter/enttx:2 adapter/gormtx:2 adapter/sqlxtx:2 adapter/examples:2 dburl:2 internal/signals:2
 
 .PHONY: help demo test test-databases test-brokers test-short test-crash test-teeth fuzz soak bench bench-quick lint release vuln fmt tidy cover packages
 
@@ -23,14 +23,12 @@ help: ## this list
 demo: ## the demo: twelve scenarios on an embedded database (go run ./demo/bluecone)
 	go run ./demo/bluecone
 
+test: export GOFLAGS := $(GOFLAGS) -vet=off # make lint looks at that
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	go test $(RACE) -count=1 -p 3 -parallel 4 -timeout 60m ./outbox ./... # tests wait for servers more than they compute; the longest first
 	go test -count=1 -timeout 60m ./internal/attack ./internal/simulation ./internal/model # without -race: they measure memory, or compute much
 	cd ledger && go test -count=1 -timeout 60m -run 'EverySequence|EveryCallMayDie' . # likewise
-	printf '%s\n' $(WAITING) | xargs -P 3 -I {} $(SHELL) -c "cd {} && go test $(RACE) -count=1 -timeout 60m ./..." # three at a time
-	cd demo && go test $(RACE) -count=1 -parallel 4 -timeout 60m ./...
-	cd console/browser && go test -count=1 -timeout 60m ./...
-	cd cmd/bluecone && go test $(RACE) -count=1 -parallel 8 -timeout 60m ./... # it mostly waits for processes
+	printf '%s %s\n' $(subst :, ,$(WAITING)) | xargs -P 3 -L 1 $(SHELL) -c "cd \$$0 && go test $(RACE) -count=1 -parallel \$$1 -timeout 60m ./..."
 	cd bench && go vet . && go test -count=1 .
 
 test-databases: packages ## the contract suite on the newest PostgreSQL and MariaDB, too
@@ -97,6 +95,7 @@ screenshots: packages ## the pictures of docs/console.md, of the demo's own data
 lint: ## formatting, golangci-lint, generated code being current, and go.mod being tidy
 	$(LINT) fmt --diff
 	$(LINT) run ./... $(MODULES:%=./%/...) # all at once: what they share is looked at once
+	go vet ./... $(MODULES:%=./%/...) # not by the linter, which would look at each function of each dependency without a cache
 	cd ledger/tools && GOWORK=off go run . && git diff --exit-code -- ../ledgerv1
 	scripts/tidy -diff
 

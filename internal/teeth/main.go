@@ -108,7 +108,7 @@ func (s sabotage) try() ([]string, error) {
 	}
 	args := append([]string{"test", "-count=1", "-failfast", "-overlay", overlay, "-run", s.tests}, strings.Fields(s.packages)...)
 	cmd := exec.Command("go", args...) //nolint:noctx // it ends by itself
-	cmd.Env = append([]string{"BLUECONE_TEST_PATIENCE=2m"}, os.Environ()...)
+	cmd.Env = append([]string{"BLUECONE_TEST_PATIENCE=2m", "BLUECONE_SIM_SEEDS=2000"}, os.Environ()...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {

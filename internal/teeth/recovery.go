@@ -32,7 +32,7 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 		{
 			"suspects run side by side until their last attempt", "internal/engine/delivery/start.go",
 			"if again {", "if again && false {",
-			"./internal/crash", "OnlyWhatKills", nil,
+			"./internal/engine/delivery", "SuspectThatHasLost", nil,
 		},
 		{
 			"events of a dead process run like new ones", "internal/engine/dispatch.go",

@@ -84,7 +84,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 		{
 			"what sleeps behind a retry waits for the next look", "internal/engine/delivery/deliver.go",
 			"if woken > 0 {", "if woken < 0 {",
-			engine, "RunOnceDelivers", nil,
+			"./internal/engine/delivery", "EndOfADeliveryWakesTheNext", nil,
 		},
 		{
 			"a claim goes on at the moment where the last one has ended, not behind the event", "internal/engine/claim/watermark.go",

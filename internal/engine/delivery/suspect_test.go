@@ -145,3 +145,26 @@ func TestSuspectThatIsLostIsLeft(t *testing.T) {
 	require.Equal(t, store.Processing, h.row("C", "a").status)
 	require.Equal(t, store.Success, h.row("C", "b").status)
 }
+
+// A suspect that has lost an attempt runs when no other suspect does, so that only who kills loses the last one.
+func TestSuspectThatHasLostAnAttemptRunsAlone(t *testing.T) {
+	t.Parallel()
+	var l Lanes
+	first, ok := l.takeSuspect(false)
+	require.True(t, ok)
+	second, ok := l.takeSuspect(false)
+	require.True(t, ok, "those that have lost none run side by side")
+	_, ok = l.takeSuspect(true)
+	require.False(t, ok, "others run")
+	first()
+	_, ok = l.takeSuspect(true)
+	require.False(t, ok, "another one runs")
+	second()
+	alone, ok := l.takeSuspect(true)
+	require.True(t, ok)
+	_, ok = l.takeSuspect(false)
+	require.False(t, ok, "one that has lost an attempt runs")
+	_, ok = l.takeSuspect(true)
+	require.False(t, ok, "another one that has lost an attempt runs")
+	alone()
+}
