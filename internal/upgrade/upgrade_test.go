@@ -257,7 +257,7 @@ func (u *upgrade) everyOutcome(p *process) {
 	u.until("SELECT COUNT(*) FROM bc_outbox_event WHERE aggregate_id = 'orphan' AND status = 'SCHEDULED' AND lock_version > 0")
 }
 
-// everyState makes sure that the upgrade has something of everything before it.
+// everyState makes sure that the upgrade has something of everything before it. Then what has failed is due.
 func (u *upgrade) everyState() {
 	u.t.Helper()
 	require.Subset(u.t, u.texts("SELECT DISTINCT status FROM bc_outbox_event"), []string{"NEW", "SCHEDULED", "DISPATCHING", "SENT", "FAILED"})
@@ -274,6 +274,7 @@ func (u *upgrade) everyState() {
 	if !u.byHand() {
 		require.Equal(u.t, 5, u.count("SELECT MAX(version) FROM bc_schema_version"))
 	}
+	u.exec("UPDATE bc_event_consume_log SET next_retry_at = " + u.d.Now + " WHERE status = 'FAILED'")
 }
 
 // refuseInTheMiddleOfARename makes sure that Up refuses while a consumer has both names, and that it has changed no row.

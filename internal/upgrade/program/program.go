@@ -150,7 +150,7 @@ func (p *program) goWrong(what, id string) error {
 	case "skip":
 		return bus.Skip("not for me")
 	case "fail":
-		return errors.New("not yet")
+		return bus.RetryAfter(errors.New("not yet"), time.Hour) // no instance that is killed has it leased
 	case "hang":
 		p.mu.Lock()
 		again := p.seen[id]
