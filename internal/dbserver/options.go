@@ -3,7 +3,6 @@ package dbserver
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -147,8 +146,12 @@ func (s *Server) FillDisk() error {
 	if err != nil {
 		return err
 	}
-	for size := 1 << 20; size > 0 && err == nil; {
-		if _, err = f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) || errors.Is(err, io.ErrShortWrite) {
+	offset := int64(0)
+	for size := s.options.disk; size > 0 && err == nil; {
+		switch err = reserve(f, offset, size); {
+		case err == nil:
+			offset += size
+		case errors.Is(err, syscall.ENOSPC):
 			size, err = size/2, nil
 		}
 	}

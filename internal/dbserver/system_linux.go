@@ -2,6 +2,7 @@ package dbserver
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 )
 
@@ -15,3 +16,8 @@ func mount(dir string, bytes int64) error {
 
 // unmount does nothing where nothing is mounted.
 func unmount(dir string) { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }
+
+// reserve gives a file so many bytes of its disk, or none.
+func reserve(f *os.File, offset, bytes int64) error {
+	return syscall.Fallocate(int(f.Fd()), 0, offset, bytes)
+}

@@ -45,7 +45,6 @@ func newUser(t *testing.T) *user {
 	cache := strings.TrimSpace(goEnv(t, "GOMODCACHE"))
 	u := &user{t: t, dir: t.TempDir()}
 	u.env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GONOSUMDB=*",
-		"CGO_ENABLED=0", // gorm's driver of SQLite brings one in C, which is not used
 		"GOPROXY=file://"+proxy(t)+",file://"+filepath.Join(cache, "cache", "download")+","+strings.TrimSpace(goEnv(t, "GOPROXY")),
 		"GOMODCACHE="+filepath.Join(u.dir, "modules"), "GOBIN="+filepath.Join(u.dir, "bin"))
 	return u

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -30,7 +29,7 @@ func (f logFixture) ask(g store.Gate, ds ...store.Delivery) []store.Answer {
 func TestTheAnswersOfTheGate(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
-		gate := f.query("me").Gate
+		gate := f.gate("me")
 		first, second, other := f.event("first", "1"), f.event("second", "1"), f.event("other", "2")
 		require.Equal(f.t, []store.Answer{store.MayRun, store.Blocked, store.MayRun}, f.ask(gate, first, second, other))
 		unordered := gate
@@ -77,10 +76,10 @@ func TestTheGateWaitsForWhatRunsElsewhere(t *testing.T) {
 		first, later := f.event("first", "1"), f.event("later", "1")
 		require.NoError(f.t, f.log.Defer(f.t.Context(), f.db, []store.Delivery{later}, 0))
 		f.set("later", "status = 'PROCESSING', locked_by = 'other', next_retry_at = "+f.d.After, time.Hour.Microseconds())
-		require.Equal(f.t, []store.Answer{store.Blocked}, f.ask(f.query("me").Gate, first))
-		require.Equal(f.t, []store.Answer{store.Lost}, f.ask(f.query("other").Gate, first))
+		require.Equal(f.t, []store.Answer{store.Blocked}, f.ask(f.gate("me"), first))
+		require.Equal(f.t, []store.Answer{store.Lost}, f.ask(f.gate("other"), first))
 		f.set("later", "next_retry_at = "+f.d.Now)
-		require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(f.query("me").Gate, first), "that lease has run out")
+		require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(f.gate("me"), first), "that lease has run out")
 	})
 }
 
@@ -118,25 +117,6 @@ func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
 	})
 }
 
-// What sleeps behind nothing, because a process died before it could wake it, is woken; what has a reason to sleep is not.
-func TestForgottenDeliveriesAreWoken(t *testing.T) {
-	t.Parallel()
-	eachLog(t, func(f logFixture) {
-		f.waiting("forgotten", "1")
-		f.waiting("first", "2")
-		f.waiting("blocked", "2")
-		f.waiting("left", "3")
-		for _, id := range []string{"forgotten", "blocked"} {
-			f.set(id, "next_retry_at = "+f.d.After, time.Hour.Microseconds())
-		}
-		f.set("left", "next_retry_at = "+f.d.Never)
-		woken, err := claim.WakeForgotten(f.t.Context(), f.db, f.log, f.query("me").Gate)
-		require.NoError(f.t, err)
-		require.Equal(f.t, 1, woken)
-		require.Equal(f.t, []string{"now", "later", "never"}, []string{f.row("forgotten").due, f.row("blocked").due, f.row("left").due})
-	})
-}
-
 // What another instance runs is seen behind deliveries of earlier events that came into the log later: delayed ones, say.
 func TestWhatRunsElsewhereIsSeenBehindOthers(t *testing.T) {
 	t.Parallel()
@@ -144,7 +124,7 @@ func TestWhatRunsElsewhereIsSeenBehindOthers(t *testing.T) {
 		first, second, alone := f.waiting("first", "1"), f.waiting("second", "1"), f.waiting("alone", "2")
 		f.waiting("third", "1")
 		for _, trusts := range []bool{false, true} {
-			g := f.query("me").Gate
+			g := f.gate("me")
 			g.TrustsOwner = trusts
 			f.set("third", "status = 'PROCESSING', locked_by = 'elsewhere', next_retry_at = "+f.d.After, dialect.Micro(time.Hour))
 			require.Equal(f.t, []store.Answer{store.Blocked}, f.ask(g, first))
@@ -154,11 +134,5 @@ func TestWhatRunsElsewhereIsSeenBehindOthers(t *testing.T) {
 			f.set("third", "locked_by = 'elsewhere', next_retry_at = "+f.d.After, dialect.Micro(-time.Second))
 			require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(g, first), "a lease that has run out")
 		}
-		f.set("third", "next_retry_at = "+f.d.After, dialect.Micro(time.Hour))
-		f.set("first", "created_at = "+f.d.After, dialect.Micro(-time.Hour)) // old enough to sleep for a while
-		c := f.claimed(f.query("me"))
-		require.Len(f.t, c.Deliveries, 1)
-		require.Equal(f.t, "alone", c.Deliveries[0].EventID)
-		require.Zero(f.t, c.Woken, "nobody wakes what may not run")
 	})
 }

@@ -9,81 +9,49 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// A claim leases what is due, of the types that it names, and no more than it has room for of each state. It counts nothing.
-func TestClaimLeasesWhatIsDue(t *testing.T) {
+// Due deliveries are locked by their state and their types, those first that have been due for longest, and leased for a run to come.
+func TestDueDeliveriesAreLockedAndLeased(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
-		for _, id := range []string{"pending1", "pending2", "failed", "expired", "later", "othertype", "dead"} {
+		for _, id := range []string{"second", "first", "failed", "started", "later", "othertype"} {
 			f.waiting(id, id)
 		}
-		f.set("failed", "status = 'FAILED', attempts = 3")
-		f.set("expired", "status = 'PROCESSING', started = 1, locked_by = 'dead one', lock_version = 5")
-		f.set("later", "next_retry_at = "+f.d.After, time.Hour.Microseconds())
+		f.set("first", "next_retry_at = "+f.d.After, dialect.Micro(-time.Hour))
+		f.set("failed", "status = 'FAILED', attempts = 3, lock_version = 5")
+		f.set("started", "status = 'PROCESSING', started = 1, locked_by = 'dead one'")
+		f.set("later", "next_retry_at = "+f.d.After, dialect.Micro(time.Hour))
 		f.set("othertype", "event_type = 'c.d'")
-		f.set("dead", "status = 'DEAD'")
-		q := f.query("me")
-		q.Limits = claim.Limits{Failed: 10, Pending: 1}
-		c := f.claimed(q)
-		require.Equal(f.t, claim.Limits{Failed: 1, Pending: 1}, c.Found)
-		require.Equal(f.t, []string{"pending1", "failed"}, eventsOf(c.Deliveries))
-		require.Equal(f.t, []int{1, 4}, []int{c.Deliveries[0].Attempts, c.Deliveries[1].Attempts}, "the number of the run to come")
-		require.Equal(f.t, []store.Status{store.Pending, store.Failed}, []store.Status{c.Deliveries[0].Before, c.Deliveries[1].Before})
-		require.Equal(f.t, deliveryRow{status: store.Processing, attempts: 3, version: 1, owner: "me", due: "later"}, f.row("failed"))
-
-		q.Limits = claim.Limits{Failed: 10, Pending: 10, Processing: 10}
-		q.DueFor = time.Hour
-		require.Empty(f.t, f.claimed(q).Deliveries, "nothing has been due for so long")
-		q.DueFor = 0
-		c = f.claimed(q)
-		require.Equal(f.t, []string{"pending2", "expired"}, eventsOf(c.Deliveries))
-		require.True(f.t, c.Deliveries[1].Suspect, "the process that died may have started it")
-		require.EqualValues(f.t, 6, c.Deliveries[1].Version)
-		require.Empty(f.t, f.claimed(q).Deliveries)
-	})
-}
-
-// A run that was counted before it began, and of which nobody has heard, is in the history when the next instance claims it.
-func TestClaimRecordsRunsWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	eachLog(t, func(f logFixture) {
-		f.waiting("a", "1")
-		require.NoError(f.t, f.log.StartCounted(f.t.Context(), "dead one", f.claimOne("dead one")))
-		f.set("a", "next_retry_at = "+f.d.Now)
-		d := f.claimOne("me")
-		require.Equal(f.t, 2, d.Attempts)
-		require.True(f.t, d.Suspect)
-		require.Equal(f.t, []attempt{{1, "PROCESSING", "the attempt ended without an answer", "dead one"}}, f.history("a"))
-	})
-}
-
-// What an earlier event of its aggregate blocks is put off, as it was. It runs when that is out of its way.
-func TestClaimPutsOffWhatIsBlocked(t *testing.T) {
-	t.Parallel()
-	eachLog(t, func(f logFixture) {
-		for _, id := range []string{"first", "second"} {
-			f.waiting(id, "1")
+		due := func(q store.DueDeliveries) (ids []string) {
+			q.Consumer, q.Types = "C", []string{"a.b"}
+			require.NoError(f.t, f.log.InTx(f.t.Context(), func(ctx context.Context, tx bun.Tx) error {
+				ds, err := f.log.LockDue(ctx, tx, q)
+				ids = eventsOf(ds)
+				return err
+			}))
+			return ids
 		}
-		both := f.claim("me")
-		require.Equal(f.t, []string{"first", "second"}, eventsOf(both), "what it has leased itself runs before")
-		require.NoError(f.t, f.log.PutBack(f.t.Context(), "me", 0, both...))
-		f.set("first", "status = 'DEAD', next_retry_at = NULL")
-		c := f.claimed(f.query("me"))
-		require.Empty(f.t, c.Deliveries)
-		require.Equal(f.t, claim.Limits{Pending: 1}, c.Found)
-		require.Equal(f.t, deliveryRow{status: store.Pending, version: 4, due: "later"}, f.row("second"))
-		q := f.query("me")
-		q.Gate.PassDead = true
-		f.set("second", "next_retry_at = "+f.d.Now)
-		require.Equal(f.t, []string{"second"}, eventsOf(f.claimed(q).Deliveries))
+		require.Equal(f.t, []string{"first", "second"}, due(store.DueDeliveries{Status: store.Pending, Limit: 10}))
+		require.Equal(f.t, []string{"first"}, due(store.DueDeliveries{Status: store.Pending, Limit: 1}))
+		require.Equal(f.t, []string{"first"}, due(store.DueDeliveries{Status: store.Pending, Limit: 10, For: 30 * time.Minute}))
+		require.Equal(f.t, []string{"failed"}, due(store.DueDeliveries{Status: store.Failed, Limit: 10}))
+		require.Empty(f.t, due(store.DueDeliveries{Status: store.Failed, Limit: 10, Fresh: true}), "runs of it were counted")
+		require.Equal(f.t, []string{"started"}, due(store.DueDeliveries{Status: store.Processing, Limit: 10}))
+
+		ds := f.claim("me")
+		require.Equal(f.t, []string{"second", "first", "failed", "started"}, eventsOf(ds))
+		require.Equal(f.t, []int{1, 4, 1}, []int{ds[0].Attempts, ds[2].Attempts, ds[3].Attempts}, "the number of the run to come")
+		require.Equal(f.t, []bool{false, true}, []bool{ds[0].Suspect, ds[3].Suspect})
+		require.Equal(f.t, deliveryRow{status: store.Processing, attempts: 3, version: 6, owner: "me", due: "later"}, f.row("failed"))
+		require.Empty(f.t, f.claim("me"))
 	})
 }
 
-// What was left to other instances is never due, and claimed only by the ids of its rows.
-func TestClaimTakesWhatWasLeftByItsID(t *testing.T) {
+// What was left to other instances is never due, and locked only by the ids of its rows.
+func TestWhatWasLeftIsLockedByItsID(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
 		f.waiting("a", "1")
@@ -91,9 +59,13 @@ func TestClaimTakesWhatWasLeftByItsID(t *testing.T) {
 		require.NoError(f.t, f.log.Leave(f.t.Context(), "old", d))
 		require.Equal(f.t, deliveryRow{status: store.Pending, version: 2, due: "never"}, f.row("a"))
 		require.Empty(f.t, f.claim("me"))
-		q := f.query("me")
-		q.Left = []int64{d.ID}
-		require.Equal(f.t, []string{"a"}, eventsOf(f.claimed(q).Deliveries))
+		for consumer, want := range map[string]int{"C": 1, "D": 0} {
+			require.NoError(f.t, f.log.InTx(f.t.Context(), func(ctx context.Context, tx bun.Tx) error {
+				ds, err := f.log.LockLeft(ctx, tx, consumer, []int64{d.ID, d.ID + 1})
+				require.Len(f.t, ds, want, consumer)
+				return err
+			}))
+		}
 		require.ErrorIs(f.t, f.log.Leave(f.t.Context(), "old", d), store.ErrLeaseLost)
 	})
 }

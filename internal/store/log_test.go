@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -99,24 +99,33 @@ func (f logFixture) inTx(fn func(ctx context.Context, tx bun.Tx) error) error {
 	return f.db.RunInTx(f.t.Context(), f.d.ReadCommitted(), fn)
 }
 
-// claim leases what is due for the consumer C in the name of an instance, at most ten of each state.
-func (f logFixture) claim(owner string) []store.Leased {
+// claim leases what is due for the consumer C in the name of an instance, in outbox order.
+func (f logFixture) claim(owner string) (ds []store.Leased) {
 	f.t.Helper()
-	return f.claimed(f.query(owner)).Deliveries
+	require.NoError(f.t, f.log.InTx(f.t.Context(), func(ctx context.Context, tx bun.Tx) error {
+		ds = nil
+		for _, status := range []store.Status{store.Failed, store.Pending, store.Processing} {
+			due, err := f.log.LockDue(ctx, tx, store.DueDeliveries{Consumer: "C", Status: status, Types: []string{"a.b"}, Limit: 10})
+			if err != nil {
+				return err
+			}
+			ds = append(ds, due...)
+		}
+		if len(ds) == 0 {
+			return nil
+		}
+		if err := f.log.RecordUnanswered(ctx, tx, ds); err != nil {
+			return err
+		}
+		return f.log.LeaseLocked(ctx, tx, owner, time.Hour, ds)
+	}))
+	slices.SortFunc(ds, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
+	return ds
 }
 
-func (f logFixture) claimed(q claim.LogQuery) claim.Leased {
-	f.t.Helper()
-	c, err := claim.FromLog(f.t.Context(), f.db, f.log, q)
-	require.NoError(f.t, err)
-	return c
-}
-
-func (f logFixture) query(owner string) claim.LogQuery {
-	return claim.LogQuery{
-		Gate: store.Gate{Consumer: "C", Types: []string{"a.b"}, Ordered: true, Owner: owner}, Types: []string{"a.b"}, Lease: time.Hour,
-		Limits: claim.Limits{Failed: 10, Pending: 10, Processing: 10},
-	}
+// gate asks for the consumer C in the name of an instance.
+func (f logFixture) gate(owner string) store.Gate {
+	return store.Gate{Consumer: "C", Types: []string{"a.b"}, Ordered: true, Owner: owner}
 }
 
 // claimOne leases the one delivery that is due.

@@ -81,7 +81,7 @@ func main() {
 	}
 	build := exec.CommandContext(context.Background(), "go", "build", "-tags", "oldrelease", "-o", filepath.Join(dir, "old"),
 		"./internal/upgrade/old")
-	build.Dir, build.Env = tree, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	build.Dir, build.Env = tree, append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath") // as make test: what it imports is compiled already
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the release before: %w: %s", err, out)
 	}
