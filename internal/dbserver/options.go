@@ -153,6 +153,8 @@ func (s *Server) FillDisk() error {
 			offset += size
 		case errors.Is(err, syscall.ENOSPC):
 			size, err = size/2, nil
+		case errors.Is(err, syscall.EINTR):
+			err = nil
 		}
 	}
 	return errors.Join(err, f.Close())
