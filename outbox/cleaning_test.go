@@ -94,7 +94,9 @@ func TestPublisherWithoutRetentionRemovesNothing(t *testing.T) {
 		require.Zero(t, removed)
 
 		both := f.publisher(outbox.PublisherConfig{Retention: outbox.RetentionConfig{Keep: time.Hour}})
-		require.ErrorContains(t, both.Run(t.Context()), "outbox.PublisherConfig.Retention is set, and outbox.NewRetention has made another")
+		ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience()) // of a publisher that does run
+		defer cancel()
+		require.ErrorContains(t, both.Run(ctx), "outbox.PublisherConfig.Retention is set, and outbox.NewRetention has made another")
 	})
 }
 
