@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +99,7 @@ func TestUnreachableDatabase(t *testing.T) {
 // breaking breaks the way to the database before or after the first statement that says so.
 type breaking struct {
 	before, after string
+	late          atomic.Bool // it is not yet time
 	fault         chaos.Fault
 	once          sync.Once
 	way           *chaos.Proxy
@@ -113,7 +115,7 @@ func (h *breaking) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.
 func (h *breaking) AfterQuery(_ context.Context, ev *bun.QueryEvent) { h.at(h.after, ev) }
 
 func (h *breaking) at(part string, ev *bun.QueryEvent) {
-	if part != "" && strings.Contains(ev.Query, part) {
+	if part != "" && !h.late.Load() && strings.Contains(ev.Query, part) {
 		h.once.Do(func() { h.way.Break(h.fault) })
 	}
 }

@@ -253,18 +253,23 @@ func TestSilentDatabaseHoldsNoLane(t *testing.T) {
 	t.Parallel()
 	for name, silence := range map[string]struct {
 		before string
-		listen func(f *fixture)
+		listen func(f *fixture, late *atomic.Bool)
 	}{
-		"what waits behind a failure": {"SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, '')", func(f *fixture) {
+		"what waits behind a failure": {"SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, '')", func(f *fixture, late *atomic.Bool) {
 			var calls atomic.Int64
+			late.Store(true)
 			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
-				if calls.Add(1) <= 2 { // together, and alone
+				switch calls.Add(1) {
+				case 1: // together
+					return errHandler
+				case 2: // alone
+					late.Store(false)
 					return errHandler
 				}
 				return nil
 			})
 		}},
-		"before a handler without a transaction": {"SELECT event_id, status FROM bc_event_consume_log", func(f *fixture) {
+		"before a handler without a transaction": {"SELECT event_id, status FROM bc_event_consume_log", func(f *fixture, _ *atomic.Bool) {
 			bus.OnExternal(f.bus.Consumer("A", bus.ConsumerConfig{}), func(context.Context, bus.Message[orderPaid]) error { return nil })
 		}},
 	} {
@@ -272,7 +277,7 @@ func TestSilentDatabaseHoldsNoLane(t *testing.T) {
 			t.Parallel()
 			hook := &breaking{before: silence.before, fault: chaos.Fault{Kind: chaos.BlackHole}}
 			direct, f, log := broken(t, "postgres", hook) // whose driver has no limit of its own
-			silence.listen(f)
+			silence.listen(f, &hook.late)
 			direct.save(orderPaid{OrderID: "1"}, orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
 			f.run(outbox.PublisherConfig{Lease: time.Second, Poll: 10 * time.Millisecond})
 			f.eventually(func() bool { return log.count("the database does not answer as it should") > 0 }, "it is silent")

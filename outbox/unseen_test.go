@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
@@ -19,14 +20,23 @@ import (
 // neverPolls is a publisher that only finds what it is woken for.
 var neverPolls = outbox.PublisherConfig{Poll: 3600e9, Cron: "0 0 0 1 1 ?"}
 
-// lookCounter counts the looks for commits that nobody reports.
-type lookCounter struct{ n atomic.Int64 }
+// lookCounter counts the looks for commits that nobody reports, or those for anything due.
+type lookCounter struct {
+	forDue bool
+	n      atomic.Int64
+	last   atomic.Int64 // when, in nanoseconds
+}
 
 func (c *lookCounter) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
 
 func (c *lookCounter) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
-	if strings.HasPrefix(ev.Query, "SELECT l.event_id, 1 FROM") {
+	begins := "SELECT l.event_id, 1 FROM"
+	if c.forDue {
+		begins = "SELECT 0 AS kind"
+	}
+	if strings.HasPrefix(strings.TrimLeft(ev.Query, "("), begins) {
 		c.n.Add(1)
+		c.last.Store(time.Now().UnixNano())
 	}
 }
 

@@ -291,7 +291,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		{
 			"what a database quotes back of a payload is logged and stored", "internal/text/text.go",
 			`said = q.ReplaceAllString(said, "$1…$3")`, "_ = q",
-			engine, "NoPayload", nil,
+			"./internal/text ./internal/signals", "ErrorsDoNotQuote|NoPayload", nil,
 		},
 		{
 			"SQL that does not fit the tables burns attempts", "internal/engine/delivery/circuit.go",

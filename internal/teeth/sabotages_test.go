@@ -1,6 +1,10 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +22,31 @@ func TestSabotagesBuild(t *testing.T) {
 	}
 	var out strings.Builder
 	require.NoError(t, build(&out, sabotages()), &out)
+}
+
+// The tests that a sabotage names exist in its packages.
+func TestSabotagesNameTests(t *testing.T) {
+	t.Chdir("../..")
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)\w*)\(`)
+	for _, s := range sabotages() {
+		names := regexp.MustCompile(s.tests)
+		found := false
+		for pkg := range strings.FieldsSeq(s.packages) {
+			files, err := filepath.Glob(strings.TrimSuffix(pkg, "/...") + "/*_test.go")
+			require.NoError(t, err)
+			if strings.HasSuffix(pkg, "/...") {
+				deeper, err := filepath.Glob(strings.TrimSuffix(pkg, "...") + "*/*_test.go")
+				require.NoError(t, err)
+				files = append(files, deeper...)
+			}
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				found = found || slices.ContainsFunc(declared.FindAllSubmatch(text, -1), func(m [][]byte) bool { return names.Match(m[1]) })
+			}
+		}
+		assert.True(t, found, "%s: no test of %s matches %q", s.name, s.packages, s.tests)
+	}
 }
 
 // A sabotage that does not build is told from one that does.
