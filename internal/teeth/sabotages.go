@@ -184,7 +184,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		{
 			"a claim stops at what only seemed free", "internal/engine/claim/search.go",
 			"tries == lookTries {", "tries > 0 {",
-			"./internal/simulation", "Simulated", nil,
+			"./internal/engine/claim", "OnlySeemedFree", nil,
 		},
 		{
 			"claims go back to a blocked start", "internal/engine/claim/watermark.go",

@@ -224,6 +224,29 @@ func TestAClaimLooksPastWhatIsBlocked(t *testing.T) {
 	})
 }
 
+// What seemed free, and has been taken by others when it is locked, does not end a claim: it goes on to what is behind.
+func TestAClaimGoesOnPastWhatOnlySeemedFree(t *testing.T) {
+	t.Parallel()
+	each(t, func(f fixture) {
+		if f.d.SkipLocked == "" {
+			f.t.Skip("writers take turns: nothing is taken beside a claim")
+		}
+		f.put(event{id: "theirs", aggregate: "1", status: "DISPATCHING", owner: "other", version: 1, due: time.Hour})
+		for i := range 4 {
+			f.put(event{id: fmt.Sprint("blocked ", i), aggregate: "1", status: "NEW", due: -time.Hour})
+		}
+		f.put(event{id: "taken 1", aggregate: "2", status: "NEW"}, event{id: "taken 2", aggregate: "3", status: "NEW"})
+		f.put(event{id: "free", aggregate: "4", status: "NEW"})
+		other, err := f.db.BeginTx(f.t.Context(), nil)
+		require.NoError(f.t, err)
+		_, err = other.ExecContext(f.t.Context(), "SELECT id FROM bc_outbox_event WHERE event_id IN ('taken 1', 'taken 2') FOR UPDATE")
+		require.NoError(f.t, err)
+		_, found := f.claim(claim.New, 2)
+		require.Equal(f.t, []string{"free"}, found)
+		require.NoError(f.t, other.Rollback())
+	})
+}
+
 // A delayed event that is due becomes NEW and is leased, unless it would pass what others work on: then it stays NEW.
 func TestDelayedEventsTakeTheirPlace(t *testing.T) {
 	t.Parallel()
