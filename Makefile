@@ -23,12 +23,12 @@ help: ## this list
 demo: ## the demo: twelve scenarios on an embedded database (go run ./demo/bluecone)
 	go run ./demo/bluecone
 
-# Half of a first run compiles. -trimpath: what internal/release and the linter compile, in other folders, they share with the
-# tests. GOGC: the compiler takes a fifth less time. -O0: gorm's driver of SQLite brings one in C, which nobody calls.
-test: export GOFLAGS := $(GOFLAGS) -trimpath -vet=off # make lint vets
-lint: export GOFLAGS := $(GOFLAGS) -trimpath
+# A first run compiles for a fifth of its time. -trimpath: what internal/release and the linter compile, in other folders, they share
+# with the tests. GOGC: the compiler takes a fifth less. -O0: gorm's driver of SQLite brings one in C, which nobody calls.
+test lint: export GOFLAGS += -trimpath
 test lint: export GOGC := 400
 test lint: export CGO_CFLAGS := -O0
+test: export GOFLAGS += -vet=off # make lint vets
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	go test $(RACE) -count=1 -p 3 -parallel 4 -timeout 60m ./outbox ./internal/release ./... # tests wait for servers more than they compute; the longest first
 	GOGC=100 go test -count=1 -timeout 60m ./internal/attack ./internal/simulation ./internal/model # without -race: they measure memory, or compute much

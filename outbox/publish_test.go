@@ -40,13 +40,13 @@ func TestWakesAfterCommit(t *testing.T) {
 		f := newFixture(t, db)
 		f.effects()
 		f.counting("A", bus.ConsumerConfig{})
-		looks := lookCounter{forDue: true}
+		looks := lookCounter{text: lookForDue}
 		f.db.AddQueryHook(&looks) //nolint:staticcheck // the engine's own pool is the point
 		f.run(neverPolls)
 		for i := range 2 { // the first may be found by the look at the start
 			f.save(orderPaid{OrderID: "1"})
 			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == i+1 }, "delivered without a poll")
-			rests := func() bool { return time.Since(time.Unix(0, looks.last.Load())) > time.Second }
+			rests := func() bool { return looks.n.Load() > 0 && time.Since(time.Unix(0, looks.last.Load())) > time.Second }
 			f.eventually(rests, "the look that follows work has found nothing")
 		}
 	})

@@ -27,26 +27,35 @@ func TestSabotagesBuild(t *testing.T) {
 // The tests that a sabotage names exist in its packages.
 func TestSabotagesNameTests(t *testing.T) {
 	t.Chdir("../..")
-	declared := regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)\w*)\(`)
 	for _, s := range sabotages() {
 		names := regexp.MustCompile(s.tests)
-		found := false
-		for pkg := range strings.FieldsSeq(s.packages) {
-			files, err := filepath.Glob(strings.TrimSuffix(pkg, "/...") + "/*_test.go")
-			require.NoError(t, err)
-			if strings.HasSuffix(pkg, "/...") {
-				deeper, err := filepath.Glob(strings.TrimSuffix(pkg, "...") + "*/*_test.go")
-				require.NoError(t, err)
-				files = append(files, deeper...)
-			}
-			for _, file := range files {
-				text, err := os.ReadFile(file)
-				require.NoError(t, err)
-				found = found || slices.ContainsFunc(declared.FindAllSubmatch(text, -1), func(m [][]byte) bool { return names.Match(m[1]) })
-			}
-		}
+		found := slices.ContainsFunc(strings.Fields(s.packages), func(pkg string) bool { return slices.ContainsFunc(testsOf(t, pkg), names.MatchString) })
 		assert.True(t, found, "%s: no test of %s matches %q", s.name, s.packages, s.tests)
 	}
+}
+
+var declaresTest = regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)\w*)\(`)
+
+// testsOf lists the tests of a package, or with "/..." those of what is in its folder.
+func testsOf(t *testing.T, pkg string) (names []string) {
+	t.Helper()
+	dir, isTree := strings.CutSuffix(pkg, "/...")
+	patterns := []string{dir + "/*_test.go"}
+	if isTree {
+		patterns = append(patterns, dir+"/*/*_test.go")
+	}
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, m := range declaresTest.FindAllStringSubmatch(string(text), -1) {
+				names = append(names, m[1])
+			}
+		}
+	}
+	return names
 }
 
 // A sabotage that does not build is told from one that does.

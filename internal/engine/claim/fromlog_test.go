@@ -1,7 +1,6 @@
 package claim_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -34,16 +33,6 @@ func (f fixture) set(id, columns string, args ...any) {
 	f.t.Helper()
 	_, err := f.db.ExecContext(f.t.Context(), "UPDATE bc_event_consume_log SET "+columns+" WHERE event_id = ?", append(args, id)...)
 	require.NoError(f.t, err)
-}
-
-// delivery reads the status, the owner, the lock version and the count of attempts of a delivery.
-func (f fixture) delivery(id string) string {
-	f.t.Helper()
-	var status, owner string
-	var version, attempts int
-	require.NoError(f.t, f.db.QueryRowContext(f.t.Context(), "SELECT status, COALESCE(locked_by, ''), lock_version, attempts "+
-		"FROM bc_event_consume_log WHERE event_id = ?", id).Scan(&status, &owner, &version, &attempts))
-	return fmt.Sprint(status, " ", owner, " ", version, " ", attempts)
 }
 
 // fromLog claims for the consumer C, at most ten deliveries of each state unless q says something else, and lists their events.
