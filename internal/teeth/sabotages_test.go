@@ -29,7 +29,9 @@ func TestSabotagesNameTests(t *testing.T) {
 	t.Chdir("../..")
 	for _, s := range sabotages() {
 		names := regexp.MustCompile(s.tests)
-		found := slices.ContainsFunc(strings.Fields(s.packages), func(pkg string) bool { return slices.ContainsFunc(testsOf(t, pkg), names.MatchString) })
+		found := slices.ContainsFunc(strings.Fields(s.packages), func(pkg string) bool {
+			return slices.ContainsFunc(testsOf(t, pkg), names.MatchString)
+		})
 		assert.True(t, found, "%s: no test of %s matches %q", s.name, s.packages, s.tests)
 	}
 }
