@@ -29,7 +29,7 @@ func TestNoStatementScansTheHistory(t *testing.T) {
 			t.Parallel()
 			dsn := testdb.DSN(t, dialect)
 			mine := newFixture(t, migrated(t, dsn)) // for what the test itself asks
-			testplan.Fill(t, mine.db, testplan.Enough(mine.db, 200_000), "1", "A")
+			testplan.Fill(t, mine.db, testplan.Enough(mine.db, 60_000), "1", "A")
 			mine.exec("INSERT INTO bc_event_key (event_id) SELECT event_id FROM bc_outbox_event LIMIT 20000")
 			if testdb.Dialect(dialect) != "mysql" {
 				mine.exec("ANALYZE")

@@ -40,7 +40,7 @@ func TestInstancesOutliveTheirDatabase(t *testing.T) {
 			t.Parallel()
 			s := newSoak(newWorld(t, dialect), 1)
 			stop := make(chan struct{})
-			wait := s.serve(stop, customers, think)
+			wait := s.serve(stop, customers(), think)
 			halt := sync.OnceFunc(func() { close(stop); wait() })
 			t.Cleanup(halt)
 			s.eventually(func() bool {

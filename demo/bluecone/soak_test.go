@@ -24,13 +24,20 @@ import (
 )
 
 const (
-	customers = 6
 	// patient is how long the customers and the checks wait for a deployment that faults befall.
 	patient = 10 * time.Minute
 	// think is how long a customer thinks before buying: without, they outrun a machine that does other things too,
 	// and fill the disk of the database before a long soak is over.
 	think = 300 * time.Millisecond
 )
+
+// customers is how many come at a time: in a soak more than in a round of all tests, which share the processors.
+func customers() int {
+	if os.Getenv("BLUECONE_TEST_SOAK") != "" {
+		return 6
+	}
+	return 2
+}
 
 // soak drives a world with customers while faults befall it.
 type soak struct {
@@ -298,7 +305,7 @@ func runSoak(t *testing.T, dialect string, seed uint64, length, longest time.Dur
 		length, dialect)
 	s, began := newSoak(newWorld(t, dialect), seed), time.Now()
 	stop := make(chan struct{})
-	wait := s.serve(stop, customers, think)
+	wait := s.serve(stop, customers(), think)
 	halt := sync.OnceFunc(func() { close(stop); wait() })
 	t.Cleanup(halt)
 	go s.watchSkips(stop)

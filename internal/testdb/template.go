@@ -2,6 +2,10 @@ package testdb
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -105,5 +109,38 @@ func (m *template) fill(t testing.TB, db *bun.DB) {
 	}
 	for _, table := range m.filled {
 		mustExec(t, db, "INSERT INTO "+table+" SELECT * FROM "+m.database+"."+table)
+	}
+}
+
+// migratedFile is the content of a migrated file of SQLite, which the files of the tests are copies of.
+var migratedFile = sync.OnceValues(func() ([]byte, error) { //nolint:gochecknoglobals // one of the process
+	dir, err := os.MkdirTemp("", "bluecone-template-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "test.db")
+	ctx, cancel := context.WithTimeout(context.Background(), templateTimeout)
+	defer cancel()
+	db, err := Connect("sqlite://" + path)
+	if err != nil {
+		return nil, err
+	}
+	err = migrations.Up(ctx, db)
+	if err := errors.Join(err, db.Close()); err != nil { // what is in the log goes to the file when the last connection ends
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+// copyFile makes the file of a DSN a copy of the migrated one.
+func copyFile(t testing.TB, dsn string) {
+	t.Helper()
+	content, err := migratedFile()
+	if err == nil {
+		err = os.WriteFile(strings.TrimPrefix(dsn, "sqlite://"), content, 0o600) //nolint:gosec // the file that DSN has just named
+	}
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
 	}
 }

@@ -44,7 +44,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dbserver"
 	"github.com/bluecone-go/bluecone/internal/needs"
 	"github.com/bluecone-go/bluecone/internal/process"
-	"github.com/bluecone-go/bluecone/migrations"
 )
 
 // Option changes what a fresh database holds. Default: the tables of bluecone.
@@ -151,16 +150,12 @@ func Open(t testing.TB, dialect string, opts ...Option) *bun.DB {
 	if slices.Contains(opts, Bare) {
 		return OpenDSN(t, DSN(t, dialect))
 	}
-	if dialect != "sqlite" {
-		return copied(t, dialect)
+	if dialect == "sqlite" {
+		dsn := DSN(t, dialect)
+		copyFile(t, dsn)
+		return OpenDSN(t, dsn)
 	}
-	db := OpenDSN(t, DSN(t, dialect))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := migrations.Up(ctx, db); err != nil {
-		t.Fatalf("testdb: %v", err)
-	}
-	return db
+	return copied(t, dialect)
 }
 
 // DSN creates a fresh, empty database, which is dropped when the test ends, and returns its URL in
