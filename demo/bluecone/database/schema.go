@@ -113,12 +113,12 @@ func create(ctx context.Context, db *bun.DB, d Dialect, prefix string) error {
 				continue
 			}
 			if _, err := db.ExecContext(ctx, "CREATE INDEX "+name+" ON "+on); err != nil {
-				return fmt.Errorf("create the demo's indexes: %w", err)
+				return fmt.Errorf("create the demo's index on %s: %w", on, err)
 			}
 			continue
 		}
 		if _, err := db.ExecContext(ctx, "CREATE INDEX IF NOT EXISTS "+name+" ON "+on); err != nil {
-			return fmt.Errorf("create the demo's indexes: %w", err)
+			return fmt.Errorf("create the demo's index on %s: %w", on, err)
 		}
 	}
 	_, err := db.ExecContext(ctx, "INSERT INTO demo_meta (name, value) VALUES ('owner', ?)"+d.Ignore("name"), owner)
@@ -140,40 +140,51 @@ func spell(d Dialect, table string) string {
 // refuseForeign answers an error if the demo's tables are there, hold something, and do not
 // carry the demo's mark.
 func refuseForeign(ctx context.Context, db *bun.DB, d Dialect) error {
-	exists := func(table string) (bool, error) {
-		query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = ? AND table_schema = " +
-			map[string]string{"mysql": "DATABASE()", "postgres": "current_schema()"}[d.Name]
-		if d.Name == "sqlite" {
-			query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
-		}
-		n, err := count(ctx, db, query, table)
-		return n > 0, err
-	}
-	if marked, err := exists("demo_meta"); err != nil {
+	if ours, err := marked(ctx, db, d); err != nil || ours {
 		return err
-	} else if marked {
-		return nil
 	}
 	for _, table := range []string{"demo_order", "demo_wallet", "bc_outbox_event"} {
-		there, err := exists(table)
-		if err != nil || !there {
-			if err != nil {
-				return err
-			}
+		there, err := exists(ctx, db, d, table)
+		if err != nil {
+			return err
+		}
+		if !there {
 			continue
 		}
-		if n, err := count(ctx, db, "SELECT COUNT(*) FROM "+table); err != nil || n > 0 {
-			return fmt.Errorf("the table %s holds %d rows that are not the demo's: give it a database of its own (%w)", table, n, errOrForeign(err))
+		n, err := count(ctx, db, "SELECT COUNT(*) FROM "+table)
+		if err != nil {
+			return err
 		}
+		if n == 0 {
+			continue
+		}
+		// Again: another instance that has started meanwhile made its mark before it saved any.
+		if ours, err := marked(ctx, db, d); err != nil || ours {
+			return err
+		}
+		return fmt.Errorf("the table %s holds %d rows that are not the demo's: give it a database of its own (%w)", table, n, errForeign)
 	}
 	return nil
 }
 
-func errOrForeign(err error) error {
-	if err != nil {
-		return err
+// marked reports whether the demo has made its tables here.
+func marked(ctx context.Context, db *bun.DB, d Dialect) (bool, error) {
+	there, err := exists(ctx, db, d, "demo_meta")
+	if err != nil || !there {
+		return false, err
 	}
-	return errForeign
+	n, err := count(ctx, db, "SELECT COUNT(*) FROM demo_meta WHERE name = 'owner' AND value = ?", owner)
+	return n > 0, err
+}
+
+func exists(ctx context.Context, db *bun.DB, d Dialect, table string) (bool, error) {
+	query := "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = ? AND table_schema = " +
+		map[string]string{"mysql": "DATABASE()", "postgres": "current_schema()"}[d.Name]
+	if d.Name == "sqlite" {
+		query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+	}
+	n, err := count(ctx, db, query, table)
+	return n > 0, err
 }
 
 var errForeign = fmt.Errorf("foreign rows")

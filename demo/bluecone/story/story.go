@@ -18,6 +18,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/dburl"
+	"github.com/bluecone-go/bluecone/demo/bluecone/database"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 )
 
@@ -97,6 +98,9 @@ func Play(ctx context.Context, o Options) error {
 		return err
 	}
 	defer db.Close()
+	if err := database.Up(ctx, db); err != nil { // each scenario would fail on its own
+		return err
+	}
 	w := &world{Options: o, db: db, began: time.Now(), users: make(map[string]string)}
 	for _, s := range scenarios() {
 		if slices.Contains(o.Scenarios, s.name) && ctx.Err() == nil {
