@@ -182,36 +182,33 @@ func TestWhatIsBehindAFailureIsSetAsideTogether(t *testing.T) {
 // while the handler holds the only writer's lock.)
 func TestDrainEndsABatchThatRunsInParts(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Servers() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, testdb.Open(t, dialect))
-			const events = 40
-			gate, entered := make(chan struct{}), make(chan struct{}, events)
-			bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{Concurrency: 1, Batch: events / 2}),
-				func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
-					if m.Payload.Seq > 0 {
-						entered <- struct{}{}
-						<-gate
-					}
-					return errHandler
-				})
-			var all []bus.Event
-			for i := range events {
-				all = append(all, orderPaid{OrderID: fmt.Sprint(i), Seq: i})
-			}
-			f.save(all...)
-			stop, done := f.begin(outbox.PublisherConfig{})
-			<-entered
-			stop()
-			f.eventually(func() bool { return f.statuses()[outbox.StatusNew] > 0 }, "what is queued is given back")
-			close(gate)
-			require.NoError(t, <-done)
-			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"),
-				"the one that ran shared its transaction, so it is not known to be at fault")
-			require.Equal(t, events-1, f.statuses()[outbox.StatusNew])
-		})
-	}
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		const events = 40
+		gate, entered := make(chan struct{}), make(chan struct{}, events)
+		bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{Concurrency: 1, Batch: events / 2}),
+			func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+				if m.Payload.Seq > 0 {
+					entered <- struct{}{}
+					<-gate
+				}
+				return errHandler
+			})
+		var all []bus.Event
+		for i := range events {
+			all = append(all, orderPaid{OrderID: fmt.Sprint(i), Seq: i})
+		}
+		f.save(all...)
+		stop, done := f.begin(outbox.PublisherConfig{})
+		<-entered
+		stop()
+		f.eventually(func() bool { return f.statuses()[outbox.StatusNew] > 0 }, "what is queued is given back")
+		close(gate)
+		require.NoError(t, <-done)
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"),
+			"the one that ran shared its transaction, so it is not known to be at fault")
+		require.Equal(t, events-1, f.statuses()[outbox.StatusNew])
+	})
 }
 
 // An external effect has no transaction: it runs at least once, under one key for all its attempts.

@@ -39,7 +39,7 @@ func (a *afterCommit) AfterQuery(ctx context.Context, ev *bun.QueryEvent) {
 // Somebody has the row of a handed over event locked: that event waits, and no other one.
 func TestHandOverWaitsForNoLock(t *testing.T) {
 	t.Parallel()
-	manyWriters(t, func(t *testing.T, db *bun.DB) {
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
 		f.registered("A")
 		lock := f.open(sql.LevelReadCommitted)

@@ -22,17 +22,6 @@ import (
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
-// manyWriters runs fn on the databases on which transactions run side by side.
-func manyWriters(t *testing.T, fn func(t *testing.T, db *bun.DB)) {
-	t.Helper()
-	for _, name := range testdb.Servers() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fn(t, testdb.Open(t, name))
-		})
-	}
-}
-
 // open begins a transaction that ends with the test.
 func (f *fixture) open(iso sql.IsolationLevel) bun.Tx {
 	f.t.Helper()
@@ -76,7 +65,7 @@ func TestRepeatedKeyedSaveHoldsUpNobody(t *testing.T) {
 	for _, iso := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelReadCommitted} {
 		t.Run(iso.String(), func(t *testing.T) {
 			t.Parallel()
-			manyWriters(t, func(t *testing.T, db *bun.DB) {
+			testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
 				f := newFixture(t, db)
 				f.registered("A")
 				f.run(outbox.PublisherConfig{})
@@ -189,7 +178,7 @@ func err[T any](_ T, err error) error { return err }
 // A repeated keyed event does not wait for the engine, whatever that writes about the event.
 func TestKeyedSaveNeverWaitsForTheEngine(t *testing.T) {
 	t.Parallel()
-	manyWriters(t, func(t *testing.T, db *bun.DB) {
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
 		f.registered("A")
 		paid := keyedPaid{orderPaid{OrderID: "7"}}
@@ -265,7 +254,7 @@ func TestKeyedSaveThatCameSecondHoldsUpNoOtherKey(t *testing.T) {
 		for name, end := range map[string]func(bun.Tx) error{"committed": bun.Tx.Commit, "rolled back": bun.Tx.Rollback} {
 			t.Run(iso.String()+", "+name, func(t *testing.T) {
 				t.Parallel()
-				manyWriters(t, func(t *testing.T, db *bun.DB) {
+				testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
 					f := newFixture(t, db)
 					below, middle, above := neighbours()
 					second := f.open(iso)

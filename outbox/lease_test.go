@@ -172,38 +172,35 @@ func TestLongHandlerKeepsItsLease(t *testing.T) {
 // keeps no other from being renewed.
 func TestLongHandlerOfARetriedDeliveryHoldsUpNoRenewal(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Servers() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, testdb.Open(t, dialect))
-			gate, entered := make(chan struct{}), make(chan struct{})
-			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}),
-				func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
-					if m.AggregateID == "long" {
-						close(entered)
-						<-gate
-					}
-					return nil
-				})
-			f.save(orderPaid{OrderID: "long"}, orderPaid{OrderID: "queued"})
-			f.wait("A")
-			f.run(outbox.PublisherConfig{Lease: 3 * time.Second, Poll: 10 * time.Millisecond})
-			<-entered
-			lease := func() (version int, until time.Time) {
-				_ = f.db.QueryRowContext(t.Context(), "SELECT lock_version, next_retry_at FROM bc_event_consume_log WHERE aggregate_id = 'queued' "+
-					"AND status = 'PROCESSING'").
-					Scan(&version, &until) // none yet
-				return version, until
-			}
-			f.eventually(func() bool { version, _ := lease(); return version > 0 }, "it is queued behind the long one")
-			version, until := lease()
-			f.eventually(func() bool { _, now := lease(); return now.After(until) }, "it has a later end")
-			same, _ := lease()
-			require.Equal(t, version, same, "of the same lease")
-			close(gate)
-			f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == 2 }, "both are delivered")
-		})
-	}
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		gate, entered := make(chan struct{}), make(chan struct{})
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Batch: 1}),
+			func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+				if m.AggregateID == "long" {
+					close(entered)
+					<-gate
+				}
+				return nil
+			})
+		f.save(orderPaid{OrderID: "long"}, orderPaid{OrderID: "queued"})
+		f.wait("A")
+		f.run(outbox.PublisherConfig{Lease: 3 * time.Second, Poll: 10 * time.Millisecond})
+		<-entered
+		lease := func() (version int, until time.Time) {
+			_ = f.db.QueryRowContext(t.Context(), "SELECT lock_version, next_retry_at FROM bc_event_consume_log WHERE aggregate_id = 'queued' "+
+				"AND status = 'PROCESSING'").
+				Scan(&version, &until) // none yet
+			return version, until
+		}
+		f.eventually(func() bool { version, _ := lease(); return version > 0 }, "it is queued behind the long one")
+		version, until := lease()
+		f.eventually(func() bool { _, now := lease(); return now.After(until) }, "it has a later end")
+		same, _ := lease()
+		require.Equal(t, version, same, "of the same lease")
+		close(gate)
+		f.eventually(func() bool { return f.statuses()[outbox.StatusSent] == 2 }, "both are delivered")
+	})
 }
 
 // An event that keeps killing its process is taken apart: each consumer alone.

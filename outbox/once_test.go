@@ -54,34 +54,31 @@ func TestUnknownCommitIsReadBack(t *testing.T) {
 // must not take effect without its SUCCESS row.
 func TestSwallowedDeadlockNeverCommits(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Servers() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, testdb.Open(t, dialect))
-			f.effects()
-			f.hot(100)
-			var runs, poisoned atomic.Int64
-			bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
-				if runs.Add(1) == 1 {
-					err := f.deadlock(ctx, tx, func() error {
-						_, err := tx.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 2")
-						return err
-					})
-					if err == nil {
-						return errors.New("no deadlock happened")
-					}
-					if err := effect(ctx, tx, m, 1); err != nil {
-						poisoned.Add(1)
-					}
-					return nil // swallowed
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.hot(100)
+		var runs, poisoned atomic.Int64
+		bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+			if runs.Add(1) == 1 {
+				err := f.deadlock(ctx, tx, func() error {
+					_, err := tx.ExecContext(ctx, "UPDATE hot SET n = n + 1 WHERE id = 2")
+					return err
+				})
+				if err == nil {
+					return errors.New("no deadlock happened")
 				}
-				return effect(ctx, tx, m, 2)
-			})
-			f.save(orderPaid{OrderID: "1"})
-			f.once()
-			f.requireSecondRun(&runs, &poisoned)
+				if err := effect(ctx, tx, m, 1); err != nil {
+					poisoned.Add(1)
+				}
+				return nil // swallowed
+			}
+			return effect(ctx, tx, m, 2)
 		})
-	}
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		f.requireSecondRun(&runs, &poisoned)
+	})
 }
 
 // V2: a lock wait timeout rolls back only its statement; COMMIT would keep the rest.

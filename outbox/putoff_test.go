@@ -36,24 +36,21 @@ func (h *commitsBeside) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 // (SQLite has one writer: the earlier one is committed first.)
 func TestWhatIsPutOffWaitsForNoPoll(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Servers() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, testdb.Open(t, dialect))
-			f.effects()
-			f.counting("A", bus.ConsumerConfig{})
-			var beside commitsBeside
-			f.db.AddQueryHook(&beside) //nolint:staticcheck // the engine's own pool is the point
-			f.run(neverPolls)
-			f.save(orderPaid{OrderID: "it runs"})
-			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "the publisher has nothing to do")
-			earlier, err := f.db.BeginTx(t.Context(), nil)
-			require.NoError(t, err)
-			require.NoError(t, f.ob.Save(t.Context(), earlier, orderPaid{OrderID: "a", Seq: 1}))
-			beside.tx.Store(&earlier)
-			f.save(orderPaid{OrderID: "a", Seq: 2})
-			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 3 }, "both are delivered without a poll")
-			require.Equal(t, "1\n2", f.texts("SELECT seq FROM effect WHERE aggregate = 'a' ORDER BY id"))
-		})
-	}
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		var beside commitsBeside
+		f.db.AddQueryHook(&beside) //nolint:staticcheck // the engine's own pool is the point
+		f.run(neverPolls)
+		f.save(orderPaid{OrderID: "it runs"})
+		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 1 }, "the publisher has nothing to do")
+		earlier, err := f.db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, f.ob.Save(t.Context(), earlier, orderPaid{OrderID: "a", Seq: 1}))
+		beside.tx.Store(&earlier)
+		f.save(orderPaid{OrderID: "a", Seq: 2})
+		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 3 }, "both are delivered without a poll")
+		require.Equal(t, "1\n2", f.texts("SELECT seq FROM effect WHERE aggregate = 'a' ORDER BY id"))
+	})
 }

@@ -102,39 +102,35 @@ func TestSaveIsOneInsert(t *testing.T) {
 // producer waiting (V21, E6). In REPEATABLE READ its gap locks would.
 func TestSaveNeverWaitsForAClaim(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Servers() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			db := testdb.Open(t, dialect)
-			f := newFixture(t, db)
-			f.counting("Unregistered", bus.ConsumerConfig{})
-			for _, n := range []int{0, 3} {
-				for i := range n {
-					f.save(orderPaid{OrderID: "queued", Seq: i})
-				}
-				held, release := holdClaims(db)
-				result := make(chan error, 1)
-				running, stop := context.WithCancel(context.Background())
-				go func() { result <- f.publisher(outbox.PublisherConfig{}).Run(running) }()
-				f.eventually(func() bool {
-					f.ob.Wake() // a beat would not claim where nothing is due
-					select {
-					case <-held: // the claim has locked its rows and has not committed
-						return true
-					default:
-						return false
-					}
-				}, "it claims")
-				ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience())
-				err := db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return f.ob.Save(ctx, tx, orderPaid{OrderID: "during"}) })
-				cancel()
-				release()
-				stop()
-				require.NoError(t, err, "with %d events queued", n)
-				require.NoError(t, <-result)
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.counting("Unregistered", bus.ConsumerConfig{})
+		for _, n := range []int{0, 3} {
+			for i := range n {
+				f.save(orderPaid{OrderID: "queued", Seq: i})
 			}
-		})
-	}
+			held, release := holdClaims(db)
+			result := make(chan error, 1)
+			running, stop := context.WithCancel(context.Background())
+			go func() { result <- f.publisher(outbox.PublisherConfig{}).Run(running) }()
+			f.eventually(func() bool {
+				f.ob.Wake() // a beat would not claim where nothing is due
+				select {
+				case <-held: // the claim has locked its rows and has not committed
+					return true
+				default:
+					return false
+				}
+			}, "it claims")
+			ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience())
+			err := db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error { return f.ob.Save(ctx, tx, orderPaid{OrderID: "during"}) })
+			cancel()
+			release()
+			stop()
+			require.NoError(t, err, "with %d events queued", n)
+			require.NoError(t, <-result)
+		}
+	})
 }
 
 // claimHolder stops the first claim after its SELECT … FOR UPDATE.

@@ -50,29 +50,26 @@ func (f *fixture) warmUp() (effects int) {
 // (SQLite has one writer: a handler in its transaction stops all. Handlers without one are tested on SQLite too.)
 func TestSlowEventHoldsUpNoOtherAggregate(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Servers() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, testdb.Open(t, dialect))
-			f.effects()
-			gate, entered := f.gated(bus.ConsumerConfig{Timeout: 5 * time.Minute})
-			open := sync.OnceFunc(func() { close(gate) })
-			f.run(outbox.PublisherConfig{})
-			t.Cleanup(open)
-			n := f.warmUp()
-			f.save(orderPaid{OrderID: "slow"})
-			<-entered
-			f.save(orderPaid{OrderID: "slow", Seq: 1}) // waits in the lane, and holds up nobody either
-			for i := range 20 {
-				f.save(orderPaid{OrderID: fmt.Sprint(i)})
-				n++
-				f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == n }, "another aggregate goes on")
-			}
-			open()
-			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'slow'") == 2 }, "the slow one ends")
-			require.Len(t, entered, 1, "each of its events ran once")
-		})
-	}
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		gate, entered := f.gated(bus.ConsumerConfig{Timeout: 5 * time.Minute})
+		open := sync.OnceFunc(func() { close(gate) })
+		f.run(outbox.PublisherConfig{})
+		t.Cleanup(open)
+		n := f.warmUp()
+		f.save(orderPaid{OrderID: "slow"})
+		<-entered
+		f.save(orderPaid{OrderID: "slow", Seq: 1}) // waits in the lane, and holds up nobody either
+		for i := range 20 {
+			f.save(orderPaid{OrderID: fmt.Sprint(i)})
+			n++
+			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == n }, "another aggregate goes on")
+		}
+		open()
+		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect WHERE aggregate = 'slow'") == 2 }, "the slow one ends")
+		require.Len(t, entered, 1, "each of its events ran once")
+	})
 }
 
 // The same for handlers without a transaction, on SQLite too.

@@ -68,29 +68,25 @@ func (h *endsMeanwhile) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 // nobody to wake. An old one would sleep for up to a minute. (SQLite has one writer: nothing can end meanwhile.)
 func TestWhatEndsWhileOthersArePutOffWakesThem(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range testdb.Servers() {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			db := testdb.Open(t, dialect)
-			f := newFixture(t, db)
-			f.effects()
-			f.counting("A", bus.ConsumerConfig{})
-			f.save(orderPaid{OrderID: "a", Seq: 1}, orderPaid{OrderID: "a", Seq: 2}, orderPaid{OrderID: "b"})
-			f.wait("A")
-			ago := map[string]string{"mysql": "created_at - INTERVAL 1 HOUR", "pg": "created_at - interval '1 hour'"}[db.Dialect().Name().String()]
-			f.exec("UPDATE bc_event_consume_log SET created_at = " + ago)
-			first := fmt.Sprintf("id = %d", f.count("SELECT MIN(id) FROM bc_event_consume_log"))
-			elsewhere := "UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', lock_version = 1, next_retry_at = " +
-				inAnHour(db) + " WHERE "
-			f.exec(elsewhere + "aggregate_id = 'b'") // MariaDB locks the first that is not due
-			f.exec(elsewhere + first)
-			db.AddQueryHook(&endsMeanwhile{end: func() { //nolint:staticcheck // the engine's own statements are to be seen
-				f.exec("UPDATE bc_event_consume_log SET status = 'SUCCESS', locked_by = NULL, next_retry_at = NULL, lock_version = 2 WHERE " + first)
-			}})
-			f.once()
-			require.Equal(t, map[consumelog.Status]int{consumelog.Success: 2, consumelog.Processing: 1}, f.deliveries())
-		})
-	}
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("A", bus.ConsumerConfig{})
+		f.save(orderPaid{OrderID: "a", Seq: 1}, orderPaid{OrderID: "a", Seq: 2}, orderPaid{OrderID: "b"})
+		f.wait("A")
+		ago := map[string]string{"mysql": "created_at - INTERVAL 1 HOUR", "pg": "created_at - interval '1 hour'"}[db.Dialect().Name().String()]
+		f.exec("UPDATE bc_event_consume_log SET created_at = " + ago)
+		first := fmt.Sprintf("id = %d", f.count("SELECT MIN(id) FROM bc_event_consume_log"))
+		elsewhere := "UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'elsewhere', lock_version = 1, next_retry_at = " +
+			inAnHour(db) + " WHERE "
+		f.exec(elsewhere + "aggregate_id = 'b'") // MariaDB locks the first that is not due
+		f.exec(elsewhere + first)
+		db.AddQueryHook(&endsMeanwhile{end: func() { //nolint:staticcheck // the engine's own statements are to be seen
+			f.exec("UPDATE bc_event_consume_log SET status = 'SUCCESS', locked_by = NULL, next_retry_at = NULL, lock_version = 2 WHERE " + first)
+		}})
+		f.once()
+		require.Equal(t, map[consumelog.Status]int{consumelog.Success: 2, consumelog.Processing: 1}, f.deliveries())
+	})
 }
 
 // A process may die between the COMMIT of a delivery and the wake of the next one of its aggregate, which would sleep on

@@ -136,10 +136,21 @@ var pools sync.Map //nolint:gochecknoglobals // what Server looks up
 // Each runs fn as a parallel subtest on a fresh, migrated database of every dialect.
 func Each(t *testing.T, fn func(t *testing.T, db *bun.DB)) {
 	t.Helper()
-	for _, d := range Dialects() {
-		t.Run(d, func(t *testing.T) {
+	onEach(t, Dialects(), fn)
+}
+
+// EachServer does the same on the servers alone, where others write while a transaction is open.
+func EachServer(t *testing.T, fn func(t *testing.T, db *bun.DB)) {
+	t.Helper()
+	onEach(t, Servers(), fn)
+}
+
+func onEach(t *testing.T, names []string, fn func(t *testing.T, db *bun.DB)) {
+	t.Helper()
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fn(t, Open(t, d))
+			fn(t, Open(t, name))
 		})
 	}
 }

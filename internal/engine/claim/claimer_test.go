@@ -233,25 +233,22 @@ func TestAClaimLooksPastWhatIsBlocked(t *testing.T) {
 // writers take turns, and nothing is taken beside a claim.
 func TestAClaimGoesOnPastWhatOnlySeemedFree(t *testing.T) {
 	t.Parallel()
-	for _, name := range testdb.Servers() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, testdb.Open(t, name))
-			f.put(event{id: "theirs", aggregate: "1", status: "DISPATCHING", owner: "other", version: 1, due: time.Hour})
-			for i := range 4 {
-				f.put(event{id: fmt.Sprint("blocked ", i), aggregate: "1", status: "NEW", due: -time.Hour})
-			}
-			f.put(event{id: "taken 1", aggregate: "2", status: "NEW"}, event{id: "taken 2", aggregate: "3", status: "NEW"})
-			f.put(event{id: "free", aggregate: "4", status: "NEW"})
-			other, err := f.db.BeginTx(t.Context(), nil)
-			require.NoError(t, err)
-			_, err = other.ExecContext(t.Context(), "SELECT id FROM bc_outbox_event WHERE event_id IN ('taken 1', 'taken 2') FOR UPDATE")
-			require.NoError(t, err)
-			_, found := f.claim(claim.New, 2)
-			require.Equal(t, []string{"free"}, found)
-			require.NoError(t, other.Rollback())
-		})
-	}
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.put(event{id: "theirs", aggregate: "1", status: "DISPATCHING", owner: "other", version: 1, due: time.Hour})
+		for i := range 4 {
+			f.put(event{id: fmt.Sprint("blocked ", i), aggregate: "1", status: "NEW", due: -time.Hour})
+		}
+		f.put(event{id: "taken 1", aggregate: "2", status: "NEW"}, event{id: "taken 2", aggregate: "3", status: "NEW"})
+		f.put(event{id: "free", aggregate: "4", status: "NEW"})
+		other, err := f.db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = other.ExecContext(t.Context(), "SELECT id FROM bc_outbox_event WHERE event_id IN ('taken 1', 'taken 2') FOR UPDATE")
+		require.NoError(t, err)
+		_, found := f.claim(claim.New, 2)
+		require.Equal(t, []string{"free"}, found)
+		require.NoError(t, other.Rollback())
+	})
 }
 
 // A delayed event that is due becomes NEW and is leased, unless it would pass what others work on: then it stays NEW.
