@@ -34,6 +34,8 @@ const (
 
 // LookForDue looks for due work, in one statement that locks nothing: for events along idx_status_next_retry, for deliveries
 // along idx_consumer_due. To ask for nothing costs nothing.
+//
+// For events it does not say EXISTS: PostgreSQL, as long as it believes that many are due, would read the whole table for the first.
 func (c Claims) LookForDue(ctx context.Context, idb bun.IDB, q DueQuestion) (a DueAnswer, err error) {
 	query, args := c.lookForDue(q)
 	if query == "" {
@@ -57,12 +59,12 @@ func (c Claims) lookForDue(q DueQuestion) (query string, args []any) {
 		}
 	}
 	holds := func(cond string) string { return "'' AS name FROM (SELECT 1 AS one) AS o WHERE " + cond }
-	exists := func(where string) string {
-		return holds("EXISTS (SELECT 1 FROM " + eventTable + " e WHERE " + where + ")")
+	first := func(where string) string {
+		return holds("(SELECT 1 FROM " + eventTable + " e WHERE " + where + " ORDER BY e.next_retry_at LIMIT 1) = 1")
 	}
-	ask(q.New, lookNew, exists(c.dueOf(DueNew)))
-	ask(q.Scheduled, lookScheduled, exists(c.scheduled()))
-	ask(q.Expired, lookExpired, exists(c.dueOf(DueExpired)))
+	ask(q.New, lookNew, first(c.dueOf(DueNew)))
+	ask(q.Scheduled, lookScheduled, first(c.scheduled()))
+	ask(q.Expired, lookExpired, first(c.dueOf(DueExpired)))
 	ask(q.Deliveries, lookDeliveries, "w.name FROM ("+NewQueues(c.d, c.stmts).Due()+") AS w")
 	if len(q.Left) > 0 {
 		var left string

@@ -1,11 +1,15 @@
 package store_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/testplan"
 )
@@ -48,5 +52,50 @@ func TestALookTellsWhatIsDue(t *testing.T) {
 		f.set("due", "next_retry_at = "+f.d.Never)
 		require.Equal(f.t, store.DueAnswer{Left: true}, look(everything))
 		require.Zero(f.t, look(store.DueQuestion{Deliveries: true, Left: []string{"D"}}))
+	})
+}
+
+// A look reads nothing that is done, also where the database believes that much of it is due, because it was when it was counted:
+// PostgreSQL would take the whole table for the quickest way to the first of so many.
+func TestALookReadsNothingThatIsDone(t *testing.T) {
+	t.Parallel()
+	eachLog(t, func(f logFixture) {
+		exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
+		testplan.Fill(f.t, f.db, testplan.Enough(f.db, 20_000), "1", "C")
+		for table, states := range map[string][]string{
+			"bc_outbox_event":      {"NEW", "SCHEDULED", "DISPATCHING"},
+			"bc_event_consume_log": {"PENDING", "FAILED", "PROCESSING"},
+		} {
+			for i, status := range states {
+				exec(f.t, f.db, "UPDATE "+table+" SET status = ?, next_retry_at = created_at WHERE id % 5 = ?", status, i)
+			}
+			exec(f.t, f.db, "UPDATE "+table+" SET next_retry_at = "+f.d.Never+" WHERE status = 'PENDING' AND id % 2 = 0") // left to others
+			exec(f.t, f.db, map[string]string{"mysql": "ANALYZE TABLE " + table, "postgres": "ANALYZE", "sqlite": "ANALYZE"}[f.d.Name])
+		}
+		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'SENT'")
+		exec(f.t, f.db, "UPDATE bc_event_consume_log SET status = 'SUCCESS'")
+		sent := testplan.Record(f.db, "bc_outbox_event", "bc_event_consume_log")
+		due, err := f.claims().LookForDue(f.t.Context(), f.db,
+			store.DueQuestion{New: true, Scheduled: true, Expired: true, Deliveries: true, Left: []string{"C"}})
+		require.NoError(f.t, err)
+		require.Zero(f.t, due)
+		queues, left := store.NewQueues(f.d, prepared.New(f.db)), store.NewLeft(f.d)
+		for _, look := range []func(context.Context, bun.IDB) ([]string, error){
+			queues.DueConsumers, queues.Leased, queues.Asleep, queues.Timeless,
+			func(ctx context.Context, db bun.IDB) ([]string, error) { return queues.DueFor(ctx, db, time.Minute) },
+			func(ctx context.Context, db bun.IDB) (found []string, err error) {
+				page, err := left.Page(ctx, db, "C", 0, 10)
+				long, err2 := left.Long(ctx, db, time.Minute)
+				for _, l := range append(page, long...) {
+					found = append(found, l.EventID)
+				}
+				return found, errors.Join(err, err2)
+			},
+		} {
+			found, err := look(f.t.Context(), f.db)
+			require.NoError(f.t, err)
+			require.Empty(f.t, found)
+		}
+		sent.Require(f.t, f.db, history, 7)
 	})
 }

@@ -35,8 +35,8 @@ func (q Queues) dueBy(moment string) string {
 func (q Queues) isDue(consumer, moment string) string {
 	var due []string
 	for _, status := range []string{"FAILED", "PENDING", "PROCESSING"} {
-		due = append(due, "(SELECT l.next_retry_at FROM "+q.waitingFor(consumer, status)+" AND l.next_retry_at IS NOT NULL ORDER BY "+
-			q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) <= "+moment)
+		due = append(due, "(SELECT l.next_retry_at FROM "+q.waitingFor(consumer, status)+" AND l.next_retry_at IS NOT NULL"+q.first()+
+			") <= "+moment)
 	}
 	return strings.Join(due, " OR ")
 }
@@ -73,7 +73,7 @@ func (q Queues) DueFor(ctx context.Context, idb bun.IDB, d time.Duration) ([]str
 // make a join of it, and read the whole index.
 func (q Queues) Leased(ctx context.Context, idb bun.IDB) ([]string, error) {
 	keys, err := readTexts(idb.QueryContext(ctx,
-		"SELECT c.name FROM bc_consumer c WHERE (SELECT 1 FROM "+q.waitingOf("PROCESSING")+" LIMIT 1) = 1"))
+		"SELECT c.name FROM bc_consumer c WHERE (SELECT 1 FROM "+q.waitingOf("PROCESSING")+q.first()+") = 1"))
 	if err != nil {
 		return nil, fmt.Errorf("look for leased deliveries: %w", err)
 	}
@@ -86,8 +86,7 @@ const SoonAwake = time.Second
 // Asleep are the keys of the consumers of which a delivery sleeps for longer than [SoonAwake].
 func (q Queues) Asleep(ctx context.Context, idb bun.IDB) ([]string, error) {
 	keys, err := readTexts(idb.QueryContext(ctx, "SELECT c.name FROM bc_consumer c WHERE (SELECT 1 FROM "+q.waitingOf("PENDING")+
-		" AND l.next_retry_at > "+q.d.After+" AND l.next_retry_at < "+q.d.Never+" ORDER BY "+q.d.MySQLOnly("l.consumer_name, l.status, ")+
-		"l.next_retry_at LIMIT 1) = 1", dialect.Micro(SoonAwake)))
+		" AND l.next_retry_at > "+q.d.After+" AND l.next_retry_at < "+q.d.Never+q.first()+") = 1", dialect.Micro(SoonAwake)))
 	if err != nil {
 		return nil, fmt.Errorf("look for deliveries that sleep: %w", err)
 	}
@@ -96,13 +95,13 @@ func (q Queues) Asleep(ctx context.Context, idb bun.IDB) ([]string, error) {
 
 // Timeless are the keys of the consumers for which a delivery waits for a time that it does not have.
 func (q Queues) Timeless(ctx context.Context, idb bun.IDB) ([]string, error) {
-	var order string
-	if q.d.Name == "postgres" { // without it a sequential scan may seem cheaper than the index
-		order = " ORDER BY l.next_retry_at"
+	order := " LIMIT 1"
+	if q.d.Name == "postgres" { // MariaDB, which needs none here, would sort
+		order = q.first()
 	}
 	var some []string
 	for _, status := range []string{"FAILED", "PENDING", "PROCESSING"} {
-		some = append(some, "(SELECT 1 FROM "+q.waitingOf(status)+" AND l.next_retry_at IS NULL"+order+" LIMIT 1) = 1")
+		some = append(some, "(SELECT 1 FROM "+q.waitingOf(status)+" AND l.next_retry_at IS NULL"+order+") = 1")
 	}
 	keys, err := readTexts(idb.QueryContext(ctx, "SELECT c.name FROM bc_consumer c WHERE "+strings.Join(some, " OR ")))
 	if err != nil {
@@ -151,6 +150,12 @@ func (q Queues) Backlogs(ctx context.Context, idb bun.IDB) (map[string]Backlog, 
 // waitingOf is a FROM and WHERE of the deliveries l of the consumer c in one state, by idx_consumer_due. PostgreSQL and
 // SQLite have no SUCCESS rows there, and SQLite has to be told so in these very words.
 func (q Queues) waitingOf(status string) string { return q.waitingFor("c.name", status) }
+
+// first ends a look for one of what [Queues.waitingOf] gives. It names the order of the index: PostgreSQL would take the whole table
+// for the quicker way, if it believes that many are in that state.
+func (q Queues) first() string {
+	return " ORDER BY " + q.d.MySQLOnly("l.consumer_name, l.status, ") + "l.next_retry_at LIMIT 1"
+}
 
 // waitingFor is the same for another expression of a consumer.
 func (q Queues) waitingFor(consumer, status string) string {
