@@ -73,7 +73,7 @@ func (m Marks) Annotate(ctx context.Context, tx bun.Tx, consumer string, notes [
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE "+deliveryTable+" SET idempotency_key = ?, consume_result = ? "+
+		_, err = m.stmts.On(tx).ExecContext(ctx, "UPDATE "+deliveryTable+" SET idempotency_key = ?, consume_result = ? "+
 			"WHERE consumer_name = ? AND event_id = ?", key, result, consumer, n.EventID)
 		if err != nil {
 			return fmt.Errorf("consume log: record result of event %s: %w", n.EventID, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -66,7 +67,7 @@ func outcomeOf(err error) (o flow.Outcome, says bool) {
 
 // refuse ends a delivery whose handler has not succeeded: the circuit notes it, and the log.
 func (r *runner) refuse(ctx context.Context, d *delivery, cause error) {
-	r.ln.refused([]*delivery{d})
+	r.ln.refused([]*delivery{d}, d)
 	if o, says := outcomeOf(cause); says {
 		r.ln.observe(ctx, o, d.isFirstRun(), cause)
 	}
@@ -155,20 +156,35 @@ func (ln *lane) adjust(change func(*flow.Speed)) {
 	change(&ln.speed)
 }
 
-// refused notes that a handler has refused one of the deliveries that shared a transaction: for a while fewer do.
-func (ln *lane) refused(ds []*delivery) {
-	ln.adjust(func(s *flow.Speed) { s.Parts.Shrink(ds[0].isFirstRun(), len(ds)) })
+// refused notes that a handler has refused one of the deliveries that shared a transaction: for a while fewer of its group do.
+func (ln *lane) refused(ds []*delivery, culprit *delivery) {
+	ln.adjust(func(s *flow.Speed) { s.Parts.Shrink(culprit.group(), alike(ds, culprit)) })
+}
+
+// alike is how many of the deliveries are of the same group as one of them.
+func alike(ds []*delivery, one *delivery) (n int) {
+	for _, d := range ds {
+		if d.group() == one.group() {
+			n++
+		}
+	}
+	return n
 }
 
 // accepted notes that handlers have accepted deliveries of one kind.
 func (ln *lane) accepted(ctx context.Context, ds []*delivery) {
-	ln.adjust(func(s *flow.Speed) { s.Parts.Grow(ds[0].isFirstRun(), len(ds)) })
+	ln.adjust(func(s *flow.Speed) { s.Parts.Grow(ds[0].group(), alike(ds, ds[0])) })
 	ln.observe(ctx, flow.Succeeded, false, nil)
 }
 
-// together is how many of the deliveries should share a transaction, after what handlers have refused lately.
+// together is how many of the deliveries, from the first, should share a transaction, after what handlers have refused lately.
 func (ln *lane) together(ds []*delivery) int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.speed.Parts.Limit(ds[0].isFirstRun(), len(ds))
+	parts, first := &ln.speed.Parts, ds[0].group()
+	n := slices.IndexFunc(ds, func(d *delivery) bool { return !parts.Joins(first, d.group()) })
+	if n < 0 {
+		n = len(ds)
+	}
+	return parts.Limit(first, n)
 }

@@ -115,7 +115,6 @@ func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 			r.deliver(ctx, ds[len(ds)/2:])
 			return
 		case len(ds) > 1:
-			r.ln.refused(ds)
 			r.deliverParts(ctx, ds, err)
 			return
 		case errors.Is(err, store.ErrLeaseLost), ds[0].lost(), ctx.Err() != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
@@ -369,7 +370,7 @@ func TestClosedLaneGivesBackTheRestOfABatch(t *testing.T) {
 	})
 	h.open()
 	h.lanes.lanes["C"].speed.Times.ObserveCall(time.Microsecond)
-	h.lanes.lanes["C"].speed.Parts.Shrink(true, 2)
+	h.lanes.lanes["C"].speed.Parts.Shrink(flow.Group{Type: anEvent}, 2)
 	var events []*delivery
 	for i := range 6 {
 		events = append(events, h.event(fmt.Sprint(i), fmt.Sprint(i)))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -69,6 +70,9 @@ func kindOf(lease store.Leased) claim.Kind {
 
 // isFirstRun tells whether the delivery has never run.
 func (d *delivery) isFirstRun() bool { return d.lease == nil || d.lease.Before == store.Pending }
+
+// group are the deliveries that are refused for like reasons.
+func (d *delivery) group() flow.Group { return flow.Group{Type: d.Event.Type, Again: !d.isFirstRun()} }
 
 // suspect reports whether a process that has died may have started the delivery.
 func (d *delivery) suspect() bool {

@@ -119,9 +119,7 @@ func (ln *lane) start() {
 			ln.lookAgain(wait, &ln.alarms.worker)
 			return
 		}
-		// Of what runs again as many are taken as share a transaction. If most of them are refused each time, because they wait
-		// for others, they would take half of all the time from these.
-		batch := ln.queue.take(size, ln.speed.Parts.Limit(false, size), ln.speed.IsHalfOpen(now))
+		batch := ln.queue.take(size, &ln.speed.Parts, ln.speed.IsHalfOpen(now))
 		if len(batch) == 0 {
 			return
 		}

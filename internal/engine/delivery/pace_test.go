@@ -33,7 +33,7 @@ func TestOneWorkerWhileEveryDeliveryFails(t *testing.T) {
 	require.Equal(t, 1, ln.speed.BatchLimit(time.Now()))
 	require.True(t, ln.speed.Spill.IsActive(), "what comes in waits in the consume log")
 	require.Less(t, ln.retries.leaseLimit(), 100, "few are leased")
-	ln.accepted(t.Context(), []*delivery{{}})
+	ln.accepted(t.Context(), []*delivery{waiting(claim.New, 1, "1")})
 	require.Equal(t, 4, ln.speed.WorkerLimit(time.Now()))
 }
 
@@ -54,9 +54,9 @@ func TestFailedRetriesDoNotMakeALaneFallBehind(t *testing.T) {
 	ln.queue.turns.Take(claim.New) // it would be the turn of the retry
 	for _, want := range []*delivery{never, retry} {
 		size := ln.speed.BatchLimit(time.Now())
-		require.Equal(t, []*delivery{want}, ln.queue.take(size, size, ln.speed.IsHalfOpen(time.Now())))
+		require.Equal(t, []*delivery{want}, ln.queue.take(size, &ln.speed.Parts, ln.speed.IsHalfOpen(time.Now())))
 	}
-	require.Empty(t, ln.queue.take(1, 1, ln.speed.IsHalfOpen(time.Now())), "it waits for the one before it")
+	require.Empty(t, ln.queue.take(1, &ln.speed.Parts, ln.speed.IsHalfOpen(time.Now())), "it waits for the one before it")
 }
 
 // A lane that is full while others have nothing to do spills if its handler is much slower than theirs, and takes nothing

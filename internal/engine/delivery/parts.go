@@ -17,6 +17,7 @@ func (r *runner) deliverParts(ctx context.Context, ds []*delivery, err error) {
 	if r, ok := errors.AsType[*handler.RefusalError](err); ok {
 		first, count = r.First, r.Count
 	}
+	r.ln.refused(ds, ds[first])
 	if first > 0 {
 		r.deliver(ctx, ds[:first])
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -46,33 +47,29 @@ func (q *queue) count(kind claim.Kind) (n int) {
 // work has its turn, whatever the queue holds of the others. While the circuit is half-open, what has run before comes
 // last: it is the worse probe.
 //
-// It is at most so many of those that run again, and probes says that the circuit is half-open.
-func (q *queue) take(size, again int, probes bool) []*delivery {
+// All of a batch may share a transaction, as parts says, and probes says that the circuit is half-open.
+func (q *queue) take(size int, parts *flow.PartSize, probes bool) []*delivery {
 	const neverRan = claim.All &^ (1<<claim.Retries | 1<<claim.Orphans)
 	var kinds claim.Kinds
 	for _, d := range q.ds {
 		kinds |= claim.Of(d.kind)
 	}
 	if probes {
-		if batch := q.takeTurn(kinds&neverRan, size, again); len(batch) > 0 {
+		if batch := q.takeTurn(kinds&neverRan, size, parts); len(batch) > 0 {
 			return batch
 		}
 	}
-	return q.takeTurn(kinds, size, again)
+	return q.takeTurn(kinds, size, parts)
 }
 
 // takeTurn is take for some kinds.
-func (q *queue) takeTurn(kinds claim.Kinds, size, again int) []*delivery {
+func (q *queue) takeTurn(kinds claim.Kinds, size int, parts *flow.PartSize) []*delivery {
 	for {
 		kind, ok := q.turns.Next(kinds)
 		if !ok {
 			return nil
 		}
-		most := size
-		if kind == claim.Retries {
-			most = again
-		}
-		if batch := q.takeOf(kind, most); len(batch) > 0 {
+		if batch := q.takeOf(kind, size, parts); len(batch) > 0 {
 			q.turns.Take(kind)
 			return batch
 		}
@@ -80,8 +77,9 @@ func (q *queue) takeTurn(kinds claim.Kinds, size, again int) []*delivery {
 	}
 }
 
-// takeOf is take for one kind.
-func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
+// takeOf is take for one kind. Of what runs again it takes as many as share a transaction. If most of them are refused each time,
+// because they wait for others, they would take half of all the time from these.
+func (q *queue) takeOf(kind claim.Kind, size int, parts *flow.PartSize) []*delivery {
 	var batch, rest []*delivery
 	passed := make(map[store.Aggregate]int64) // the first event of the aggregate that stays
 	mine := make(map[store.Aggregate]int64)   // the last one that the batch has
@@ -97,7 +95,7 @@ func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
 		if behind && !d.direct() && d.Event.OutboxID < first { // what stays could not run before it
 			behind = false
 		}
-		fits := len(batch) == 0 || (batch[0].suspect() == d.suspect() && q.c.Joins(batch[0].Event.Type, d.Event.Type))
+		fits := len(batch) == 0 || q.joins(batch[0], d, parts)
 		if _, beside := mine[key]; beside && q.c.IsExternalBatch(d.Event.Type) {
 			busy = true // the first of the two may fail alone
 		}
@@ -109,7 +107,9 @@ func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
 			continue
 		}
 		isLate, mine[key] = isLate || d.Event.OutboxID < mine[key], d.Event.OutboxID
-		batch = append(batch, d)
+		if batch = append(batch, d); len(batch) == 1 && kind == claim.Retries {
+			size = parts.Limit(d.group(), size)
+		}
 	}
 	if len(batch) == 0 {
 		return nil
@@ -123,4 +123,9 @@ func (q *queue) takeOf(kind claim.Kind, size int) []*delivery {
 	}
 	q.ds = rest
 	return batch
+}
+
+// joins tells whether two deliveries may be in one batch.
+func (q *queue) joins(a, b *delivery, parts *flow.PartSize) bool {
+	return a.suspect() == b.suspect() && q.c.Joins(a.Event.Type, b.Event.Type) && parts.Joins(a.group(), b.group())
 }

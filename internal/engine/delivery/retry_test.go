@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -174,7 +175,7 @@ func TestPauseStopsABatchBetweenItsParts(t *testing.T) {
 	ln := h.lanes.lanes["C"]
 	ln.speed.Times.ObserveCall(time.Microsecond)
 	ln.speed.Prefetch.Observe(1, time.Millisecond)
-	ln.speed.Parts.Shrink(true, 2)
+	ln.speed.Parts.Shrink(flow.Group{Type: anEvent}, 2)
 	for i := range 3 {
 		h.waiting("C", fmt.Sprint(i), fmt.Sprint(i))
 	}

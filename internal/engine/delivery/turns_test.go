@@ -8,6 +8,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -53,7 +54,7 @@ func TestDueDeliveriesHaveRoomAndTurns(t *testing.T) {
 	require.Equal(t, claim.Limits{Failed: mostRetried, Processing: mostRetried}, ln.retries.roomInQueue())
 	var order []claim.Kind
 	for range 6 {
-		order = append(order, ln.queue.take(10, 10, false)[0].kind)
+		order = append(order, ln.queue.take(10, &ln.speed.Parts, false)[0].kind)
 		clear(ln.queue.busy)
 	}
 	require.Equal(t, []claim.Kind{claim.New, claim.Scheduled, claim.Deliveries, claim.Retries, claim.New, claim.Deliveries}, order)
@@ -68,16 +69,47 @@ func TestRetriesThatAreRefusedHaveShortTurns(t *testing.T) {
 		ds = append(ds, waiting(claim.Retries, 2*i, time.Duration(2*i).String()), waiting(claim.Deliveries, 2*i+1, time.Duration(2*i+1).String()))
 	}
 	ln := queuedLane(ds...)
-	ln.speed.Parts.Shrink(false, 2)
+	again := flow.Group{Again: true}
+	ln.speed.Parts.Shrink(again, 2)
 	for range 3 {
 		for kind, size := range map[claim.Kind]int{claim.Deliveries: 10, claim.Retries: 1} {
-			require.Len(t, ln.queue.takeTurn(claim.Of(kind), 10, ln.speed.Parts.Limit(false, 10)), size)
+			require.Len(t, ln.queue.takeTurn(claim.Of(kind), 10, &ln.speed.Parts), size)
 		}
 	}
 	for range 200 {
-		ln.speed.Parts.Grow(false, 1)
+		ln.speed.Parts.Grow(again, 1)
 	}
-	require.Len(t, ln.queue.takeTurn(claim.Of(claim.Retries), 10, ln.speed.Parts.Limit(false, 10)), 10, "they have succeeded")
+	require.Len(t, ln.queue.takeTurn(claim.Of(claim.Retries), 10, &ln.speed.Parts), 10, "they have succeeded")
+}
+
+// Of a type that is refused again and again a batch has nothing else, and so the others share their transactions as before. Within
+// an aggregate the order stays.
+func TestARefusedTypeHasBatchesOfItsOwn(t *testing.T) {
+	t.Parallel()
+	of := func(eventType string, id int64, aggregate string) *delivery {
+		d := waiting(claim.New, id, aggregate)
+		d.Event.Type = eventType
+		return d
+	}
+	ln := queuedLane(of("paid", 1, "p"), of("refunded", 2, "q"), of("paid", 3, "r"), of("canceled", 4, "q"), of("refunded", 5, "s"),
+		of("canceled", 6, "t"))
+	ids := func(ds []*delivery) (ids []int64) {
+		for _, d := range ds {
+			ids = append(ids, d.Event.OutboxID)
+		}
+		return ids
+	}
+	all := ln.queue.ds
+	require.Equal(t, 6, ln.together(all))
+	ln.refused(all, all[1])
+	require.Equal(t, 1, ln.together(all), "up to the next refund")
+	require.Equal(t, 1, ln.together(all[1:]))
+	require.Equal(t, 2, ln.together(all[2:]))
+	take := func() []int64 { return ids(ln.queue.take(10, &ln.speed.Parts, false)) }
+	require.Equal(t, []int64{1, 3, 6}, take(), "4 waits behind 2, of its aggregate")
+	require.Equal(t, []int64{2, 5}, take())
+	clear(ln.queue.busy)
+	require.Equal(t, []int64{4}, take())
 }
 
 // A delivery overtakes later events of its aggregate, which could not run before it, and nothing else of its aggregate.
@@ -85,12 +117,12 @@ func TestRetryOvertakesOnlyWhatIsLater(t *testing.T) {
 	t.Parallel()
 	ln := queuedLane(waiting(claim.New, 8, "x"), waiting(claim.New, 5, "y"), waiting(claim.Retries, 7, "x"), waiting(claim.Retries, 6, "y"))
 	ln.queue.turns.Take(claim.New)
-	batch := ln.queue.take(10, 10, false)
+	batch := ln.queue.take(10, &ln.speed.Parts, false)
 	require.Len(t, batch, 1)
 	require.EqualValues(t, 7, batch[0].Event.OutboxID)
 	ln = queuedLane(waiting(claim.New, 5, "y"), waiting(claim.Scheduled, 4, "y"))
 	ln.queue.turns.Take(claim.New)
-	require.EqualValues(t, 5, ln.queue.take(10, 10, false)[0].Event.OutboxID, "events keep the order in which they were claimed")
+	require.EqualValues(t, 5, ln.queue.take(10, &ln.speed.Parts, false)[0].Event.OutboxID, "events keep the order in which they were claimed")
 }
 
 // A delivery that was put back, and that is claimed again when later ones of its aggregate are queued already, comes before these
@@ -101,7 +133,7 @@ func TestBatchKeepsTheOrderOfEachAggregate(t *testing.T) {
 		ln := queuedLane(waiting(kind, 10, "a"), waiting(kind, 11, "a"), waiting(kind, 5, "b"))
 		ln.queue.add([]*delivery{waiting(kind, 9, "a"), waiting(kind, 12, "a")})
 		var got []int64
-		for _, d := range ln.queue.take(10, 10, false) {
+		for _, d := range ln.queue.take(10, &ln.speed.Parts, false) {
 			if d.Event.AggregateID == "a" {
 				got = append(got, d.Event.OutboxID)
 			}

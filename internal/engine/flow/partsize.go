@@ -6,55 +6,71 @@ package flow
 // A refusal halves the number. Each full transaction that succeeds adds one. If one of n is refused, the number comes to about
 // the square root of 2n: there the runs that are repeated cost as much as the transactions that are saved.
 //
-// What never ran and what runs again are told apart, and never share a transaction: an event that is refused time after
-// time, because it waits for something, says nothing about those that come in.
+// Each [Group] has a number of its own. While it has one, it shares transactions with no other: an event that is refused time
+// after time, because it waits for something, says nothing about those that do not.
 //
 // The zero value allows any number.
-type PartSize struct{ first, again limit }
+type PartSize struct{ limits map[Group]limit }
 
-// limit is how many may share a transaction, 0 for any number.
+// Group are the deliveries that are refused for like reasons: of one event type, those that never ran or those that run again.
+type Group struct {
+	Type  string
+	Again bool
+}
+
+// limit is how many may share a transaction.
 type limit struct{ most, succeeded int }
 
 // enoughTogether is how many share a transaction when nothing is left to be gained: then the limit ends.
 const enoughTogether = 16
 
-// Shrink notes that a handler has refused one of n deliveries that shared a transaction, and whether those had never
-// run before. One that was alone may be what a larger transaction was refused for: that has been noted already.
-func (p *PartSize) Shrink(first bool, n int) {
-	l := p.of(first)
+// Shrink notes that a handler has refused one of n deliveries of a group that shared a transaction. One that was alone may be what
+// a larger transaction was refused for: that has been noted already.
+func (p *PartSize) Shrink(g Group, n int) {
+	l, isLimited := p.limits[g]
 	switch l.succeeded = 0; {
 	case n > 1:
 		l.most = min(n/2, enoughTogether)
-	case l.most == 0:
+	case !isLimited:
 		l.most = enoughTogether / 2
 	}
+	if p.limits == nil {
+		p.limits = make(map[Group]limit)
+	}
+	p.limits[g] = l
 }
 
-// Grow notes that handlers have accepted n deliveries.
-func (p *PartSize) Grow(first bool, n int) {
-	l := p.of(first)
-	if l.succeeded += n; l.most == 0 || l.succeeded < l.most {
+// Grow notes that handlers have accepted n deliveries of a group.
+func (p *PartSize) Grow(g Group, n int) {
+	l, isLimited := p.limits[g]
+	if !isLimited {
 		return
 	}
-	if l.most, l.succeeded = l.most+1, 0; l.most > enoughTogether {
-		l.most = 0
+	if l.succeeded += n; l.succeeded >= l.most {
+		l = limit{most: l.most + 1}
+	}
+	if p.limits[g] = l; l.most > enoughTogether {
+		delete(p.limits, g)
 	}
 }
 
-// Limit is how many of n deliveries that have never run, or that have, may share a transaction.
-func (p *PartSize) Limit(first bool, n int) int {
-	if l := p.of(first); l.most > 0 {
+// Limit is how many of n deliveries of a group may share a transaction.
+func (p *PartSize) Limit(g Group, n int) int {
+	if l, isLimited := p.limits[g]; isLimited {
 		return min(l.most, n)
 	}
 	return n
 }
 
-// Any tells whether there is a limit.
-func (p *PartSize) Any() bool { return p.first.most > 0 || p.again.most > 0 }
+// Joins tells whether deliveries of two groups may share a transaction.
+func (p *PartSize) Joins(a, b Group) bool {
+	return len(p.limits) == 0 || a == b || (!p.isLimited(a) && !p.isLimited(b))
+}
 
-func (p *PartSize) of(first bool) *limit {
-	if first {
-		return &p.first
-	}
-	return &p.again
+// Any tells whether there is a limit.
+func (p *PartSize) Any() bool { return len(p.limits) > 0 }
+
+func (p *PartSize) isLimited(g Group) bool {
+	_, is := p.limits[g]
+	return is
 }

@@ -54,10 +54,10 @@ func TestPartsMakeSmallBatches(t *testing.T) {
 	require.Equal(t, 500, s.BatchLimit(start()))
 	s.Workers.Begin(start())
 	require.Equal(t, box, s.Wait(start(), 1, 500))
-	s.Parts.Shrink(true, 32)
+	s.Parts.Shrink(flow.Group{Type: "a"}, 32)
 	require.Equal(t, 100, s.BatchLimit(start()), "a handler has refused one lately")
 	require.Zero(t, s.Wait(start(), 1, 100))
-	s.Parts.Grow(true, 16)
+	s.Parts.Grow(flow.Group{Type: "a"}, 16)
 	require.Equal(t, 500, s.BatchLimit(start()))
 }
 
@@ -216,13 +216,14 @@ func TestSpeedKeepsTheSettings(t *testing.T) {
 		}
 		n := func() int { return rapid.IntRange(1, settings.Batch).Draw(t, "n") }
 		first := func() bool { return rapid.Bool().Draw(t, "first") }
+		group := func() flow.Group { return flow.Group{Type: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "type"), Again: first()} }
 		t.Repeat(map[string]func(*rapid.T){
 			"time passes": func(*rapid.T) { now = now.Add(took()) },
 			"call":        func(*rapid.T) { s.Times.ObserveCall(took()); s.Times.ObserveOverhead(took()) },
 			"batch":       func(*rapid.T) { s.Times.ObserveBatch(took()); s.Prefetch.Observe(n(), took()) },
 			"look":        func(*rapid.T) { s.Pressure.Observe(took(), settings.Workers) },
-			"committed":   func(*rapid.T) { s.Pressure.Grow(); s.Parts.Grow(first(), n()) },
-			"refused":     func(*rapid.T) { s.Parts.Shrink(first(), n()) },
+			"committed":   func(*rapid.T) { s.Pressure.Grow(); s.Parts.Grow(group(), n()) },
+			"refused":     func(*rapid.T) { s.Parts.Shrink(group(), n()) },
 			"ended": func(t *rapid.T) {
 				s.Circuit.Observe(flow.Outcome(rapid.IntRange(0, 3).Draw(t, "outcome")), first(), now)
 			},
