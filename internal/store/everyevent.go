@@ -221,11 +221,13 @@ func (o Order) standings(ctx context.Context, idb bun.IDB, g Gate, ids, heads []
 // question is the statement and its arguments.
 func (o Order) question(g Gate, ids, heads []int64) (string, []any) {
 	const standing = "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "
-	others := standing + "0, 0, 0 FROM " + o.d.Keyed(eventTable) + " WHERE e.id IN (?)"
+	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { _, is := slices.BinarySearch(heads, id); return is })
+	from, _, which := o.d.Heads(eventTable, rest)
+	others := standing + "0, 0, 0 FROM " + from
 	if len(heads) == 0 {
-		return others, []any{ids}
+		return others, which
 	}
-	from, e := o.d.Heads(eventTable)
+	from, e, whose := o.d.Heads(eventTable, heads)
 	waiting, args := o.firstWaiting(g, e)
 	dead, hand := "0", "0"
 	if !g.PassDead {
@@ -234,8 +236,7 @@ func (o Order) question(g Gate, ids, heads []int64) (string, []any) {
 	if !g.Replay {
 		hand, args = o.firstInHand(g, e), append(args, slices.Max(ids), g.Types, g.Consumer, g.Consumer)
 	}
-	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { _, is := slices.BinarySearch(heads, id); return is })
-	return standing + waiting + ", " + dead + ", " + hand + " FROM " + from + " UNION ALL " + others, append(args, heads, rest)
+	return standing + waiting + ", " + dead + ", " + hand + " FROM " + from + " UNION ALL " + others, slices.Concat(args, whose, which)
 }
 
 // firstWaiting is a column: the first delivery of an event's aggregate that is neither done nor DEAD, below 0 if another

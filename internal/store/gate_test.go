@@ -1,13 +1,16 @@
 package store_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testplan"
 )
 
 func (f logFixture) ask(g store.Gate, ds ...store.Delivery) []store.Answer {
@@ -134,5 +137,41 @@ func TestWhatRunsElsewhereIsSeenBehindOthers(t *testing.T) {
 			f.set("third", "locked_by = 'elsewhere', next_retry_at = "+f.d.After, dialect.Micro(-time.Second))
 			require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(g, first), "a lease that has run out")
 		}
+	})
+}
+
+// PostgreSQL plans the question of the order a few times, and then no more: to plan it takes longer than to answer it.
+func TestTheQuestionOfTheOrderIsPlannedOnce(t *testing.T) {
+	t.Parallel()
+	eachLog(t, func(f logFixture) {
+		if f.d.Name != "postgres" {
+			return // it is the only one that keeps plans, and chooses whether to
+		}
+		testplan.Fill(f.t, f.db, 5000, "1", "C")
+		exec(f.t, f.db, "UPDATE bc_outbox_event SET aggregate_id = id::text, status = 'DISPATCHING' WHERE id <= 500")
+		exec(f.t, f.db, "ANALYZE")
+		f.db.SetMaxOpenConns(1) // plans belong to a connection
+		stmts := prepared.New(f.db)
+		order, gate := store.NewOrder(f.d, stmts), f.gate("me")
+		gate.Marked = true
+		plans := func(which string) (n int) {
+			require.NoError(f.t, f.db.QueryRowContext(f.t.Context(),
+				"SELECT COALESCE(SUM("+which+"), 0) FROM pg_prepared_statements WHERE statement LIKE 'SELECT e.id, e.status%'").Scan(&n))
+			return n
+		}
+		for _, heads := range []int64{1, 3, 30} {
+			for i := range int64(20) {
+				var asked []store.Asked
+				for id := i + 1; id <= i+heads; id++ {
+					a := store.Aggregate{Type: "ORDER", ID: strconv.FormatInt(id, 10)}
+					asked = append(asked, store.Asked{Event: dialect.Pair{ID: id}, Aggregate: a})
+				}
+				_, err := order.Ask(f.t.Context(), f.db, gate, asked)
+				require.NoError(f.t, err)
+				stmts.Learn(f.t.Context())
+			}
+		}
+		require.LessOrEqual(f.t, plans("custom_plans"), 5, "PostgreSQL tries five before it decides")
+		require.Greater(f.t, plans("generic_plans"), 50)
 	})
 }
