@@ -81,7 +81,14 @@ func TestNoStatisticsNoScan(t *testing.T) {
 		states, err := log.States(t.Context(), f.db, ids)
 		require.NoError(t, err)
 		require.Len(t, states, len(ids))
-		sent.Require(t, f.db, scan, 0)
+		notes := make([]store.Note, len(ids))
+		for i, id := range ids {
+			notes[i] = store.Note{EventID: id, Result: i}
+		}
+		require.NoError(t, f.db.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+			return log.Annotate(ctx, tx, "A", notes)
+		}))
+		sent.Require(t, f.db, scan, 1)
 	})
 }
 

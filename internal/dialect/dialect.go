@@ -277,6 +277,22 @@ func (d Dialect) DueDeliveries(table string) string {
 	return table
 }
 
+// Delivered is the table in a statement about deliveries of one consumer that it names by their events.
+func (d Dialect) Delivered(table string) string {
+	if d.Name == "mysql" { // it could take another index, and lock what it finds there
+		return table + " FORCE INDEX (uk_event_consumer)"
+	}
+	return table
+}
+
+// JSON is a text as the value of a JSON column.
+func (d Dialect) JSON(text string) string {
+	if d.Name == "postgres" {
+		return "CAST(" + text + " AS json)"
+	}
+	return text
+}
+
 // Micro is a duration in whole microseconds, as After wants it.
 func Micro(d time.Duration) int64 { return d.Microseconds() }
 

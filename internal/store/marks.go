@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/uptrace/bun"
 
@@ -66,20 +68,50 @@ func (n Note) values() (key, result any, err error) {
 	return nullText(n.IdempotencyKey), result, nil
 }
 
-// Annotate stores the notes of deliveries that are marked SUCCESS in tx. It finds each row by uk_event_consumer.
+// mostNotes is how many notes one statement stores.
+const mostNotes = 100
+
+// Annotate stores the notes of deliveries that are marked SUCCESS in tx, many in one statement. It finds their rows by
+// uk_event_consumer.
 func (m Marks) Annotate(ctx context.Context, tx bun.Tx, consumer string, notes []Note) error {
-	for _, n := range notes {
-		key, result, err := n.values()
+	for some := range slices.Chunk(notes, mostNotes) {
+		exec, query, args, err := tx.ExecContext, "", []any(nil), error(nil)
+		if len(some) == 1 {
+			exec = m.stmts.On(tx).ExecContext
+			query, args, err = annotation(consumer, some[0])
+		} else {
+			query, args, err = m.annotations(consumer, some)
+		}
 		if err != nil {
 			return err
 		}
-		_, err = m.stmts.On(tx).ExecContext(ctx, "UPDATE "+deliveryTable+" SET idempotency_key = ?, consume_result = ? "+
-			"WHERE consumer_name = ? AND event_id = ?", key, result, consumer, n.EventID)
-		if err != nil {
-			return fmt.Errorf("consume log: record result of event %s: %w", n.EventID, err)
+		if _, err = exec(ctx, query, args...); err != nil {
+			return fmt.Errorf("consume log: record the results of %d events, the first of them %s: %w", len(some), some[0].EventID, err)
 		}
 	}
 	return nil
+}
+
+// annotation is the statement for one note, always of the same text.
+func annotation(consumer string, n Note) (query string, args []any, err error) {
+	key, result, err := n.values()
+	return "UPDATE " + deliveryTable + " SET idempotency_key = ?, consume_result = ? WHERE consumer_name = ? AND event_id = ?",
+		[]any{key, result, consumer, n.EventID}, err
+}
+
+// annotations is the statement for several.
+func (m Marks) annotations(consumer string, notes []Note) (query string, args []any, err error) {
+	ids, results := make([]string, len(notes)), []any(nil)
+	for i, n := range notes {
+		key, result, err := n.values()
+		if err != nil {
+			return "", nil, err
+		}
+		ids[i], args, results = n.EventID, append(args, n.EventID, key), append(results, n.EventID, result)
+	}
+	byEvent := "CASE event_id" + strings.Repeat(" WHEN ? THEN ?", len(notes)) + " END"
+	return "UPDATE " + m.d.Delivered(deliveryTable) + " SET idempotency_key = " + byEvent + ", consume_result = " + m.d.JSON(byEvent) +
+		" WHERE consumer_name = ? AND event_id IN (?)", append(slices.Concat(args, results), consumer, bun.List(ids)), nil
 }
 
 // Marked reports whether the deliveries of all the events have SUCCESS rows. It reads uk_event_consumer.

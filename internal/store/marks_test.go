@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testplan"
 )
 
 // A mark is a SUCCESS row with what stands in the event; there is at most one for each event and consumer.
@@ -108,19 +110,50 @@ func TestMarksNeedTheLeaseOfTheEvent(t *testing.T) {
 func TestNotesAreStoredAsTheyAre(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
-		for _, id := range []string{"a", "b"} {
+		for _, id := range []string{"a", "b", "other"} {
 			f.waiting(id, id)
 		}
 		annotate := func(notes ...store.Note) error {
 			return f.inTx(func(ctx context.Context, tx bun.Tx) error { return f.log.Annotate(ctx, tx, "C", notes) })
 		}
 		note := store.Note{EventID: "a", IdempotencyKey: "order-1", Result: map[string]int{"points": 3}}
+		stored := func(id string) (key, result string) {
+			f.t.Helper()
+			rows, err := f.log.OfEvents(f.t.Context(), f.db, []string{id})
+			require.NoError(f.t, err)
+			return rows[0].IdempotencyKey, rows[0].Result
+		}
+		require.NoError(f.t, annotate())
 		require.NoError(f.t, annotate(note, store.Note{EventID: "b"}))
-		rows, err := f.log.OfEvents(f.t.Context(), f.db, []string{"a", "b"})
-		require.NoError(f.t, err)
-		require.Equal(f.t, "order-1", rows[0].IdempotencyKey)
-		require.JSONEq(f.t, `{"points":3}`, rows[0].Result)
-		require.Empty(f.t, rows[1].IdempotencyKey+rows[1].Result)
+		key, result := stored("a")
+		require.Equal(f.t, "order-1", key)
+		require.JSONEq(f.t, `{"points":3}`, result)
+		key, result = stored("b")
+		require.Empty(f.t, key+result)
+		require.NoError(f.t, annotate(store.Note{EventID: "b", Result: "alone"}))
+		_, result = stored("b")
+		require.Equal(f.t, `"alone"`, result)
+		require.NoError(f.t, annotate(store.Note{EventID: "a"}, store.Note{EventID: "b", IdempotencyKey: "k'?"}))
+		key, result = stored("a")
+		require.Empty(f.t, key+result)
+		key, result = stored("b")
+		require.Equal(f.t, "k'?", key)
+		require.Empty(f.t, result)
+		key, result = stored("other")
+		require.Empty(f.t, key+result, "of another event")
+		many := make([]store.Note, 250)
+		for i := range many {
+			id := fmt.Sprint("many", i)
+			f.waiting(id, id)
+			many[i] = store.Note{EventID: id, Result: i}
+		}
+		count := testplan.Count(f.db)
+		require.NoError(f.t, annotate(many...))
+		require.Equal(f.t, 3, count.N()-2, "statements beside BEGIN and COMMIT")
+		for _, i := range []int{0, 99, 100, 249} {
+			_, result = stored(many[i].EventID)
+			require.Equal(f.t, fmt.Sprint(i), result)
+		}
 		require.ErrorContains(f.t, annotate(store.Note{EventID: "a", Result: func() {}}), "cannot be encoded")
 		require.ErrorContains(f.t, annotate(store.Note{EventID: "a", Result: "\xff"}), "not valid UTF-8")
 		require.ErrorContains(f.t, annotate(store.Note{EventID: "a", IdempotencyKey: strings.Repeat("k", 256)}), "idempotency key")

@@ -294,14 +294,14 @@ func (r *runner) handle(ctx context.Context, tx handler.Transaction, ds []*deliv
 // transaction and its marks still exist, and whether the events are still leased: a process that
 // was frozen finds here that others have gone on without it.
 func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside map[*delivery]store.Answer, err error) {
+	var notes []store.Note
 	for _, d := range ds {
-		if d.Record == (handler.Record{}) {
-			continue
+		if d.Record != (handler.Record{}) {
+			notes = append(notes, store.Note{EventID: d.Event.ID, IdempotencyKey: d.Record.Key, Result: d.Record.Result})
 		}
-		note := store.Note{EventID: d.Event.ID, IdempotencyKey: d.Record.Key, Result: d.Record.Result}
-		if err := m.l.regs.Log.Annotate(ctx, tx, m.c.Key, []store.Note{note}); err != nil {
-			return nil, err
-		}
+	}
+	if err := m.l.regs.Log.Annotate(ctx, tx, m.c.Key, notes); err != nil {
+		return nil, err
 	}
 	began := time.Now()
 	held, err := m.l.regs.Log.Holds(ctx, tx, m.c.Key, ds[0].Event.ID, m.l.cfg.Instance, ds[0].pair())

@@ -216,7 +216,9 @@ func TestSpeedKeepsTheSettings(t *testing.T) {
 		}
 		n := func() int { return rapid.IntRange(1, settings.Batch).Draw(t, "n") }
 		first := func() bool { return rapid.Bool().Draw(t, "first") }
-		group := func() flow.Group { return flow.Group{Type: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "type"), Again: first()} }
+		group := func() flow.Group {
+			return flow.Group{Type: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "type"), Again: first()}
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"time passes": func(*rapid.T) { now = now.Add(took()) },
 			"call":        func(*rapid.T) { s.Times.ObserveCall(took()); s.Times.ObserveOverhead(took()) },

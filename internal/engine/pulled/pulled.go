@@ -233,14 +233,14 @@ func (c *Consumer) inside(ctx context.Context, tx bun.Tx, fence *handler.Fence, 
 
 // record stores what handlers recorded, and is the last look whether the marks are still there.
 func (c *Consumer) record(ctx context.Context, tx bun.Tx, ms []*handler.Message) error {
+	var notes []store.Note
 	for _, m := range ms {
-		if m.Record == (handler.Record{}) {
-			continue
+		if m.Record != (handler.Record{}) {
+			notes = append(notes, store.Note{EventID: m.Event.ID, IdempotencyKey: m.Record.Key, Result: m.Record.Result})
 		}
-		note := store.Note{EventID: m.Event.ID, IdempotencyKey: m.Record.Key, Result: m.Record.Result}
-		if err := c.regs.Log.Annotate(ctx, tx, c.key, []store.Note{note}); err != nil {
-			return err
-		}
+	}
+	if err := c.regs.Log.Annotate(ctx, tx, c.key, notes); err != nil {
+		return err
 	}
 	there, err := c.regs.Log.Marked(ctx, tx, c.key, eventIDs(ms))
 	if err != nil {
