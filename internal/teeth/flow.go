@@ -39,13 +39,23 @@ func ofFlow() []sabotage { //nolint:funlen // a list
 			engine, "WhatEndsWhile", nil,
 		},
 		{
-			"retries that are refused make new deliveries run alone", "internal/engine/flow/partsize.go",
-			"	if first {\n\t\treturn &p.first", "	if true {\n\t\treturn &p.first",
-			rooms, "HalvesWhatShares", nil,
+			"retries that are refused make new deliveries run alone", "internal/engine/delivery/delivery.go",
+			"Again: !d.isFirstRun()", "Again: false",
+			rooms, "ShortTurns", nil,
+		},
+		{
+			"a type that is refused shares transactions with others", "internal/engine/flow/partsize.go",
+			"return len(p.limits) == 0 ||", "return len(p.limits) >= 0 ||",
+			rooms, "LimitedGroupIsAlone|BatchesOfItsOwn", nil,
+		},
+		{
+			"a refusal is held against the first delivery of the transaction", "internal/engine/delivery/parts.go",
+			"r.ln.refused(ds, ds[first])", "r.ln.refused(ds, ds[0])",
+			rooms, "OnlyItsOwnType", nil,
 		},
 		{
 			"retries that are refused have turns as long as those of new deliveries", "internal/engine/delivery/queue.go",
-			"	if kind == claim.Retries {", "	if kind > claim.Orphans {",
+			"len(batch) == 1 && kind == claim.Retries {", "len(batch) == 1 && kind > claim.Orphans {",
 			rooms, "ShortTurns", nil,
 		},
 		{

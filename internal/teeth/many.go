@@ -16,8 +16,28 @@ func ofMany() []sabotage {
 		},
 		{
 			"what is due for a consumer is found by reading all that waits for it", "internal/store/queues.go",
-			`q.d.MySQLOnly("l.consumer_name, l.status, ")+"l.next_retry_at LIMIT 1) <= "`, `"l.id LIMIT 1) <= "`,
+			`IS NOT NULL"+q.first()`, `IS NOT NULL ORDER BY l.id LIMIT 1"`,
 			"./internal/store", "QueuesAreFound", nil,
+		},
+		{
+			"PostgreSQL reads all events for the first that is due", "internal/store/look.go",
+			`" ORDER BY e.next_retry_at LIMIT 1) = 1"`, `" LIMIT 1) = 1"`,
+			"./internal/store", "ALookReadsNothing", nil,
+		},
+		{
+			"PostgreSQL reads the whole log for the first lease", "internal/store/queues.go",
+			`q.waitingOf("PROCESSING")+q.first()`, `q.waitingOf("PROCESSING")+" LIMIT 1"`,
+			"./internal/store", "ALookReadsNothing", nil,
+		},
+		{
+			"PostgreSQL plans the question of the order each time", "internal/dialect/indexes.go",
+			`LIMIT ?) AS e", "e.aggregate", []any{ids, int64(len(ids))}`, `OFFSET 0) AS e", "e.aggregate", []any{ids}`,
+			"./internal/store", "IsPlannedOnce", nil,
+		},
+		{
+			"what the handlers of a batch record takes a statement for each", "internal/store/marks.go",
+			"mostNotes = 100", "mostNotes = 1",
+			"./internal/store", "NotesAreStored", nil,
 		},
 		{
 			"only the first queues are listed", "internal/store/queued.go",

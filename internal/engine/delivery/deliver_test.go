@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -305,6 +306,28 @@ func TestLeaseThatIsOutIsAskedForBeforeCommit(t *testing.T) {
 			require.Equal(t, map[bool]int{true: 0, false: 1}[c.taken], h.effects("e"))
 		})
 	}
+}
+
+// When a handler refuses one of a batch, events of its type share fewer transactions for a while, and those of other types as many.
+func TestARefusalIsHeldAgainstOnlyItsOwnType(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	c := h.consumer("C", handler.Config{}, nil)
+	h.handle(c, "refunded", &handler.Handler{}, refuses("r"))
+	h.open()
+	var events []*delivery
+	for i := range 6 {
+		events = append(events, h.event(fmt.Sprint(i), fmt.Sprint(i)))
+	}
+	h.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, locked_by, lock_version, "+
+		"next_retry_at) VALUES ('A', 'r', 'refunded', 'r', ?, 'DISPATCHING', ?, 1, "+h.d.After+")", `"r"`, me, dialect.Micro(lease))
+	ln := h.lanes.lanes["C"]
+	ln.speed.Times.ObserveCall(time.Microsecond)
+	h.offer("C", slices.Insert(events, 3, h.claimed("r"))...)
+	require.Equal(t, row{store.Failed, 1, "no"}, h.row("C", "r"))
+	require.Equal(t, 6, h.rows("C", store.Success))
+	require.Less(t, ln.speed.Parts.Limit(flow.Group{Type: "refunded"}, 100), 100)
+	require.Equal(t, 100, ln.speed.Parts.Limit(flow.Group{Type: anEvent}, 100))
 }
 
 // What a handler says of its delivery is stored with it.

@@ -113,7 +113,14 @@ func (h *house) external(name string, cfg handler.Config, answer answers) *handl
 
 func (h *house) register(name string, cfg handler.Config, of *handler.Handler, answer answers) *handler.Consumer {
 	c := handler.NewConsumer(h.regs, name, name, cfg)
-	of.EventType, of.Version, of.Type = anEvent, max(of.Version, 1), reflect.TypeFor[string]()
+	h.handle(c, anEvent, of, answer)
+	h.regs.Consumers = append(h.regs.Consumers, c)
+	return c
+}
+
+// handle adds a handler of an event type to a consumer.
+func (h *house) handle(c *handler.Consumer, eventType string, of *handler.Handler, answer answers) {
+	of.EventType, of.Version, of.Type = eventType, max(of.Version, 1), reflect.TypeFor[string]()
 	of.Decode = func(payload json.RawMessage) (any, error) {
 		var text string
 		return &text, json.Unmarshal(payload, &text)
@@ -122,7 +129,7 @@ func (h *house) register(name string, cfg handler.Config, of *handler.Handler, a
 		for _, m := range ms {
 			h.note(func() { h.calls = append(h.calls, m.Event.ID) })
 			if !of.External {
-				if _, err := tx.Bun.ExecContext(ctx, "INSERT INTO effect (consumer, event_id) VALUES (?, ?)", name, m.Event.ID); err != nil {
+				if _, err := tx.Bun.ExecContext(ctx, "INSERT INTO effect (consumer, event_id) VALUES (?, ?)", c.Name, m.Event.ID); err != nil {
 					return err
 				}
 			}
@@ -135,8 +142,6 @@ func (h *house) register(name string, cfg handler.Config, of *handler.Handler, a
 		return nil
 	}
 	c.Add(of)
-	h.regs.Consumers = append(h.regs.Consumers, c)
-	return c
 }
 
 // open starts the lanes, and ends them with the test.
