@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
@@ -308,28 +305,6 @@ func TestLeaseThatIsOutIsAskedForBeforeCommit(t *testing.T) {
 	}
 }
 
-// When a handler refuses one of a batch, events of its type share fewer transactions for a while, and those of other types as many.
-func TestARefusalIsHeldAgainstOnlyItsOwnType(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	c := h.consumer("C", handler.Config{}, nil)
-	h.handle(c, "refunded", &handler.Handler{}, refuses("r"))
-	h.open()
-	var events []*delivery
-	for i := range 6 {
-		events = append(events, h.event(fmt.Sprint(i), fmt.Sprint(i)))
-	}
-	h.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, locked_by, lock_version, "+
-		"next_retry_at) VALUES ('A', 'r', 'refunded', 'r', ?, 'DISPATCHING', ?, 1, "+h.d.After+")", `"r"`, me, dialect.Micro(lease))
-	ln := h.lanes.lanes["C"]
-	ln.speed.Times.ObserveCall(time.Microsecond)
-	h.offer("C", slices.Insert(events, 3, h.claimed("r"))...)
-	require.Equal(t, row{store.Failed, 1, "no"}, h.row("C", "r"))
-	require.Equal(t, 6, h.rows("C", store.Success))
-	require.Less(t, ln.speed.Parts.Limit(flow.Group{Type: "refunded"}, 100), 100)
-	require.Equal(t, 100, ln.speed.Parts.Limit(flow.Group{Type: anEvent}, 100))
-}
-
 // What a handler says of its delivery is stored with it.
 func TestRecordOfAHandlerIsStored(t *testing.T) {
 	t.Parallel()
@@ -378,30 +353,4 @@ func TestReorderKeepsTheOrderOfAnAggregate(t *testing.T) {
 	h.open()
 	h.offer("C", h.event("a", "1"), h.event("b", "2"), h.event("c", "1"))
 	require.Equal(t, []string{"b", "a", "c"}, h.called())
-}
-
-// A lane that is closed while it runs a batch in parts gives back what has not begun.
-func TestClosedLaneGivesBackTheRestOfABatch(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	h.consumer("C", handler.Config{}, func(context.Context, bun.Tx, *handler.Message) error {
-		if len(h.called()) == 1 {
-			return errNo
-		}
-		h.lanes.Quiesce(context.Background())
-		return nil
-	})
-	h.open()
-	h.lanes.lanes["C"].speed.Times.ObserveCall(time.Microsecond)
-	h.lanes.lanes["C"].speed.Parts.Shrink(flow.Group{Type: anEvent}, 2)
-	var events []*delivery
-	for i := range 6 {
-		events = append(events, h.event(fmt.Sprint(i), fmt.Sprint(i)))
-	}
-	h.offer("C", events...)
-	require.Equal(t, row{store.Failed, 1, "no"}, h.row("C", "0"))
-	require.Equal(t, settle.Succeeded, h.outcome("1"))
-	for _, id := range []string{"2", "3", "4", "5"} {
-		require.Equal(t, settle.Abandoned, h.outcome(id))
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -161,27 +160,6 @@ func TestPausedConsumerStartsNothing(t *testing.T) {
 	h.retry("C", store.ReplayName("C"))
 	require.ElementsMatch(t, []string{"a", "r"}, h.called())
 	require.Equal(t, store.Success, h.row(store.ReplayName("C"), "r").status)
-}
-
-// A batch that was taken before the pause is put off.
-func TestPauseStopsABatchBetweenItsParts(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	h.consumer("C", handler.Config{}, func(context.Context, bun.Tx, *handler.Message) error {
-		h.pause("C", true)
-		return nil
-	})
-	h.open()
-	ln := h.lanes.lanes["C"]
-	ln.speed.Times.ObserveCall(time.Microsecond)
-	ln.speed.Prefetch.Observe(1, time.Millisecond)
-	ln.speed.Parts.Shrink(flow.Group{Type: anEvent}, 2)
-	for i := range 3 {
-		h.waiting("C", fmt.Sprint(i), fmt.Sprint(i))
-	}
-	h.retry("C")
-	require.Len(t, h.called(), 1)
-	require.Equal(t, []int{1, 2, 0}, []int{h.rows("C", store.Success), h.rows("C", store.Pending), h.rows("C", store.Processing)})
 }
 
 // An event whose row is gone has nothing that could be delivered.
