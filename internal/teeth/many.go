@@ -1,7 +1,7 @@
 package main
 
 // ofMany are about what must not grow with the number of consumers.
-func ofMany() []sabotage {
+func ofMany() []sabotage { //nolint:funlen // a list
 	return []sabotage{
 		{
 			"a look for due deliveries has a condition for each consumer", "internal/store/look.go",
