@@ -61,7 +61,7 @@ func TestALookReadsNothingThatIsDone(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
 		exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
-		testplan.Fill(f.t, f.db, testplan.Enough(f.db, 20_000), "1", "C")
+		testplan.Fill(f.t, f.db, testplan.Enough(f.db, 12_000), "1", "C")
 		for table, states := range map[string][]string{
 			"bc_outbox_event":      {"NEW", "SCHEDULED", "DISPATCHING"},
 			"bc_event_consume_log": {"PENDING", "FAILED", "PROCESSING"},
