@@ -23,14 +23,14 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 	if len(locked) == 0 { // others have locked all that was due
 		return nil, nil //nolint:nilnil // a nil map is an empty one
 	}
-	from, e, which := o.d.Heads(eventTable, heads)
+	from, e, ofHeads := o.d.Heads(eventTable, heads)
 	first, leased, args := o.firstPredecessor(e, o.d.UpTo("p", o.isPredecessor())), "0", []any{slices.Max(locked), locked, owner}
 	if late {
 		first, args = o.firstPredecessor(e, " AND "+o.isPredecessor()), []any{locked, owner, locked}
 		const last = "MAX(p.id + 0)" // PostgreSQL would walk along the primary key for the MAX of an id
 		leased = "COALESCE((SELECT " + last + " FROM " + o.d.InHand(eventTable, "p", e) + " AND NOT (p.id IN (?)) AND " + o.leased() + "), 0)"
 	}
-	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+first+", "+leased+" FROM "+from, append(args, which...)...)
+	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT e.id, "+first+", "+leased+" FROM "+from, append(args, ofHeads...)...)
 	if err != nil {
 		return nil, fmt.Errorf("look around events: %w", err)
 	}

@@ -222,12 +222,12 @@ func (o Order) standings(ctx context.Context, idb bun.IDB, g Gate, ids, heads []
 func (o Order) question(g Gate, ids, heads []int64) (string, []any) {
 	const standing = "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "
 	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { _, is := slices.BinarySearch(heads, id); return is })
-	from, _, which := o.d.Heads(eventTable, rest)
+	from, _, ofRest := o.d.Heads(eventTable, rest)
 	others := standing + "0, 0, 0 FROM " + from
 	if len(heads) == 0 {
-		return others, which
+		return others, ofRest
 	}
-	from, e, whose := o.d.Heads(eventTable, heads)
+	from, e, ofHeads := o.d.Heads(eventTable, heads)
 	waiting, args := o.firstWaiting(g, e)
 	dead, hand := "0", "0"
 	if !g.PassDead {
@@ -236,7 +236,7 @@ func (o Order) question(g Gate, ids, heads []int64) (string, []any) {
 	if !g.Replay {
 		hand, args = o.firstInHand(g, e), append(args, slices.Max(ids), g.Types, g.Consumer, g.Consumer)
 	}
-	return standing + waiting + ", " + dead + ", " + hand + " FROM " + from + " UNION ALL " + others, slices.Concat(args, whose, which)
+	return standing + waiting + ", " + dead + ", " + hand + " FROM " + from + " UNION ALL " + others, slices.Concat(args, ofHeads, ofRest)
 }
 
 // firstWaiting is a column: the first delivery of an event's aggregate that is neither done nor DEAD, below 0 if another

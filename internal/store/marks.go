@@ -75,43 +75,34 @@ const mostNotes = 100
 // uk_event_consumer.
 func (m Marks) Annotate(ctx context.Context, tx bun.Tx, consumer string, notes []Note) error {
 	for some := range slices.Chunk(notes, mostNotes) {
-		exec, query, args, err := tx.ExecContext, "", []any(nil), error(nil)
-		if len(some) == 1 {
-			exec = m.stmts.On(tx).ExecContext
-			query, args, err = annotation(consumer, some[0])
-		} else {
-			query, args, err = m.annotations(consumer, some)
-		}
+		query, args, err := m.annotation(consumer, some)
 		if err != nil {
 			return err
 		}
-		if _, err = exec(ctx, query, args...); err != nil {
+		exec := tx.ExecContext
+		if len(some) == 1 { // of other numbers there are too many texts to prepare
+			exec = m.stmts.On(tx).ExecContext
+		}
+		if _, err := exec(ctx, query, args...); err != nil {
 			return fmt.Errorf("consume log: record the results of %d events, the first of them %s: %w", len(some), some[0].EventID, err)
 		}
 	}
 	return nil
 }
 
-// annotation is the statement for one note, always of the same text.
-func annotation(consumer string, n Note) (query string, args []any, err error) {
-	key, result, err := n.values()
-	return "UPDATE " + deliveryTable + " SET idempotency_key = ?, consume_result = ? WHERE consumer_name = ? AND event_id = ?",
-		[]any{key, result, consumer, n.EventID}, err
-}
-
-// annotations is the statement for several.
-func (m Marks) annotations(consumer string, notes []Note) (query string, args []any, err error) {
-	ids, results := make([]string, len(notes)), []any(nil)
-	for i, n := range notes {
+func (m Marks) annotation(consumer string, notes []Note) (query string, args []any, err error) {
+	var keys, results, ids []any
+	for _, n := range notes {
 		key, result, err := n.values()
 		if err != nil {
 			return "", nil, err
 		}
-		ids[i], args, results = n.EventID, append(args, n.EventID, key), append(results, n.EventID, result)
+		keys, results, ids = append(keys, n.EventID, key), append(results, n.EventID, result), append(ids, n.EventID)
 	}
 	byEvent := "CASE event_id" + strings.Repeat(" WHEN ? THEN ?", len(notes)) + " END"
 	return "UPDATE " + m.d.Delivered(deliveryTable) + " SET idempotency_key = " + byEvent + ", consume_result = " + m.d.JSON(byEvent) +
-		" WHERE consumer_name = ? AND event_id IN (?)", append(slices.Concat(args, results), consumer, bun.List(ids)), nil
+			" WHERE consumer_name = ? AND event_id IN (" + strings.Repeat("?, ", len(ids)-1) + "?)",
+		slices.Concat(keys, results, []any{consumer}, ids), nil
 }
 
 // Marked reports whether the deliveries of all the events have SUCCESS rows. It reads uk_event_consumer.

@@ -130,9 +130,13 @@ func TestNotesAreStoredAsTheyAre(t *testing.T) {
 		require.JSONEq(f.t, `{"points":3}`, result)
 		key, result = stored("b")
 		require.Empty(f.t, key+result)
-		require.NoError(f.t, annotate(store.Note{EventID: "b", Result: "alone"}))
-		_, result = stored("b")
-		require.Equal(f.t, `"alone"`, result)
+		for _, text := range []string{"alone", "prepared"} {
+			require.NoError(f.t, annotate(store.Note{EventID: "b", Result: text}))
+			key, result = stored("b")
+			require.Equal(f.t, `"`+text+`"`, result)
+			require.Empty(f.t, key)
+			f.log.Learn(f.t.Context()) // prepares what has been sent
+		}
 		require.NoError(f.t, annotate(store.Note{EventID: "a"}, store.Note{EventID: "b", IdempotencyKey: "k'?"}))
 		key, result = stored("a")
 		require.Empty(f.t, key+result)

@@ -179,9 +179,14 @@ func (h *house) exec(query string, args ...any) {
 // event leases a new event of an aggregate. Its payload is its id.
 func (h *house) event(id, aggregate string) *delivery {
 	h.t.Helper()
+	return h.eventOf(anEvent, id, aggregate)
+}
+
+func (h *house) eventOf(eventType, id, aggregate string) *delivery {
+	h.t.Helper()
 	h.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, locked_by, lock_version, "+
 		"next_retry_at) VALUES ('A', ?, ?, ?, ?, 'DISPATCHING', ?, 1, "+h.d.After+")",
-		aggregate, anEvent, id, `"`+id+`"`, me, dialect.Micro(lease))
+		aggregate, eventType, id, `"`+id+`"`, me, dialect.Micro(lease))
 	return h.claimed(id)
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -28,11 +27,9 @@ func TestARefusalIsHeldAgainstOnlyItsOwnType(t *testing.T) {
 	for i := range 6 {
 		events = append(events, h.event(fmt.Sprint(i), fmt.Sprint(i)))
 	}
-	h.exec("INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, locked_by, lock_version, "+
-		"next_retry_at) VALUES ('A', 'r', 'refunded', 'r', ?, 'DISPATCHING', ?, 1, "+h.d.After+")", `"r"`, me, dialect.Micro(lease))
 	ln := h.lanes.lanes["C"]
 	ln.speed.Times.ObserveCall(time.Microsecond)
-	h.offer("C", slices.Insert(events, 3, h.claimed("r"))...)
+	h.offer("C", slices.Insert(events, 3, h.eventOf("refunded", "r", "r"))...)
 	require.Equal(t, row{store.Failed, 1, "no"}, h.row("C", "r"))
 	require.Equal(t, 6, h.rows("C", store.Success))
 	require.Less(t, ln.speed.Parts.Limit(flow.Group{Type: "refunded"}, 100), 100)
