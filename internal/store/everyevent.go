@@ -218,25 +218,36 @@ func (o Order) standings(ctx context.Context, idb bun.IDB, g Gate, ids, heads []
 	return found, rows.Err()
 }
 
-// question is the statement and its arguments.
+// question is the statement and its arguments. The parts that are not needed are left out: of a question about one event, to parse and
+// plan a part takes longer than to answer it.
 func (o Order) question(g Gate, ids, heads []int64) (string, []any) {
 	const standing = "SELECT e.id, e.status, e.lock_version, COALESCE(e.locked_by, ''), "
-	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { _, is := slices.BinarySearch(heads, id); return is })
-	from, _, ofRest := o.d.Heads(eventTable, rest)
-	others := standing + "0, 0, 0 FROM " + from
-	if len(heads) == 0 {
-		return others, ofRest
+	var parts []string
+	var args []any
+	if len(heads) > 0 {
+		from, e, ofHeads := o.d.Heads(eventTable, heads)
+		ahead, ofAhead := o.ahead(g, e, slices.Max(ids))
+		parts, args = append(parts, standing+ahead+" FROM "+from), append(ofAhead, ofHeads...)
 	}
-	from, e, ofHeads := o.d.Heads(eventTable, heads)
+	rest := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { _, is := slices.BinarySearch(heads, id); return is })
+	if len(rest) > 0 {
+		from, _, ofRest := o.d.Heads(eventTable, rest)
+		parts, args = append(parts, standing+"0, 0, 0 FROM "+from), append(args, ofRest...)
+	}
+	return strings.Join(parts, " UNION ALL "), args
+}
+
+// ahead are three columns, and their arguments: what is ahead of an event in its aggregate, of events up to the last.
+func (o Order) ahead(g Gate, e string, last int64) (string, []any) {
 	waiting, args := o.firstWaiting(g, e)
 	dead, hand := "0", "0"
 	if !g.PassDead {
 		dead, args = o.firstDead(e), append(args, g.Consumer)
 	}
 	if !g.Replay {
-		hand, args = o.firstInHand(g, e), append(args, slices.Max(ids), g.Types, g.Consumer, g.Consumer)
+		hand, args = o.firstInHand(g, e), append(args, last, g.Types, g.Consumer, g.Consumer)
 	}
-	return standing + waiting + ", " + dead + ", " + hand + " FROM " + from + " UNION ALL " + others, slices.Concat(args, ofHeads, ofRest)
+	return waiting + ", " + dead + ", " + hand, args
 }
 
 // firstWaiting is a column: the first delivery of an event's aggregate that is neither done nor DEAD, below 0 if another

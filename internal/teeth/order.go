@@ -45,7 +45,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"the order question walks no further than the first event of a batch", "internal/store/everyevent.go",
-			"slices.Max(ids), g.Types", "slices.Min(ids), g.Types",
+			"o.ahead(g, e, slices.Max(ids))", "o.ahead(g, e, slices.Min(ids))",
 			engine, "DifferentVersionsSideBySide", nil,
 		},
 		{
