@@ -38,7 +38,7 @@ type Report struct {
 // New returns an alerter of the deployment that works on ob. All mistakes are reported at once.
 func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Alerter, error) {
 	if db == nil || ob == nil {
-		return nil, errors.New("alert.New: db and the outbox must not be nil")
+		return nil, errors.New("alert.New: db and the outbox must not be nil: make the outbox by outbox.New(db, outbox.Config{})")
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

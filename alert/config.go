@@ -71,7 +71,8 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 }
 
-// LimitsConfig says how much of something is still all right. A negative value turns its rule off.
+// LimitsConfig says how much of something is still all right. A negative value turns its rule off, but for FailureWindow, which must not
+// be negative.
 type LimitsConfig struct {
 	// Dead is how many DEAD deliveries of one consumer and event type fire. Default: 1.
 	Dead int64
@@ -244,7 +245,7 @@ func (c Config) validate() error {
 		say("SendTimeout is %v: the longest is 1 min", c.SendTimeout)
 	}
 	if len(c.Instance) > 64 {
-		say("Instance %q has %d characters: the limit is 64", c.Instance, len(c.Instance))
+		say("Instance %q has %d bytes: the limit is 64", c.Instance, len(c.Instance))
 	}
 	if _, err := url.Parse(c.Runbook); err != nil {
 		say("Runbook %q is no address", c.Runbook)

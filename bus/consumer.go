@@ -30,7 +30,8 @@ type ConsumerConfig struct {
 	Unordered bool
 	// DeadPolicy says whether later events of an aggregate wait behind a DEAD delivery. Default: Block.
 	DeadPolicy DeadPolicy
-	// Concurrency is how many batches run side by side. Default: 4 (SQLite has one writer: 1).
+	// Concurrency is how many batches run side by side. SQLite has one writer: there one transaction runs at a time, of all consumers
+	// together, and only calls of [OnExternal] run side by side. Default: 4.
 	Concurrency int
 	// Batch is the most events in one transaction; the actual number is what recent
 	// handler times let fit into about 20 ms, or 60 ms while a backlog is worked off. 1 turns batching off. Default: 500, which is the limit.

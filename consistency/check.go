@@ -93,11 +93,12 @@ func (c Check[T]) validate(cfg Config) error {
 	}
 	from, to := c.bounds(cfg)
 	if cfg.Retention > 0 && from > cfg.Retention {
-		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Window is %v, longer than the retention of %v: "+
-			"delivered events would be found missing", c.Name, from, cfg.Retention))
+		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Window (or Config.ScanWindow) is %v, longer than Config.Retention, %v: "+
+			"make it shorter, or delivered events would be found missing", c.Name, from, cfg.Retention))
 	}
 	if to >= from {
-		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Grace is %v and Window only %v: nothing is left to look at", c.Name, to, from))
+		err = errors.Join(err, fmt.Errorf("consistency.Check %s: Grace (or Config.Grace) is %v, and Window (or Config.ScanWindow) only %v: "+
+			"make the window longer than the grace", c.Name, to, from))
 	}
 	return err
 }

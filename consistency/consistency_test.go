@@ -238,8 +238,8 @@ func TestMistakesAreReportedAtOnceByName(t *testing.T) {
 		consistency.Check[int]{Name: "Bad Name"}, long, empty, d.check(), d.check())
 	for _, says := range []string{
 		"Config.Cron", "Config.MaxRepairs is -1", `Check.Name "Bad Name"`, "Find and Key must not be nil",
-		"Check long.window: Window is 192h0m0s, longer than the retention of 168h0m0s",
-		"Check empty.window: Grace is 1h0m0s and Window only 1m0s",
+		"Check long.window: Window (or Config.ScanWindow) is 192h0m0s, longer than Config.Retention, 168h0m0s",
+		"Check empty.window: Grace (or Config.Grace) is 1h0m0s, and Window (or Config.ScanWindow) only 1m0s",
 		`two checks have the name "parcel.shipped"`,
 	} {
 		require.ErrorContains(t, err, says)

@@ -91,3 +91,9 @@ func TestNamesOfReplays(t *testing.T) {
 	require.False(t, consumelog.IsReplay("Billing"))
 	require.Equal(t, []string{"Billing", "Billing"}, []string{consumelog.ReplayOf(name), consumelog.ReplayOf("Billing")})
 }
+
+func TestALogOfNoDatabaseIsAnError(t *testing.T) {
+	t.Parallel()
+	_, err := consumelog.New(nil)
+	require.ErrorContains(t, err, "db is nil: give it the *bun.DB")
+}

@@ -42,7 +42,8 @@ const versionRemedy = "start an instance of the release that knows it, or skip t
 
 const rottenRemedy = "write '[]' into event_types, or delete the row"
 
-const repairRemedy = "look at the rows and set their status with the operator functions of outbox"
+const repairRemedy = "look at the rows and correct their status by SQL (docs/schema.md lists the states): " +
+	"no operator function changes a row in an unknown one"
 
 // notAll says that there is more than what was looked at, or named.
 func notAll(n int) []Finding {
@@ -211,8 +212,9 @@ func farFuture(ctx context.Context, x *exam) ([]Finding, error) {
 	}
 	n, err = view.CountWaitingBeyond(ctx, x.sql, slices.Compact(names), far, most)
 	if err == nil && n != 0 {
-		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day", "retry them with outbox.Retry",
-			values{"n": counted(n)})...)
+		found = append(found, warn("waits_long", "{n} deliveries wait for more than a day",
+			"retry each and name its consumer: bluecone events retry EVENT-ID --consumer NAME; of one that is PROCESSING, "+
+				"set next_retry_at to now by SQL", values{"n": counted(n)})...)
 	}
 	return found, err
 }

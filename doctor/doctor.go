@@ -76,9 +76,13 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("doctor.Config: MaxPayload is %d, Workers %d and ClockOffset %v: they must not be negative", c.MaxPayload,
 			c.Workers, c.ClockOffset))
 	}
+	var names []string
+	for _, c := range checks() {
+		names = append(names, c.name)
+	}
 	for _, name := range c.Accept {
-		if !slices.ContainsFunc(checks(), func(c check) bool { return c.name == name }) {
-			errs = append(errs, fmt.Errorf("doctor.Config.Accept: there is no check %q", name))
+		if !slices.Contains(names, name) {
+			errs = append(errs, fmt.Errorf("doctor.Config.Accept: there is no check %q: the checks are %s", name, strings.Join(names, ", ")))
 		}
 	}
 	return errors.Join(errs...)
@@ -145,7 +149,7 @@ type check struct {
 // Examine runs every check. It returns an error only if the database cannot be asked at all.
 func Examine(ctx context.Context, db *bun.DB, cfg Config) (Report, error) {
 	if db == nil {
-		return nil, errors.New("doctor.Examine: db is nil")
+		return nil, errors.New("doctor.Examine: db is nil: give it the *bun.DB of your program, or what outbox.Open returned")
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

@@ -321,9 +321,10 @@ func TestFindingsHaveTheirValuesByName(t *testing.T) {
 	})
 	require.Contains(t, r, doctor.Finding{
 		Check: "delivery states", Level: doctor.Warn, Rule: "delivery_status",
-		Says:   `deliveries of {one} have the status ["{consumer}"], which nobody works on`,
-		Remedy: "look at the rows and set their status with the operator functions of outbox",
-		Args:   map[string]string{"consumer": "{one}", "status": `["{consumer}"]`},
+		Says: `deliveries of {one} have the status ["{consumer}"], which nobody works on`,
+		Remedy: "look at the rows and correct their status by SQL (docs/schema.md lists the states): " +
+			"no operator function changes a row in an unknown one",
+		Args: map[string]string{"consumer": "{one}", "status": `["{consumer}"]`},
 	})
 }
 

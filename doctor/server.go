@@ -227,7 +227,8 @@ func pooler(ctx context.Context, x *exam) ([]Finding, error) {
 	}
 	if len(pids) > 1 {
 		return warn("pooler", "one connection talks to several server processes: a pooler in transaction mode",
-			"connect with default_query_exec_mode=simple_protocol, and give migrations a connection that passes by the pooler", nil), nil
+			"connect with default_query_exec_mode=simple_protocol (exec for pgxtx), and give migrations a connection that passes by "+
+				"the pooler; this warning stays", nil), nil
 	}
 	return nil, nil
 }

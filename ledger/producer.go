@@ -52,7 +52,7 @@ type Producer struct {
 // NewProducer returns the producer of a database. It makes the table bc_barrier there if it is missing.
 func NewProducer(ctx context.Context, db *bun.DB, client *Client, cfg ProducerConfig) (*Producer, error) {
 	if db == nil || client == nil {
-		return nil, errors.New("ledger.NewProducer: db and client must not be nil")
+		return nil, errors.New("ledger.NewProducer: db and client must not be nil: make the client by ledger.NewClient")
 	}
 	if cfg.TTL == 0 {
 		cfg.TTL = 30 * time.Second

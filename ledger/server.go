@@ -80,7 +80,7 @@ type calls struct {
 // New returns the service of an outbox, which db is the pool of. All mistakes in cfg are reported at once.
 func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Server, error) {
 	if db == nil || ob == nil {
-		return nil, errors.New("ledger.New: db and ob must not be nil")
+		return nil, errors.New("ledger.New: db and ob must not be nil: make the outbox by outbox.New(db, outbox.Config{})")
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

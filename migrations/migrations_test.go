@@ -183,3 +183,10 @@ func TestFSRefusesAnUnknownDialect(t *testing.T) {
 	_, err := migrations.FS("oracle")
 	require.ErrorContains(t, err, `"oracle" is unknown: it must be mysql, postgres or sqlite`)
 }
+
+func TestADatabaseThatIsNilIsAnError(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, migrations.Up(t.Context(), nil), "db is nil: give it the *bun.DB")
+	_, err := migrations.Status(t.Context(), nil)
+	require.ErrorContains(t, err, "db is nil")
+}

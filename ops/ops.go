@@ -160,7 +160,7 @@ type Ops struct {
 // New returns the operations of the deployment that works on ob, in db. All mistakes are reported at once.
 func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Ops, error) {
 	if db == nil || ob == nil {
-		return nil, errors.New("ops.New: db and the outbox must not be nil")
+		return nil, errors.New("ops.New: db and the outbox must not be nil: make the outbox by outbox.New(db, outbox.Config{})")
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ const (
 type Intervention struct {
 	Action    string
 	EventID   string
-	Consumers []string      // whose deliveries; empty means all, which skip, replay and mark dead do not take
+	Consumers []string      // whose deliveries: of all if it is empty, for retry and discard only; replay and backfill take exactly one
 	Delay     time.Duration // until what is retried, replayed or backfilled is due; 0 means at once
 	// KeepSkipped leaves deliveries closed that somebody has skipped or discarded, even if a retry names their consumer.
 	KeepSkipped bool
@@ -55,9 +55,15 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 	due := change{to: store.DeliveryChange{To: string(store.Pending), Delay: iv.Delay}, deliver: true}
 	needs := func(c change) (change, error) {
 		if len(iv.Consumers) == 0 || iv.Consumers[0] == "" {
-			return c, errors.New("name the consumer")
+			return c, errors.New("Intervention.Consumers is empty: name the consumer")
 		}
 		return c, nil
+	}
+	needsOne := func(c change) (change, error) {
+		if len(iv.Consumers) > 1 {
+			return c, fmt.Errorf("Intervention.Consumers has %d names: name one, and do it again for the next", len(iv.Consumers))
+		}
+		return needs(c)
 	}
 	switch iv.Action {
 	case ActionRetry:
@@ -71,10 +77,10 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 		return due, nil
 	case ActionReplay:
 		due.from = []store.Status{store.Success, store.Skipped, store.Dead}
-		return needs(due)
+		return needsOne(due)
 	case ActionBackfill:
 		due.from = []store.Status{store.Skipped} // as prepareBackfill leaves it
-		return needs(due)
+		return needsOne(due)
 	case ActionSkip:
 		return needs(closed)
 	case ActionDiscard:
@@ -85,7 +91,8 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 			to:   store.DeliveryChange{To: string(store.Dead), Why: op.said()},
 		})
 	}
-	return change{}, fmt.Errorf("there is no action %q", iv.Action)
+	return change{}, fmt.Errorf("there is no action %q: the actions are %s, %s, %s, %s, %s and %q", iv.Action, ActionRetry, ActionSkip,
+		ActionDiscard, ActionReplay, ActionBackfill, ActionMarkDead)
 }
 
 // Intervene changes deliveries, the status of their event and the audit log in one
@@ -212,7 +219,7 @@ func (a act) prepareBackfill(ctx context.Context, e store.LockedEvent, consumer 
 		return err
 	}
 	if _, ok := had[e.EventID]; ok {
-		return fmt.Errorf("%s has had the event (retry, reopen or replay it instead): %w", consumer, ErrNotFound)
+		return fmt.Errorf("%s has had the event (retry or replay it instead): %w", consumer, ErrNotFound)
 	}
 	return a.rows.AddSkipped(ctx, a.tx, e.ID, consumer)
 }

@@ -60,6 +60,36 @@ func TestOperatorActionsNeedAnActorAndAReason(t *testing.T) {
 	require.Zero(t, f.count("SELECT COUNT(*) FROM bc_audit_log"))
 }
 
+// What does not fit together is refused before anything is looked at: a backfill of two consumers would undo what an operator has skipped
+// for the second.
+func TestInterventionsAreRefusedByTheNameOfTheField(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.counting("Wallet", bus.ConsumerConfig{})
+		f.counting("Points", bus.ConsumerConfig{})
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		f.exec("UPDATE bc_event_consume_log SET status = 'SKIPPED' WHERE consumer_name = 'Points'")
+		f.exec("DELETE FROM bc_event_consume_log WHERE consumer_name = 'Wallet'")
+		event := f.onlyEvent()
+		for action, says := range map[string]string{
+			outbox.ActionBackfill: "Intervention.Consumers has 2 names: name one",
+			outbox.ActionReplay:   "Intervention.Consumers has 2 names: name one",
+			"reopen":              `there is no action "reopen": the actions are retry, skip, discard, replay, backfill and "mark dead"`,
+		} {
+			err := f.ob.Intervene(t.Context(), ops, outbox.Intervention{Action: action, EventID: event, Consumers: []string{"Wallet", "Points"}})
+			require.ErrorContains(t, err, says)
+		}
+		for _, action := range []string{outbox.ActionBackfill, outbox.ActionReplay, outbox.ActionSkip, outbox.ActionMarkDead} {
+			err := f.ob.Intervene(t.Context(), ops, outbox.Intervention{Action: action, EventID: event})
+			require.ErrorContains(t, err, "Intervention.Consumers is empty")
+		}
+		require.Equal(t, map[consumelog.Status]int{consumelog.Skipped: 1}, f.deliveries())
+	})
+}
+
 // A consumer with a slow cadence goes on when its attempts are used up, instead of becoming DEAD.
 func TestSlowCadenceGoesOnForEver(t *testing.T) {
 	t.Parallel()

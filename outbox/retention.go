@@ -104,7 +104,7 @@ type Retention struct {
 // without it; once there is one, the publishers of ob leave it to that. All mistakes in cfg are reported at once.
 func NewRetention(ob *Outbox, cfg RetentionConfig) (*Retention, error) {
 	if ob == nil {
-		return nil, errors.New("outbox.NewRetention: the outbox is nil")
+		return nil, errors.New("outbox.NewRetention: the outbox is nil: make it by outbox.New(db, outbox.Config{})")
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

@@ -124,7 +124,7 @@ type Reaper struct {
 // New returns a reaper of the tasks' locks. All mistakes are reported at once.
 func New(db *bun.DB, events Events, cfg Config, tasks ...Task) (*Reaper, error) {
 	if db == nil || events == nil {
-		return nil, errors.New("reaper.New: db and events must not be nil")
+		return nil, errors.New("reaper.New: db and events must not be nil: events is the outbox, of outbox.New(db, outbox.Config{})")
 	}
 	err := cfg.validate()
 	seen := make(map[string]bool)

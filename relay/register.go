@@ -70,7 +70,7 @@ func program() string {
 func Register(b *bus.Bus, cfg Config, p Publisher) error {
 	switch {
 	case b == nil || p == nil:
-		return errors.New("relay.Register: the bus and the publisher must not be nil")
+		return errors.New("relay.Register: the bus and the publisher must not be nil: make them by bus.New and, say, kafka.NewPublisher")
 	case len(cfg.Types) == 0:
 		return errors.New("relay.Register: Config.Types is empty: name the event types that go to the broker, such as \"order.paid\"")
 	}

@@ -61,7 +61,7 @@ type Schedule struct {
 func New(db *bun.DB, cfg ...Config) *Schedule {
 	s := &Schedule{db: db, late: make(chan struct{})}
 	if db == nil {
-		s.mistakes = append(s.mistakes, errors.New("schedule.New: db is nil"))
+		s.mistakes = append(s.mistakes, errors.New("schedule.New: db is nil: give it the *bun.DB of your program, or what outbox.Open returned"))
 	}
 	switch len(cfg) {
 	case 0:

@@ -9,6 +9,7 @@ package dialect
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,7 +113,12 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 const NeverMicro = 253402214400_000_000
 
 // Of tells the dialect of db.
-func Of(db *bun.DB) (Dialect, error) { return Named(db.Dialect().Name()) }
+func Of(db *bun.DB) (Dialect, error) {
+	if db == nil {
+		return Dialect{}, errors.New("bluecone: db is nil: give it the *bun.DB of your program, or what outbox.Open returned")
+	}
+	return Named(db.Dialect().Name())
+}
 
 // Named is the dialect of a database that bun knows by this name.
 func Named(name dialect.Name) (Dialect, error) {

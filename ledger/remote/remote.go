@@ -85,7 +85,7 @@ type Runner struct {
 // All mistakes, those in cfg and those in what was registered, are returned at once. Nothing can be registered afterwards.
 func Consumer(b *bus.Bus, client *ledger.Client, cfg Config) (*Runner, error) {
 	if b == nil || client == nil {
-		return nil, errors.New("remote.Consumer: the bus and the client must not be nil")
+		return nil, errors.New("remote.Consumer: the bus and the client must not be nil: make them by bus.New and ledger.NewClient")
 	}
 	cfg = cfg.withDefaults()
 	if err := errors.Join(b.Err(), cfg.validate()); err != nil {

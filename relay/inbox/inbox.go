@@ -85,7 +85,7 @@ type metrics struct {
 // New returns an inbox that lands into ob what s receives. It connects to nothing. All mistakes in cfg are returned at once.
 func New(ob *outbox.Outbox, cfg Config, s relay.Subscriber) (*Inbox, error) {
 	if ob == nil || s == nil {
-		return nil, errors.New("inbox.New: the outbox and the subscriber must not be nil")
+		return nil, errors.New("inbox.New: the outbox and the subscriber must not be nil: make them by outbox.New and, say, kafka.NewSubscriber")
 	}
 	cfg.Source = cmp.Or(cfg.Source, "inbox")
 	cfg.Open = cmp.Or(cfg.Open, defaultOpen)

@@ -13,7 +13,8 @@ import (
 )
 
 // errMissing is a topic that is not there and may not be created.
-var errMissing = errors.New("the topic is not there, and create=false: create it, such as by kafka-topics.sh --create --topic")
+var errMissing = errors.New("the topic is not there, and create=false: create it, such as by " +
+	"kafka-topics.sh --bootstrap-server HOST:9092 --create --topic")
 
 // byDefault has the cluster choose how many partitions and replicas a topic gets.
 const byDefault = -1
