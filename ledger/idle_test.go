@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -108,18 +109,21 @@ func sentBy(t *testing.T, p *process, seen *counted, look string, answers chan<-
 	return requireIdle(t, seen, look)
 }
 
-// textOf is the statement that looks for all.
+// textOf is the statement that looks for all. It waits until the service has sent it.
 func textOf(t *testing.T, p *process, seen *counted) (look string) {
 	t.Helper()
-	before := seen.take()
-	_, err := spi.DueConsumers(t.Context(), p.db)
-	require.NoError(t, err)
-	for query := range seen.take() {
-		if strings.Contains(query, "bc_consumer") && strings.Contains(query, "bc_event_consume_log") && before[query] > 0 {
-			look = query
+	before := make(map[string]int)
+	testdb.Eventually(t, func() bool {
+		maps.Copy(before, seen.take())
+		_, err := spi.DueConsumers(t.Context(), p.db)
+		require.NoError(t, err)
+		for query, n := range seen.take() {
+			if strings.Contains(query, "bc_consumer") && strings.Contains(query, "bc_event_consume_log") && before[query]+n > 1 {
+				look = query
+			}
 		}
-	}
-	require.NotEmpty(t, look)
+		return look != ""
+	}, "the service looks for all")
 	return look
 }
 

@@ -33,15 +33,16 @@ const (
 )
 
 // LookForDue looks for due work, in one statement that locks nothing: for events along idx_status_next_retry, for deliveries
-// along idx_consumer_due. To ask for nothing costs nothing. PostgreSQL would take longer to plan it than to answer it, so it is prepared.
+// along idx_consumer_due. To ask for nothing costs nothing.
 //
-// For events it does not say EXISTS: PostgreSQL, as long as it believes that many are due, would read the whole table for the first.
+// For events it does not say EXISTS: PostgreSQL, as long as it believes that many are due, would read the whole table for the first. It is not
+// prepared: a plan that PostgreSQL makes while little is open reads all that is open, by another index, as long as it is kept.
 func (c Claims) LookForDue(ctx context.Context, idb bun.IDB, q DueQuestion) (a DueAnswer, err error) {
 	query, args := c.lookForDue(q)
 	if query == "" {
 		return a, nil
 	}
-	rows, err := c.stmts.On(idb).QueryContext(ctx, query, args...)
+	rows, err := idb.QueryContext(ctx, query, args...)
 	if err == nil {
 		err = a.read(rows)
 	}

@@ -96,39 +96,3 @@ func TestALookReadsNothingThatIsDone(t *testing.T) {
 		sent.Require(f.t, f.db, history, 7)
 	})
 }
-
-// PostgreSQL plans a look once, and goes along indexes ever after, whatever was in the tables when it made the plan.
-func TestALookIsPlannedOnce(t *testing.T) {
-	t.Parallel()
-	eachLog(t, func(f logFixture) {
-		if f.d.Name != "postgres" {
-			return // no other database keeps plans
-		}
-		f.db.SetMaxOpenConns(1) // plans belong to a connection
-		stmts := prepared.New(f.db)
-		claims := store.NewClaims(f.d, stmts)
-		look := func() {
-			f.t.Helper()
-			for range 20 {
-				_, err := claims.LookForDue(f.t.Context(), f.db,
-					store.DueQuestion{New: true, Scheduled: true, Expired: true, Deliveries: true, Left: []string{"C"}})
-				require.NoError(f.t, err)
-				stmts.Learn(f.t.Context())
-			}
-			testplan.RequirePrepared(f.t, f.db, history, 0)
-		}
-		look() // at empty tables
-		var custom, generic int
-		require.NoError(f.t, f.db.QueryRowContext(f.t.Context(), "SELECT custom_plans, generic_plans FROM pg_prepared_statements "+
-			"WHERE statement LIKE 'SELECT 0 AS kind%'").Scan(&custom, &generic))
-		require.LessOrEqual(f.t, custom, 5, "PostgreSQL tries five before it decides")
-		require.Greater(f.t, generic, 10)
-		exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
-		testplan.Fill(f.t, f.db, 5000, "1", "C")
-		look() // at what is done
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'NEW', next_retry_at = created_at WHERE id % 2 = 0")
-		exec(f.t, f.db, "UPDATE bc_event_consume_log SET status = 'PENDING', next_retry_at = created_at WHERE id % 2 = 0")
-		exec(f.t, f.db, "ANALYZE")
-		look() // at much that is due
-	})
-}

@@ -25,11 +25,6 @@ func ofMany() []sabotage { //nolint:funlen // a list
 			"./internal/store", "ALookReadsNothing", nil,
 		},
 		{
-			"PostgreSQL plans each look for due work anew", "internal/store/look.go",
-			"c.stmts.On(idb).QueryContext(ctx, query, args...)", "idb.QueryContext(ctx, query, args...)",
-			"./internal/store", "ALookIsPlannedOnce", nil,
-		},
-		{
 			"PostgreSQL reads the whole log for the first lease", "internal/store/queues.go",
 			`q.waitingOf("PROCESSING")+q.first()`, `q.waitingOf("PROCESSING")+" LIMIT 1"`,
 			"./internal/store", "ALookReadsNothing", nil,
