@@ -35,8 +35,8 @@ const (
 // LookForDue looks for due work, in one statement that locks nothing: for events along idx_status_next_retry, for deliveries
 // along idx_consumer_due. To ask for nothing costs nothing.
 //
-// For events it does not say EXISTS: PostgreSQL, as long as it believes that many are due, would read the whole table for the first. It is not
-// prepared: a plan that PostgreSQL makes while little is open reads all that is open, by another index, as long as it is kept.
+// For events it does not say EXISTS: PostgreSQL, as long as it believes that many are due, would read the whole table for the first.
+// It is not prepared: a plan that PostgreSQL makes while little is open reads all that is open, by another index, as long as it is kept.
 func (c Claims) LookForDue(ctx context.Context, idb bun.IDB, q DueQuestion) (a DueAnswer, err error) {
 	query, args := c.lookForDue(q)
 	if query == "" {
