@@ -131,7 +131,7 @@ type Consistency struct {
 // New returns a runner of the checks. All mistakes are reported at once.
 func New(db *bun.DB, cfg Config, checks ...Checker) (*Consistency, error) {
 	if db == nil {
-		return nil, errors.New("consistency.New: db is nil: give it the *bun.DB of your program, or what outbox.Open returned")
+		return nil, fmt.Errorf("consistency.New: %w", dialect.ErrNil)
 	}
 	err := cfg.validate()
 	cfg = cfg.withDefaults()

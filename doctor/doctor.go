@@ -149,7 +149,7 @@ type check struct {
 // Examine runs every check. It returns an error only if the database cannot be asked at all.
 func Examine(ctx context.Context, db *bun.DB, cfg Config) (Report, error) {
 	if db == nil {
-		return nil, errors.New("doctor.Examine: db is nil: give it the *bun.DB of your program, or what outbox.Open returned")
+		return nil, fmt.Errorf("doctor.Examine: %w", dialect.ErrNil)
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

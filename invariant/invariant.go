@@ -115,7 +115,7 @@ type question struct {
 // is returned all the same.
 func Check(ctx context.Context, db *bun.DB, cfg Config) ([]Violation, error) {
 	if db == nil {
-		return nil, errors.New("invariant.Check: db is nil: give it the *bun.DB of your program, or what outbox.Open returned")
+		return nil, fmt.Errorf("invariant.Check: %w", dialect.ErrNil)
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

@@ -171,7 +171,7 @@ func (s *statements) inTx(ctx context.Context, fn func(ctx context.Context, tx b
 // returns an error if db is nil or not of MySQL, MariaDB, PostgreSQL or SQLite, and all mistakes in cfg at once.
 func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	if db == nil {
-		return nil, errors.New("outbox.New: db is nil: give it the *bun.DB of your program, or what outbox.Open returned")
+		return nil, fmt.Errorf("outbox.New: %w", dialect.ErrNil)
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

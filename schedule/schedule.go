@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	engine "github.com/bluecone-go/bluecone/internal/schedule"
 )
 
@@ -61,7 +62,7 @@ type Schedule struct {
 func New(db *bun.DB, cfg ...Config) *Schedule {
 	s := &Schedule{db: db, late: make(chan struct{})}
 	if db == nil {
-		s.mistakes = append(s.mistakes, errors.New("schedule.New: db is nil: give it the *bun.DB of your program, or what outbox.Open returned"))
+		s.mistakes = append(s.mistakes, fmt.Errorf("schedule.New: %w", dialect.ErrNil))
 	}
 	switch len(cfg) {
 	case 0:

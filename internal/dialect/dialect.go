@@ -112,10 +112,13 @@ var known = map[dialect.Name]Dialect{ //nolint:gochecknoglobals // a constant ta
 // NeverMicro is [Dialect.Never] in microseconds since the epoch.
 const NeverMicro = 253402214400_000_000
 
+// ErrNil is the mistake of whoever gives no database.
+var ErrNil = errors.New("db is nil: give it the *bun.DB of your program, or what outbox.Open returned")
+
 // Of tells the dialect of db.
 func Of(db *bun.DB) (Dialect, error) {
 	if db == nil {
-		return Dialect{}, errors.New("bluecone: db is nil: give it the *bun.DB of your program, or what outbox.Open returned")
+		return Dialect{}, fmt.Errorf("bluecone: %w", ErrNil)
 	}
 	return Named(db.Dialect().Name())
 }

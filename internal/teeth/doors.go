@@ -49,6 +49,11 @@ func ofTheDoors() []sabotage { //nolint:funlen // a list
 			engine, "WithoutRetentionRemovesNothing", nil,
 		},
 		{
+			"a backfill of several consumers looks at the first only", "outbox/intervene.go",
+			"if len(iv.Consumers) > 1 {", "if len(iv.Consumers) > 9 {",
+			"./outbox", "InterventionsAreRefused", nil,
+		},
+		{
 			"a backfill gives a consumer again what an operator has skipped", "outbox/intervene.go",
 			"if _, ok := had[e.EventID]; ok {", "if st, ok := had[e.EventID]; ok && st != store.Skipped {",
 			"./ops", "BackfillLeavesAlone", nil,

@@ -35,6 +35,11 @@ func ofMany() []sabotage { //nolint:funlen // a list
 			"./internal/store", "IsPlannedOnce", nil,
 		},
 		{
+			"the order question has a part for others of the same aggregates, though there are none", "internal/store/everyevent.go",
+			"if len(rest) > 0 {", "if len(rest) >= 0 {",
+			"./internal/store", "QuestionOfTheOrderIsPlannedOnce", nil,
+		},
+		{
 			"what the handlers of a batch record takes a statement for each", "internal/store/marks.go",
 			"mostNotes = 100", "mostNotes = 1",
 			"./internal/store", "NotesAreStored", nil,
