@@ -97,6 +97,21 @@ func TestJobsRunHereOrAreAskedFor(t *testing.T) {
 	require.True(t, ran)
 }
 
+// Whoever asks for a job that another instance has may ask again before that one has looked.
+func TestAJobOfAnotherInstanceIsAskedForTwice(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db, ops.Config{})
+		f.exec("INSERT INTO bc_job_lease (job_code, last_due_at) VALUES ('elsewhere', " + f.now(0) + ")")
+		for range 2 {
+			_, ran, err := f.ops.RunJob(t.Context(), op, "elsewhere")
+			require.NoError(t, err)
+			require.False(t, ran)
+		}
+		require.Equal(t, []string{"run job", "run job"}, f.actions("elsewhere"))
+	})
+}
+
 // lacking answers that orders lack an event.
 type lacking struct{}
 

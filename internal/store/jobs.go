@@ -52,8 +52,12 @@ func (j Jobs) Turn(ctx context.Context, idb bun.IDB, code string) (t JobTurn, er
 // MakeJobDue makes a job due at the next look of whoever has it: a turn that was last due in the distant past is one that
 // everybody has missed. known is false if no instance has ever had the job.
 func MakeJobDue(ctx context.Context, tx bun.Tx, d dialect.Dialect, code string) (known bool, err error) {
-	return hasChanged(tx.ExecContext(ctx, "UPDATE bc_job_lease SET last_due_at = "+d.At+" WHERE job_code = ?",
-		time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), code))
+	if _, err := tx.ExecContext(ctx, "UPDATE bc_job_lease SET last_due_at = "+d.At+" WHERE job_code = ?",
+		time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), code); err != nil {
+		return false, err
+	}
+	// MySQL counts no row that the UPDATE leaves as it was, as it does with a job that is due already.
+	return NewJobs(d).Exists(ctx, tx, code)
 }
 
 // JobLease is the right of an owner to run a job, until somebody counts its version up.

@@ -37,6 +37,7 @@ func TestAJobHasTurns(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, turn.Now, turn.LastDue, float64(time.Hour.Microseconds()))
 		require.True(t, makeDue())
+		require.True(t, makeDue(), "it is known also when it is due already")
 		require.NoError(t, j.Add(ctx, db, "clean"))
 		turn, err = j.Turn(ctx, db, "clean")
 		require.NoError(t, err)
