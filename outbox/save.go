@@ -78,14 +78,14 @@ func (o *Outbox) Save(ctx context.Context, tx Tx, events ...bus.Event) (err erro
 	default:
 		o.unseen.add(time.Now(), ids)
 	}
-	o.countSaved(ctx, rows, len(stored))
+	o.countSaved(ctx, rows, stored)
 	return nil
 }
 
-func (o *Outbox) countSaved(ctx context.Context, rows []store.NewEvent, stored int) {
-	telemetry.Add(ctx, o.metrics.Created, int64(stored), telemetry.EventType, rows[0].Type)
-	telemetry.Add(ctx, o.metrics.Repeated, int64(len(rows)-stored), telemetry.EventType, rows[0].Type)
-	for _, r := range rows {
+func (o *Outbox) countSaved(ctx context.Context, rows, stored []store.NewEvent) {
+	telemetry.AddEach(ctx, o.metrics.Created, stored, store.TypeOf)
+	telemetry.AddEach(ctx, o.metrics.Repeated, store.Unstored(rows, stored), store.TypeOf)
+	for _, r := range stored {
 		o.logger.DebugContext(ctx, "event saved", telemetry.EventID, r.ID, telemetry.EventType, r.Type,
 			telemetry.AggregateType, r.AggregateType, telemetry.AggregateID, r.AggregateID,
 			telemetry.TraceID, trace.SpanContextFromContext(ctx).TraceID().String(), telemetry.RequestID, bus.MetadataFrom(ctx)[bus.MetaRequestID])

@@ -139,12 +139,12 @@ func (l *Landing) Land(ctx context.Context, b spi.Batch) (n spi.Counts, err erro
 		owner = l.cfg.Instance
 	}
 	var ids []string
+	var stored []store.NewEvent
 	err = store.InTx(ctx, l.cfg.DB, l.cfg.Dialect, l.cfg.Statements, func(ctx context.Context, tx bun.Tx) error {
-		n, ids = spi.Counts{}, nil
+		n, ids, stored = spi.Counts{}, nil, nil
 		if err := l.inboxes.Enter(ctx, tx, b.Inbox, b.Partition, owner); err != nil {
 			return err
 		}
-		var stored []store.NewEvent
 		if len(rows) > 0 {
 			var err error
 			if stored, err = l.cfg.Saving.Save(ctx, l.cfg.Notify(store.BunTx(tx, l.cfg.Statements)), rows); err != nil {
@@ -174,8 +174,8 @@ func (l *Landing) Land(ctx context.Context, b spi.Batch) (n spi.Counts, err erro
 	}
 	if len(ids) > 0 {
 		l.cfg.HandOver(ids)
-		telemetry.Add(ctx, l.cfg.Metrics.Created, int64(n.Landed), telemetry.EventType, rows[0].Type)
 	}
+	telemetry.AddEach(ctx, l.cfg.Metrics.Created, stored, store.TypeOf)
 	return n, nil
 }
 

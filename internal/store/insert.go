@@ -34,6 +34,24 @@ func (e *NewEvent) isPlain() bool {
 	return e.TenantID == 0 && e.StoreID == 0 && e.SchemaVersion == 1 && e.DeliverAt.IsZero() && e.MaxAttempts == DefaultMaxAttempts
 }
 
+// TypeOf is the type of an event.
+func TypeOf(e *NewEvent) string { return e.Type }
+
+// Unstored are the events of a [Saving.Save] that it did not insert, in their order: stored is what it returned.
+func Unstored(events, stored []NewEvent) (out []NewEvent) {
+	if len(events) == len(stored) {
+		return nil
+	}
+	for _, e := range events {
+		if len(stored) > 0 && stored[0].ID == e.ID {
+			stored = stored[1:]
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
 const (
 	plainColumns = "aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, next_retry_at"
 	otherColumns = ", tenant_id, store_id, schema_version, status, max_retry_count"

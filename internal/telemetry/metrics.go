@@ -72,6 +72,17 @@ func Add(ctx context.Context, c metric.Int64Counter, n int64, kv ...string) {
 	}
 }
 
+// AddEach counts events, each under its type. Those of one type that follow each other are counted together, so that one event, and
+// many of one type, cost one call and no map.
+func AddEach[E any](ctx context.Context, c metric.Int64Counter, events []E, typeOf func(*E) string) {
+	for from, to := 0, 0; from < len(events); from = to {
+		eventType := typeOf(&events[from])
+		for to = from + 1; to < len(events) && typeOf(&events[to]) == eventType; to++ {
+		}
+		Add(ctx, c, int64(to-from), EventType, eventType)
+	}
+}
+
 // Zero makes counters exist before anything has been counted: of a series that begins with 1, a
 // monitoring system sees no increase.
 func Zero(ctx context.Context, kv []string, counters ...metric.Int64Counter) {
