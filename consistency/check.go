@@ -19,7 +19,7 @@ import (
 type Checker interface {
 	name() string
 	validate(cfg Config) error
-	run(ctx context.Context, s *Consistency) (Result, error)
+	run(ctx context.Context, s *Consistency, p *pass) (Result, error)
 	lacks(ctx context.Context, db *bun.DB, key string) ([]string, error)
 }
 
@@ -115,7 +115,7 @@ func (c Check[T]) bounds(cfg Config) (from, to time.Duration) {
 }
 
 // run pages through the window.
-func (c Check[T]) run(ctx context.Context, s *Consistency) (Result, error) {
+func (c Check[T]) run(ctx context.Context, s *Consistency, p *pass) (Result, error) {
 	var r Result
 	var errs []error
 	from, to := c.bounds(s.cfg)
@@ -132,7 +132,7 @@ func (c Check[T]) run(ctx context.Context, s *Consistency) (Result, error) {
 			}
 		}
 		for _, fact := range missing {
-			if err := c.repair(ctx, s, fact, &r); errors.Is(err, ErrTooManyRepairs) {
+			if err := c.repair(ctx, s, p, fact, &r); errors.Is(err, ErrTooManyRepairs) {
 				return r, errors.Join(append(errs, err)...)
 			} else if err != nil {
 				r.Failed++
@@ -168,7 +168,7 @@ func (c Check[T]) lacks(ctx context.Context, db *bun.DB, key string) ([]string, 
 }
 
 // repair reports one fact and repairs it, in a transaction of its own.
-func (c Check[T]) repair(ctx context.Context, s *Consistency, fact T, r *Result) error {
+func (c Check[T]) repair(ctx context.Context, s *Consistency, p *pass, fact T, r *Result) error {
 	r.Found++
 	if len(r.Keys) < maxKeys {
 		r.Keys = append(r.Keys, c.Key(fact))
@@ -178,7 +178,7 @@ func (c Check[T]) repair(ctx context.Context, s *Consistency, fact T, r *Result)
 		s.cfg.Logger.WarnContext(ctx, "fact is not consistent", "check", c.Name, "fact", c.Key(fact))
 		return nil
 	}
-	if r.Repaired >= s.cfg.MaxRepairs {
+	if p.repaired >= s.cfg.MaxRepairs {
 		return ErrTooManyRepairs
 	}
 	var repaired bool
@@ -198,6 +198,7 @@ func (c Check[T]) repair(ctx context.Context, s *Consistency, fact T, r *Result)
 		return nil
 	}
 	r.Repaired++
+	p.repaired++
 	telemetry.Add(ctx, s.repaired, 1, "check", c.Name)
 	s.cfg.Logger.WarnContext(ctx, "missing event backfilled", "check", c.Name, "fact", c.Key(fact))
 	return nil

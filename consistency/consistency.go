@@ -9,8 +9,8 @@
 // audit log, in the same transaction.
 //
 // Facts younger than the grace time are left alone: their transaction may still be open.
-// When a run has repaired as many as it may, it stops and raises an alert: so many missing
-// events are a fault that backfilling would only hide. The job runs once in the whole
+// When a run has repaired as many as it may, by all its checks together, it stops and raises an alert: so many
+// missing events are a fault that backfilling would only hide. The job runs once in the whole
 // deployment.
 package consistency
 
@@ -35,7 +35,7 @@ import (
 // JobCode is the durable name of the consistency job.
 const JobCode = "order_asset_consistency"
 
-// ErrTooManyRepairs means that a run stopped at Config.MaxRepairs.
+// ErrTooManyRepairs means that a run stopped at Config.MaxRepairs. The checks that were to follow did not run.
 var ErrTooManyRepairs = errors.New("the limit of repairs per run is reached: find out why so many events are missing, " +
 	"then run the check again")
 
@@ -53,7 +53,7 @@ type Config struct {
 	// Retention is how long the outbox keeps delivered events. A longer window would find
 	// events missing that were merely cleaned up, and is an error. Default: 0, not checked.
 	Retention time.Duration
-	// MaxRepairs is after how many repairs a run stops and raises an alert. Default: 100.
+	// MaxRepairs is after how many repairs, by all its checks together, a run stops and raises an alert. Default: 100.
 	MaxRepairs int
 	// Batch is how many facts are read in one query. Default: 200.
 	Batch int
@@ -207,10 +207,11 @@ func (s *Consistency) Lacks(ctx context.Context, key string) (map[string][]strin
 // Report holds the result of each check by its name.
 type Report map[string]Result
 
-// pass is one run of the job: which checks it wants, and what they found.
+// pass is one run of the job: which checks it wants, what they found, and how many repairs they have made.
 type pass struct {
-	only   []string // empty means all
-	report Report
+	only     []string // empty means all
+	report   Report
+	repaired int
 }
 
 type passKey struct{}
@@ -250,7 +251,7 @@ func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
 		if len(p.only) > 0 && !slices.Contains(p.only, c.name()) {
 			continue
 		}
-		result, err := c.run(ctx, s)
+		result, err := c.run(ctx, s, p)
 		p.report[c.name()] = result
 		total["found"] += int64(result.Found)
 		total["repaired"] += int64(result.Repaired)
@@ -258,6 +259,9 @@ func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("consistency: %s: %w", c.name(), err))
 			s.cfg.Logger.ErrorContext(ctx, "consistency check failed", "check", c.name(), telemetry.Err, text.Error(err))
+		}
+		if errors.Is(err, ErrTooManyRepairs) {
+			break
 		}
 	}
 	return total, errors.Join(errs...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -181,6 +182,39 @@ func TestTooManyRepairsStopTheRun(t *testing.T) {
 		require.Equal(t, 4, report["parcel.shipped"].Repaired)
 		require.Equal(t, 4, d.count("SELECT COUNT(*) FROM bc_outbox_event"))
 		require.Equal(t, 1, d.count("SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED'"))
+	})
+}
+
+// The limit is that of the run: repairs of all its checks count, and no check follows the one that has met it. The next run has as many.
+func TestTheLimitOfRepairsIsForAllChecksOfARun(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		d := newDepot(t, db)
+		for i := range 7 {
+			d.ship(fmt.Sprintf("lost-%d", i), 60, false)
+		}
+		some := func(name string, first, last int) consistency.Check[string] {
+			c := d.check()
+			c.Name = name
+			find := c.Find
+			c.Find = func(ctx context.Context, db bun.IDB, q consistency.Query) ([]string, error) {
+				ids, err := find(ctx, db, q)
+				return slices.DeleteFunc(ids, func(id string) bool {
+					return id < fmt.Sprintf("lost-%d", first) || id > fmt.Sprintf("lost-%d", last)
+				}), err
+			}
+			return c
+		}
+		checks := []consistency.Checker{some("first.check", 0, 0), some("second.check", 1, 4), some("third.check", 5, 6)}
+		report, err := d.run(consistency.Config{MaxRepairs: 3}, checks...)
+		require.ErrorIs(t, err, consistency.ErrTooManyRepairs)
+		require.ErrorContains(t, err, "second.check")
+		require.Equal(t, 3, d.count("SELECT COUNT(*) FROM bc_outbox_event"))
+		require.Equal(t, []int{1, 2}, []int{report["first.check"].Repaired, report["second.check"].Repaired})
+		require.NotContains(t, report, "third.check", "the run has stopped")
+		_, err = d.run(consistency.Config{MaxRepairs: 4}, checks...)
+		require.NoError(t, err, "it repairs as many as it may")
+		require.Equal(t, 7, d.count("SELECT COUNT(*) FROM bc_outbox_event"))
 	})
 }
 

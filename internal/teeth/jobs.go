@@ -30,8 +30,13 @@ func ofTheJobs() []sabotage {
 		},
 		{
 			"repairs have no limit", "consistency/check.go",
-			"if r.Repaired >= s.cfg.MaxRepairs {", "if r.Repaired < 0 {",
+			"if p.repaired >= s.cfg.MaxRepairs {", "if p.repaired < 0 {",
 			"./consistency", "TooMany", nil,
+		},
+		{
+			"each check of a run has a limit of its own", "consistency/check.go",
+			"if p.repaired >= s.cfg.MaxRepairs {", "if r.Repaired >= s.cfg.MaxRepairs {",
+			"./consistency", "TheLimitOfRepairs", nil,
 		},
 	}
 }
