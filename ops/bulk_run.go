@@ -136,9 +136,10 @@ func (w *bulkWork) run(ctx context.Context) error {
 	for !w.over && ctx.Err() == nil {
 		began := time.Now()
 		n, err := w.batch(ctx, size)
+		var pause time.Duration
 		switch {
 		case err == nil:
-			tries = 0
+			tries, pause = 0, time.Duration(float64(n)/w.b.Rate*float64(time.Second))-time.Since(began)
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // another instance goes on
 		case errors.Is(err, errBulkStopped):
@@ -146,12 +147,11 @@ func (w *bulkWork) run(ctx context.Context) error {
 			return nil
 		case tries < bulkTries && !errors.Is(err, ErrNotReplayable):
 			tries++
-			n = int(w.b.Rate) * tries // wait longer every time
+			pause = time.Duration(tries) * time.Second // wait longer every time
 		default:
 			return errors.Join(err, w.fail(ctx, err))
 		}
 		w.s.acts.access.forget()
-		pause := time.Duration(float64(n)/w.b.Rate*float64(time.Second)) - time.Since(began)
 		select {
 		case <-time.After(max(pause, 0)):
 		case <-ctx.Done():

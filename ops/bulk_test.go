@@ -3,6 +3,8 @@ package ops_test
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -176,6 +178,59 @@ func TestBulkIsCanceledAndResumed(t *testing.T) {
 		require.Equal(t, ops.BulkDone, b.State)
 		require.Equal(t, 10, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'SKIPPED'"))
 		require.Equal(t, []string{"bulk discard", "cancel bulk", "resume bulk"}, f.actions("b"))
+	})
+}
+
+// failures notes when statements on the audit log failed, and calls enough at the second.
+type failures struct {
+	mu     sync.Mutex
+	at     []time.Time
+	enough func()
+}
+
+func (h *failures) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+
+func (h *failures) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
+	if ev.Err == nil || !strings.Contains(ev.Query, "bc_audit_log") {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.at = append(h.at, time.Now()); len(h.at) == 2 {
+		h.enough()
+	}
+}
+
+func (h *failures) times() []time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.at)
+}
+
+// A slow operation waits before it asks a database again that has failed, as a fast one does, and can be stopped meanwhile.
+func TestASlowBulkWaitsBetweenItsTries(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db, ops.Config{}).consumers()
+		f.die(1)
+		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{
+			ID: "b", Action: ops.ActionDiscard, Query: ops.Query{Consumer: "Moody"}, Rate: 0.1,
+		})
+		require.NoError(t, err)
+		f.exec("ALTER TABLE bc_audit_log RENAME TO away")
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		failed := &failures{enough: stop}
+		other := newFixture(t, db.WithQueryHook(failed), ops.Config{})
+		worked, err := other.ops.RunBulkOnce(ctx)
+		require.NoError(t, err)
+		require.True(t, worked)
+		at := failed.times()
+		require.Len(t, at, 2)
+		require.GreaterOrEqual(t, at[1].Sub(at[0]), time.Second)
+		b, err := f.ops.Bulk(t.Context(), "b")
+		require.NoError(t, err)
+		require.Equal(t, ops.BulkRunning, b.State)
 	})
 }
 
