@@ -98,8 +98,10 @@ func everything(t *testing.T, f *fixture) {
 	require.NotEmpty(t, groups)
 	_, err = f.ops.Events(ctx, ops.Query{Fingerprint: groups[0].Fingerprint, Limit: 2})
 	require.NoError(t, err)
-	_, err = f.ops.Overview(ctx)
-	require.NoError(t, err)
+	for _, tenants := range [][]int64{nil, {7}} {
+		_, err = f.ops.Overview(ops.WithCaller(ctx, ops.Caller{Name: "anna", Tenants: tenants}))
+		require.NoError(t, err)
+	}
 	for _, key := range []string{paidID("1"), "1", "ORDER/1", "order:1:paid", "steady:1", "trace"} {
 		_, err = f.ops.Trace(ctx, key)
 		require.NoError(t, err, key)

@@ -20,15 +20,16 @@ type Open struct {
 
 // CountOpen counts the events in a state, and stops after so many. An empty list of tenants means all.
 func CountOpen(ctx context.Context, r Reader, status string, tenants []int64, most int) (n Open, err error) {
-	due := ""
+	isDue := func(string) string { return "" }
 	if status == "SCHEDULED" {
-		due = " AND next_retry_at <= " + r.D.Now
+		isDue = func(x string) string { return " AND " + x + ".next_retry_at <= " + r.D.Now }
 	}
+	// The first in the index is the one that has been due for longest.
+	const along = " ORDER BY e.next_retry_at, e.id LIMIT "
+	from := " FROM " + r.D.Due(string(Events)) + " WHERE e.status = ? AND e.status <> 'SENT'"
 	var at, first int64
 	if len(tenants) == 0 {
-		// The first in the index is the one that has been due for longest.
-		firstOf := "SELECT " + r.D.Micros("e.created_at") + " FROM " + r.D.Due(string(Events)) +
-			" WHERE e.status = ? AND e.status <> 'SENT'" + due + " ORDER BY e.next_retry_at, e.id LIMIT 1"
+		firstOf := "SELECT " + r.D.Micros("e.created_at") + from + isDue("e") + along + "1"
 		err = r.row(ctx, []any{&at, &n.Count, &first}, "SELECT "+r.D.Micros(r.D.Now)+
 			", (SELECT COUNT(*) FROM (SELECT id FROM "+string(Events)+" WHERE status = ? AND status <> 'SENT' LIMIT ?) x), "+
 			"COALESCE(("+firstOf+"), 0)", status, most, status)
@@ -37,9 +38,8 @@ func CountOpen(ctx context.Context, r Reader, status string, tenants []int64, mo
 		owns, arg := owned("x", tenants)
 		err = r.row(ctx, []any{&at, &n.Looked, &n.Count, &first}, "SELECT "+r.D.Micros(r.D.Now)+
 			", COUNT(*), COALESCE(SUM(CASE WHEN "+owns+" THEN 1 ELSE 0 END), 0), "+
-			"COALESCE(MIN(CASE WHEN "+owns+" THEN "+r.D.Micros("x.created_at")+" END), 0) FROM "+
-			"(SELECT tenant_id, created_at FROM "+string(Events)+" WHERE status = ? AND status <> 'SENT'"+due+" LIMIT ?) x",
-			arg, arg, status, most)
+			"COALESCE(MIN(CASE WHEN "+owns+isDue("x")+" THEN "+r.D.Micros("x.created_at")+" END), 0) FROM "+
+			"(SELECT e.tenant_id, e.created_at, e.next_retry_at"+from+along+"?) x", arg, arg, status, most)
 	}
 	n.At, n.First = Instant(at), Instant(first)
 	return n, err

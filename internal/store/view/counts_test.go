@@ -33,10 +33,20 @@ func TestOpenEventsAreCounted(t *testing.T) {
 		scheduled := count(view.CountOpen(ctx, f.Reader, "SCHEDULED", nil, 10))
 		require.EqualValues(f.t, 1, scheduled.Count)
 		require.Zero(f.t, scheduled.First, "it is not due")
-		require.Zero(f.t, count(view.CountOpen(ctx, f.Reader, "SCHEDULED", []int64{0}, 10)).Count)
+		delayed := count(view.CountOpen(ctx, f.Reader, "SCHEDULED", []int64{0}, 10))
+		require.Equal(f.t, []int64{1, 1}, []int64{delayed.Looked, delayed.Count}, "of some tenants, too")
+		require.Zero(f.t, delayed.First, "it is not due")
+		require.Zero(f.t, count(view.CountOpen(ctx, f.Reader, "SCHEDULED", []int64{7}, 10)).Count)
+		f.event("due", "SCHEDULED", time.Hour)
+		delayed = count(view.CountOpen(ctx, f.Reader, "SCHEDULED", []int64{0}, 10))
+		require.EqualValues(f.t, 2, delayed.Count)
+		f.ago(time.Hour, delayed.First)
+		delayed = count(view.CountOpen(ctx, f.Reader, "SCHEDULED", []int64{0}, 1))
+		require.EqualValues(f.t, 1, delayed.Count)
+		f.ago(time.Hour, delayed.First) // what is due is looked at first
 
 		grown := must[view.Growth](f.t)(view.Grown(ctx, f.Reader, 2))
-		require.Equal(f.t, []int64{4, 0, 2}, []int64{grown.LastEvent, grown.LastDelivery, grown.Open})
+		require.Equal(f.t, []int64{5, 0, 2}, []int64{grown.LastEvent, grown.LastDelivery, grown.Open})
 	})
 }
 
