@@ -61,7 +61,8 @@ type Config struct {
 	ReportOnly bool
 	// Timeout ends one run. Default: 30 min.
 	Timeout time.Duration
-	// Instance names this process in leases. Default: host name, process id and a random part.
+	// Instance names this process in leases and in the history, at most 64 bytes.
+	// Default: host name, process id and a random part.
 	Instance string
 	// Logger receives one line per repair. Default: slog.Default().
 	Logger *slog.Logger
@@ -101,6 +102,9 @@ func (c Config) validate() error {
 		if _, err := schedule.Parse(c.Cron); err != nil {
 			errs = append(errs, fmt.Errorf("consistency.Config.Cron: %w", err))
 		}
+	}
+	if len(c.Instance) > 64 {
+		errs = append(errs, fmt.Errorf("consistency.Config.Instance %q has %d bytes: the limit is 64", c.Instance, len(c.Instance)))
 	}
 	for name, n := range map[string]int{"MaxRepairs": c.MaxRepairs, "Batch": c.Batch} {
 		if n < 0 {

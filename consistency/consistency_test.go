@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -280,6 +281,18 @@ func TestMistakesAreReportedAtOnceByName(t *testing.T) {
 	}
 	_, err = consistency.New(nil, consistency.Config{})
 	require.ErrorContains(t, err, "db is nil")
+}
+
+// The longest name of an instance runs the job on every database; a longer one would fail each run.
+func TestTheNameOfAnInstanceIsLimited(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		d, name := newDepot(t, db), strings.Repeat("x", 65)
+		_, err := consistency.New(db, consistency.Config{Instance: name})
+		require.EqualError(t, err, `consistency.Config.Instance "`+name+`" has 65 bytes: the limit is 64`)
+		_, err = d.run(consistency.Config{Instance: name[:64]})
+		require.NoError(t, err)
+	})
 }
 
 // The built-in checks find what no single module can see.

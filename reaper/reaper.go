@@ -61,7 +61,8 @@ type Config struct {
 	Batch int
 	// Timeout ends one run. Default: 5 min.
 	Timeout time.Duration
-	// Instance names this process in leases. Default: host name, process id and a random part.
+	// Instance names this process in leases and in the history, at most 64 bytes.
+	// Default: host name, process id and a random part.
 	Instance string
 	// Logger receives one line per released lock. Default: slog.Default().
 	Logger *slog.Logger
@@ -98,6 +99,9 @@ func (c Config) validate() error {
 		if _, err := schedule.Parse(c.Cron); err != nil {
 			errs = append(errs, fmt.Errorf("reaper.Config.Cron: %w", err))
 		}
+	}
+	if len(c.Instance) > 64 {
+		errs = append(errs, fmt.Errorf("reaper.Config.Instance %q has %d bytes: the limit is 64", c.Instance, len(c.Instance)))
 	}
 	if c.Batch < 0 {
 		errs = append(errs, fmt.Errorf("reaper.Config.Batch is %d: it must not be negative", c.Batch))

@@ -252,6 +252,18 @@ func TestMistakesAreReportedAtOnceByName(t *testing.T) {
 	require.ErrorContains(t, err, "must not be nil")
 }
 
+// The longest name of an instance runs the job on every database; a longer one would fail each run.
+func TestTheNameOfAnInstanceIsLimited(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		name := strings.Repeat("x", 65)
+		_, err := reaper.New(db, events{}, reaper.Config{Instance: name})
+		require.EqualError(t, err, `reaper.Config.Instance "`+name+`" has 65 bytes: the limit is 64`)
+		_, err = newReaper(t, db, reaper.Config{Instance: name[:64]}).RunOnce(t.Context())
+		require.NoError(t, err)
+	})
+}
+
 // A task whose pages do not move on is an error, not an endless loop.
 func TestAPageThatDoesNotMoveOnIsAnError(t *testing.T) {
 	t.Parallel()
