@@ -115,14 +115,14 @@ func (b *Bus) Consumer(name string, cfg ConsumerConfig) *Consumer {
 // mistakes are those of a consumer that is about to be registered. It needs the lock of what is registered.
 func (c *Consumer) mistakes(cfg ConsumerConfig) (mistakes []error) {
 	if err := text.ConsumerName("bus.Consumer: name", c.Name()); err != nil {
-		return []error{err}
+		mistakes = append(mistakes, err)
 	}
 	if err := cfg.validate(); err != nil {
-		return []error{fmt.Errorf("bus.Consumer %q: %w", c.Name(), err)}
+		mistakes = append(mistakes, fmt.Errorf("bus.Consumer %q: %w", c.Name(), err))
 	}
 	if cfg.Replayable {
 		if err := text.Key("bus.Consumer: key of a replayable consumer", store.ReplayName(c.Key()), 128); err != nil {
-			return []error{err}
+			mistakes = append(mistakes, err)
 		}
 	}
 	one, two := c.bus.taken[strings.ToLower(c.Name())], c.bus.taken[strings.ToLower(c.Key())]

@@ -197,6 +197,22 @@ bus.On of consumer "Coupon": bus_test.badName.EventType() "Order Paid" is not a 
 bus.Consumer "wallet": its name "wallet" collides with the name "Wallet" of consumer "Wallet": give it another (not only in case)`)
 }
 
+// One mistake of a consumer hides no other.
+func TestAllMistakesOfAConsumerAreReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := bus.New(testdb.Open(t, "sqlite"), bus.Config{})
+	key := strings.Repeat("x", 128)
+	bus.On(b.Consumer("Wallet", bus.ConsumerConfig{Key: key}), handle[paid])
+	b.Consumer("Two Words", bus.ConsumerConfig{Key: key, Replayable: true, Concurrency: -1, Batch: 501})
+	for _, says := range []string{
+		"4 mistakes in the wiring:", `bus.Consumer: name "Two Words" is not a valid name`,
+		`bus.Consumer "Two Words": ConsumerConfig.Concurrency is -1`, "ConsumerConfig.Batch is 501: the limit is 500",
+		"has 135 bytes, the limit is 128", `bus.Consumer "Two Words": its Key "` + key + `" collides with the Key`,
+	} {
+		require.ErrorContains(t, b.Err(), says)
+	}
+}
+
 type runner struct{ runs chan struct{} }
 
 func (r *runner) Run(context.Context) error { close(r.runs); return nil }

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -79,7 +80,7 @@ func (l *loader) eventsByID(ctx context.Context, eventIDs []string, most int) ([
 			out = append(out, l.event(r, from == view.EventsArchive, most))
 		}
 	}
-	slices.SortFunc(out, func(a, b Event) int { return int(a.OutboxID - b.OutboxID) })
+	slices.SortFunc(out, func(a, b Event) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	return out, nil
 }
 
