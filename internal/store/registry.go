@@ -29,11 +29,13 @@ type State struct{ consumers, types, backfills string }
 
 // Look tells the state of the registry, and the time by the database's clock in microseconds. It is one row, whatever the
 // number of consumers: whoever knows the registry in that state need not read it. Every announcement writes seen_at, of a
-// release before this one too; what operators change, pauses, removals and backfills, is in the other sums.
+// release before this one too; what operators change, pauses, removals and backfills, is in the other sums. A pause counts by the time
+// of its end: one consumer may be resumed as another is paused.
 func (r Registry) Look(ctx context.Context, idb bun.IDB) (s State, now int64, err error) {
 	seen := "SUM(" + r.d.Number("seen_at") + ")"
+	paused := "SUM(CASE WHEN paused_until > " + r.d.Now + " THEN " + r.d.Number("paused_until") + " END)"
 	rows, err := r.stmts.On(idb).QueryContext(ctx, "SELECT "+r.d.Micros(r.d.Now)+", "+
-		"(SELECT "+r.sums(seen, "SUM(LENGTH(event_types))", "COUNT(CASE WHEN paused_until > "+r.d.Now+" THEN 1 END)")+" FROM bc_consumer), "+
+		"(SELECT "+r.sums(seen, "SUM(LENGTH(event_types))", paused)+" FROM bc_consumer), "+
 		"(SELECT "+r.sums(seen, "SUM(LENGTH(event_type))")+" FROM bc_consumer_type), "+
 		"(SELECT "+r.sums("SUM(id)")+" FROM bc_bulk_operation WHERE "+openBackfill+")")
 	if err != nil {

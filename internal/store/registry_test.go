@@ -40,8 +40,12 @@ func TestTheRegistryTellsWhenItHasChanged(t *testing.T) {
 		require.NoError(f.t, r.AnnounceConsumers(ctx, f.db, []store.Announcement{a}))
 		require.NoError(f.t, r.AnnounceTypes(ctx, f.db, []store.Announcement{a}))
 		look()
-		exec(f.t, f.db, "UPDATE bc_consumer SET paused_until = "+f.d.After+" WHERE name = 'B'", dialect.Micro(time.Hour))
-		look()
+		for i, paused := range []string{"A", "B"} { // one is resumed as the other is paused, between two looks
+			exec(f.t, f.db, "UPDATE bc_consumer SET paused_until = NULL")
+			exec(f.t, f.db, "UPDATE bc_consumer SET paused_until = "+f.d.After+" WHERE name = ?",
+				dialect.Micro(time.Hour+time.Duration(i)*time.Second), paused)
+			look()
+		}
 		all, err := r.Read(ctx, f.db)
 		require.NoError(f.t, err)
 		require.Equal(f.t, []store.Registration{
