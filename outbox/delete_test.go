@@ -97,6 +97,21 @@ func TestDeleteSentKeepsWhatIsDeadUntilItIsSkipped(t *testing.T) {
 	})
 }
 
+// What an operator discards before anybody took it stays: without a delivery nothing else would tell that it has been there, and its
+// key would let it be saved again.
+func TestDeleteSentKeepsWhatIsDiscardedAndNobodyTook(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := deleting(t, db)
+		id := outbox.EventID(0, "order.paid", "order:1:paid")
+		f.save(keyedPaid{orderPaid{OrderID: "1"}})
+		require.NoError(t, f.ob.Discard(t.Context(), ops, id))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses())
+		f.save(keyedPaid{orderPaid{OrderID: "1"}})
+		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 1}, f.statuses(), "it is the same event")
+	})
+}
+
 // Retention forgets the deliveries of deleted events when they are old, and nobody else's.
 func TestDeleteSentRetention(t *testing.T) {
 	t.Parallel()

@@ -229,10 +229,11 @@ func (a act) giveUp(ctx context.Context, e store.LockedEvent) (bool, error) {
 	if st := Status(e.Status); st != StatusNew && st != StatusScheduled {
 		return false, nil
 	}
-	if err := a.rows.SkipRegistered(ctx, a.tx, e.ID, a.op.said()); err != nil {
+	inLog, err := a.rows.SkipRegistered(ctx, a.tx, e.ID, a.op.said())
+	if err != nil {
 		return false, err
 	}
-	changes, err := a.o.settler.Set(ctx, a.tx, settle.Sent, []store.LockedEvent{e})
+	changes, err := a.o.settler.Set(ctx, a.tx, settle.Sent, []store.LockedEvent{e}, inLog)
 	if err == nil {
 		a.o.meter.Count(ctx, changes...)
 	}

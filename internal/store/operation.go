@@ -140,16 +140,17 @@ func (p Operations) AddSkipped(ctx context.Context, tx bun.IDB, id int64, name s
 	return err
 }
 
-// SkipRegistered gives each consumer that takes the type of an event a SKIPPED delivery, unless it has one, by primary key.
-func (p Operations) SkipRegistered(ctx context.Context, tx bun.IDB, id int64, why string) error {
-	_, err := tx.ExecContext(ctx, "INSERT INTO "+deliveryTable+
+// SkipRegistered gives each consumer that takes the type of an event a SKIPPED delivery, unless it has one, by primary key, and tells
+// whether it gave any.
+func (p Operations) SkipRegistered(ctx context.Context, tx bun.IDB, id int64, why string) (did bool, err error) {
+	did, err = hasChanged(tx.ExecContext(ctx, "INSERT INTO "+deliveryTable+
 		" (tenant_id, consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id, error_message) "+
 		"SELECT e.tenant_id, t.consumer_name, e.event_id, e.event_type, 'SKIPPED', e.id, e.aggregate_type, e.aggregate_id, ?"+
-		" FROM "+eventTable+" e JOIN bc_consumer_type t ON t.event_type = e.event_type WHERE e.id = ?"+p.unlessThere(), why, id)
+		" FROM "+eventTable+" e JOIN bc_consumer_type t ON t.event_type = e.event_type WHERE e.id = ?"+p.unlessThere(), why, id))
 	if err != nil {
-		return fmt.Errorf("skip deliveries: %w", err)
+		return false, fmt.Errorf("skip deliveries: %w", err)
 	}
-	return nil
+	return did, nil
 }
 
 // unlessThere ends an INSERT of deliveries from a SELECT that leaves those alone that exist.

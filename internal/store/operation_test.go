@@ -123,9 +123,11 @@ func TestAddedDeliveries(t *testing.T) {
 		addConsumer(t, db, "B", "B", 1)
 		id := addEvent(t, db, d, "e", "SENT", 0)
 		addDelivery(t, db, d, "e", "A", "SUCCESS", 0)
-		for range 2 {
+		for _, isFirst := range []bool{true, false} {
 			require.NoError(t, p.AddSkipped(t.Context(), db, id, "A@replay"))
-			require.NoError(t, p.SkipRegistered(t.Context(), db, id, "why"))
+			did, err := p.SkipRegistered(t.Context(), db, id, "why")
+			require.NoError(t, err)
+			require.Equal(t, isFirst, did)
 		}
 		require.Equal(t, 3, countRows(t, db, "bc_event_consume_log"))
 		require.Equal(t, 1, countRows(t, db, "bc_event_consume_log WHERE consumer_name = 'A' AND status = 'SUCCESS' AND error_message IS NULL"))

@@ -63,7 +63,7 @@ func (s *Settler) RollUpIn(ctx context.Context, tx bun.Tx, events []store.Locked
 	}
 	var changes []Change
 	for now, same := range changed {
-		made, err := s.Set(ctx, tx, now, same)
+		made, err := s.Set(ctx, tx, now, same, true) // without any, a FAILED event is not SENT, and others stay
 		if err != nil {
 			return nil, err
 		}
@@ -76,13 +76,14 @@ func mayRollUp(e store.LockedEvent) bool {
 	return slices.Contains([]Status{Failed, Dead, Sent}, Status(e.Status))
 }
 
-// Set gives locked events a status that follows from their deliveries.
-func (s *Settler) Set(ctx context.Context, tx bun.Tx, status Status, events []store.LockedEvent) ([]Change, error) {
+// Set gives locked events a status that follows from their deliveries. With deleteSent it deletes what is SENT, if the log has
+// deliveries of it: nothing else would tell that an event has been there.
+func (s *Settler) Set(ctx context.Context, tx bun.Tx, status Status, events []store.LockedEvent, inLog bool) ([]Change, error) {
 	ids, changes := make([]int64, len(events)), make([]Change, len(events))
 	for i, e := range events {
 		ids[i], changes[i] = e.ID, Change{EventID: e.EventID, EventType: e.EventType, Status: status}
 	}
-	if status == Sent && s.deleteSent { // its deliveries have rows in the log
+	if status == Sent && s.deleteSent && inLog {
 		return changes, s.events.Delete(ctx, tx, ids)
 	}
 	return changes, s.events.SetStatus(ctx, tx, ids, string(status))
