@@ -204,6 +204,71 @@ func TestHandlerThatCommitsItself(t *testing.T) {
 	})
 }
 
+// A handler that ends the transaction of several events takes nothing from the others, and nothing of theirs happens twice.
+func TestHandlerThatEndsTheTransactionOfSeveralEvents(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(ctx context.Context, tx bun.Tx) error{
+		"Commit":   func(_ context.Context, tx bun.Tx) error { return tx.Commit() },
+		"Rollback": func(_ context.Context, tx bun.Tx) error { return tx.Rollback() },
+	}
+	for _, query := range []string{"COMMIT", "ROLLBACK"} {
+		ends[query] = func(ctx context.Context, tx bun.Tx) error {
+			_, err := tx.ExecContext(ctx, query)
+			return err
+		}
+		ends["raw "+query] = func(ctx context.Context, tx bun.Tx) error {
+			_, err := tx.NewRaw(query + " /* ? */", "a; value").Exec(ctx)
+			return err
+		}
+		if db := "several, " + query; query == "COMMIT" {
+			ends[db] = func(ctx context.Context, tx bun.Tx) error {
+				if _, err := tx.ExecContext(ctx, "SELECT 1; COMMIT"); err != nil && tx.Dialect().Name().String() == "mysql" {
+					_, err = tx.ExecContext(ctx, "COMMIT") // its driver sends one statement at a time
+					return err
+				} else if err != nil {
+					return err
+				}
+				return nil
+			}
+		}
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testdb.Each(t, func(t *testing.T, db *bun.DB) {
+				f := newFixture(t, db)
+				f.effects()
+				var calls atomic.Int64
+				bus.On(f.bus.Consumer("A", bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+					if err := effect(ctx, tx, m, 1); err != nil {
+						return err
+					}
+					switch m.AggregateID {
+					case "2":
+						if calls.Add(1) <= 2 { // once beside others, once alone
+							return end(ctx, tx)
+						}
+					case "3":
+						if m.Attempt == 1 {
+							return errHandler
+						}
+					}
+					return nil
+				})
+				f.save(orderPaid{OrderID: "1"}, orderPaid{OrderID: "2"}, orderPaid{OrderID: "3"}, orderPaid{OrderID: "4"})
+				f.once()
+				for range 2 {
+					f.hurry()
+					f.once()
+				}
+				require.Equal(t, 4, f.count("SELECT COUNT(*) FROM effect"))
+				require.Equal(t, map[consumelog.Status]int{consumelog.Success: 4}, f.deliveries())
+				require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 4}, f.statuses())
+			})
+		})
+	}
+}
+
 // A handler that rolls the transaction back behind the engine's back, and says that all is well, has
 // not consumed the event.
 func TestHandlerThatRollsBackItself(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/uptrace/bun"
@@ -25,16 +27,19 @@ import (
 // tries next answers sql.ErrTxDone.
 //
 // It refuses, in the same way, a statement that commits by itself, and ends the
-// connection of a handler that may have changed the session: the next one would find it so.
+// connection of a handler that may have changed the session: the next one would find it so. What a handler sends to end
+// a transaction that it shares with other deliveries is refused too: their SUCCESS rows are in it already.
 type Fence struct {
 	dialect dialect.Dialect
 	conn    bun.Conn
 	over    bool // it was ended; only the goroutine that began it looks
 
-	mu      sync.Mutex
-	tx      *sql.Tx
-	err     error
-	changed bool // a statement may have changed the session
+	mu       sync.Mutex
+	calling  *Handler // the handler that is being called
+	isShared bool     // by several deliveries
+	tx       *sql.Tx
+	err      error
+	changed  bool // a statement may have changed the session
 	// misplaced says that a statement of bun's has failed that had the database's own placeholders.
 	misplaced bool
 }
@@ -88,13 +93,57 @@ func (t Transaction) of(h *Handler) (Transaction, func()) {
 		return t, func() {}
 	}
 	t.SQL = &SQLTx{fence: t.fence, stmts: t.stmts, isShared: t.isShared, handler: h}
-	return t, t.SQL.close
+	t.fence.call(h, t.isShared)
+	return t, func() {
+		t.SQL.close()
+		t.fence.call(nil, false)
+	}
 }
 
-// BeforeQuery refuses a statement that commits by itself: it ends the transaction, so that the statement is not sent.
+// call notes which handler is being called.
+func (f *Fence) call(h *Handler, isShared bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calling, f.isShared = h, isShared
+}
+
+// BeforeQuery refuses a statement that commits by itself, and one that ends the transaction of others: it ends the transaction itself,
+// so that the statement is not sent.
 func (f *Fence) BeforeQuery(ctx context.Context, ev *bun.QueryEvent) context.Context {
+	f.beforeEnd(ev)
 	f.before(ev.Query)
 	return ctx
+}
+
+// beforeEnd looks at what a handler sends with its bun.Tx. It may commit what is its own alone: that is its effect. What it writes after
+// a ROLLBACK would take effect without its SUCCESS row.
+func (f *Fence) beforeEnd(ev *bun.QueryEvent) {
+	f.mu.Lock()
+	h, isShared := f.calling, f.isShared
+	f.mu.Unlock()
+	if h == nil {
+		return
+	}
+	ends := dialect.Ends(ev.Query)
+	switch verb := dialect.Verb(ev.Query); {
+	case isShared && (ends || mayEnd(ev)):
+		h.alone.Store(true)
+		f.poison(ErrNotAlone)
+	case ends && (verb == "ROLLBACK" || verb == "ABORT"):
+		f.poison(fmt.Errorf("%w, by %s; the bus rolls back when the handler returns an error", ErrEnds, verb))
+	}
+}
+
+// mayEnd is [dialect.MayEnd] of what the handler has written itself. Where bun has put values into the text already, a semicolon may be
+// one of theirs: there only what begins like the end of a transaction counts.
+func mayEnd(ev *bun.QueryEvent) bool {
+	switch ev.IQuery.(type) {
+	case nil:
+		return dialect.MayEnd(ev.QueryTemplate)
+	case *bun.RawQuery:
+		return slices.ContainsFunc(strings.Split(ev.Query, ";"), func(part string) bool { return dialect.Ends(part) || dialect.MayEnd(part) })
+	}
+	return false // bun has written all of it
 }
 
 func (f *Fence) before(query string) {
