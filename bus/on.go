@@ -23,6 +23,9 @@ import (
 // tx is bun's: it writes each value into the text of the statement where a ? stands, on every database. A statement with the
 // database's own placeholders ($1 on PostgreSQL) compiles all the same, reaches the database without its values, and is refused:
 // the delivery fails, and its error says so. Write ? with a bun.Tx; register code that brings its own SQL (of sqlc, say) with [OnSQL].
+//
+// Do not call tx.Commit or tx.Rollback: the bus commits when fn returns nil and rolls back when it returns an error. What fn commits
+// itself has taken effect, whatever it returns then; a rollback is a failed attempt. Events of such a handler run one by one.
 func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[E]) error) {
 	register[E](c, "On", fn == nil, &handler.Handler{Run: func(ctx context.Context, tx handler.Transaction, ms []*handler.Message) error {
 		return fn(ctx, tx.Bun, messageOf[E](c.c, ms[0]))

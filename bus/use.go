@@ -56,8 +56,9 @@ func (b *Bus) chain() HandlerFunc {
 		return run(ctx)
 	}
 	b.all.Lock()
-	defer b.all.Unlock()
-	for i, mw := range slices.Backward(b.around) {
+	around := slices.Clone(b.around)
+	b.all.Unlock() // middleware may ask the bus
+	for i, mw := range slices.Backward(around) {
 		next := mw(chain)
 		if next == nil {
 			err := fmt.Errorf("bus.Use: middleware number %d returned nil instead of a HandlerFunc", i+1)

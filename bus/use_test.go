@@ -222,6 +222,20 @@ func TestMiddlewareThatMakesNoHandlerIsNamed(t *testing.T) {
 	require.Contains(t, w.text("SELECT error_message FROM bc_event_consume_log"), "middleware number 2 returned nil")
 }
 
+// Middleware may ask its bus while it is made.
+func TestMiddlewareAsksItsBus(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testdb.Open(t, "sqlite"))
+	w.bus.Use(func(next bus.HandlerFunc) bus.HandlerFunc {
+		w.say("%d %v", len(w.bus.Consumers()), w.bus.Err())
+		return next
+	})
+	bus.On(w.bus.Consumer("A", bus.ConsumerConfig{Timeout: time.Second}), handle[numbered])
+	w.deliver(numbered{"a", 1})
+	require.Equal(t, []string{"1 <nil>"}, w.said)
+	require.Equal(t, map[consumelog.Status]int{consumelog.Success: 1}, w.deliveries())
+}
+
 // A consumer's own Backoff says when the next attempt is due; one that spoils it later is replaced by the default.
 func TestBackoffOfAConsumer(t *testing.T) {
 	t.Parallel()

@@ -132,6 +132,42 @@ func TestAnswersOfHandlers(t *testing.T) {
 	}
 }
 
+// exiting ends the goroutine that decodes it.
+type exiting struct{ orderPaid }
+
+func (exiting) EventType() string           { return "order.exiting" }
+func (*exiting) UnmarshalJSON([]byte) error { runtime.Goexit(); return nil }
+
+// What calls runtime.Goexit ends that call only, whatever of the user's it is: the worker goes on.
+func TestGoexitEndsNoWorker(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testdb.Open(t, "sqlite"))
+	f.effects()
+	f.bus = bus.New(f.db, bus.Config{Logger: logger(), OnDeadLetter: func(context.Context, bus.DeadLetter) { runtime.Goexit() }})
+	var isAsked atomic.Bool
+	a := f.bus.Consumer("A", bus.ConsumerConfig{Concurrency: 1, Backoff: func(int) time.Duration {
+		if isAsked.Load() {
+			runtime.Goexit()
+		}
+		return time.Second
+	}})
+	bus.On(a, func(context.Context, bun.Tx, bus.Message[exiting]) error { return nil })
+	bus.On(a, func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {
+		if m.AggregateID == "backoff" {
+			isAsked.Store(true)
+			return errHandler
+		}
+		return effect(ctx, tx, m, 1)
+	})
+	f.save(exiting{orderPaid{OrderID: "decode"}})
+	f.once()
+	f.save(orderPaid{OrderID: "backoff"})
+	f.once()
+	f.save(orderPaid{OrderID: "1"})
+	f.once()
+	require.Equal(t, map[consumelog.Status]int{consumelog.Dead: 1, consumelog.Failed: 1, consumelog.Success: 1}, f.deliveries())
+}
+
 func TestOrderIsKeptBehindAFailure(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

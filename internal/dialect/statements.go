@@ -19,17 +19,20 @@ const (
 // is one, takes precedence.
 var reaches = map[string]map[string]Reach{ //nolint:gochecknoglobals // a constant table
 	"mysql": {
-		"alter": CommitsByItself, "analyze": CommitsByItself, "begin": CommitsByItself, "cache": CommitsByItself, "change": CommitsByItself,
+		"alter": CommitsByItself, "analyze": CommitsByItself, "analyze delete": OfTransaction, "analyze format": OfTransaction,
+		"analyze insert": OfTransaction, "analyze replace": OfTransaction, "analyze select": OfTransaction, "analyze update": OfTransaction,
+		"analyze with": OfTransaction, "begin": CommitsByItself, "cache": CommitsByItself, "change": CommitsByItself,
 		"check": CommitsByItself, "create": CommitsByItself, "create temporary": OfSession, "drop": CommitsByItself,
-		"drop temporary": OfSession, "flush": CommitsByItself, "grant": CommitsByItself, "install": CommitsByItself, "lock": CommitsByItself,
+		"drop temporary": OfSession, "flush": CommitsByItself, "grant": CommitsByItself, "install": CommitsByItself, "load index": CommitsByItself,
+		"lock":     CommitsByItself,
 		"optimize": CommitsByItself, "rename": CommitsByItself, "repair": CommitsByItself, "reset": CommitsByItself, "revoke": CommitsByItself,
 		"set password": CommitsByItself, "start": CommitsByItself, "truncate": CommitsByItself, "uninstall": CommitsByItself,
-		"unlock": CommitsByItself, "call": OfSession, "deallocate": OfSession, "handler": OfSession, "prepare": OfSession,
+		"unlock": CommitsByItself, "call": OfSession, "deallocate": OfSession, "execute": OfSession, "handler": OfSession, "prepare": OfSession,
 		"set": OfSession, "use": OfSession,
 	},
 	"postgres": {
-		"create global": OfSession, "create local": OfSession, "create temp": OfSession, "create temporary": OfSession, "deallocate": OfSession,
-		"discard": OfSession, "listen": OfSession, "load": OfSession, "prepare": OfSession, "reset": OfSession, "set": OfSession,
+		"call": OfSession, "create global": OfSession, "create local": OfSession, "create temp": OfSession, "create temporary": OfSession, "deallocate": OfSession,
+		"discard": OfSession, "do": OfSession, "execute": OfSession, "listen": OfSession, "load": OfSession, "prepare": OfSession, "reset": OfSession, "set": OfSession,
 		"set constraints": OfTransaction, "set local": OfTransaction, "set transaction": OfTransaction, "unlisten": OfSession,
 	},
 	"sqlite": {
@@ -39,13 +42,20 @@ var reaches = map[string]map[string]Reach{ //nolint:gochecknoglobals // a consta
 
 // ReachOf tells how far the effect of a statement goes, by its first words.
 func (d Dialect) ReachOf(query string) Reach {
-	first, rest := word(query)
+	first, rest := verb(query)
 	known := reaches[d.Name]
 	reach, listed := known[first]
-	if !listed && first != "create" {
+	if !listed && first != "create" && first != "load" {
 		return OfTransaction
 	}
-	second, _ := word(rest)
+	second, after := word(rest)
+	if first == "create" && second == "or" {
+		_, after = word(after) // replace
+		second, _ = word(after)
+	}
+	if d.Name == "mysql" && first == "set" && strings.Contains(strings.ToLower(rest), "autocommit") {
+		return CommitsByItself // to turn it on does
+	}
 	if r, ok := known[first+" "+second]; ok {
 		return r
 	}
@@ -54,7 +64,7 @@ func (d Dialect) ReachOf(query string) Reach {
 
 // Ends reports whether a statement is there to end its transaction, or to begin another one.
 func Ends(query string) bool {
-	first, rest := word(query)
+	first, rest := verb(query)
 	second, rest := word(rest)
 	switch first {
 	case "abort", "begin", "commit", "end", "start", "xa":
@@ -73,15 +83,49 @@ func Ends(query string) bool {
 // MayEnd reports whether a statement may do what [Ends] says although its first word does not tell: a procedure, or one text of
 // several statements.
 func MayEnd(query string) bool {
-	first, _ := word(query)
+	first, _ := verb(query)
 	_, after, _ := strings.Cut(query, ";")
 	return first == "call" || first == "execute" || strings.TrimSpace(after) != ""
 }
 
 // Verb is the first word of a statement in capitals, for errors.
 func Verb(query string) string {
-	first, _ := word(query)
+	first, _ := verb(query)
 	return strings.ToUpper(first[:min(len(first), 16)])
+}
+
+// verb is the first word of a statement and what follows it. MariaDB's SET STATEMENT … FOR is before one.
+func verb(query string) (first, rest string) {
+	first, rest = word(query)
+	if first != "set" {
+		return first, rest
+	}
+	if second, after := word(rest); second == "statement" {
+		if query = afterFor(after); query != "" {
+			return verb(query)
+		}
+	}
+	return first, rest
+}
+
+// afterFor is what follows the first FOR that is in no quotes.
+func afterFor(text string) string {
+	quote := byte(0)
+	for i := range len(text) {
+		switch c := text[i]; {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case (c == 'f' || c == 'F') && i > 0 && strings.IndexByte(" \t\r\n'\"", text[i-1]) >= 0:
+			if w, rest := word(text[i:]); w == "for" {
+				return rest
+			}
+		}
+	}
+	return ""
 }
 
 // word is the first word of a text in lower case, and what follows it. It passes over comments.
@@ -90,8 +134,12 @@ func word(text string) (first, rest string) {
 		text = strings.TrimLeft(text, " \t\r\n;(")
 		end := ""
 		switch {
-		case strings.HasPrefix(text, "/*!"):
-			text = strings.TrimLeft(text[3:], "0123456789M") // MySQL runs what is inside
+		case strings.HasPrefix(text, "/*!"), strings.HasPrefix(text, "/*M!"): // MySQL and MariaDB run what is inside
+			_, text, _ = strings.Cut(text, "!")
+			text = strings.TrimLeft(text, "0123456789M")
+			continue
+		case strings.HasPrefix(text, "*/"): // its end
+			text = text[2:]
 			continue
 		case strings.HasPrefix(text, "/*"):
 			end = "*/"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -48,17 +47,7 @@ func (c *Consumer) Prepare(ms []*Message) (*Call, error) {
 // that is stuck. Its error is a [RefusalError].
 func (c *Call) Run(ctx context.Context, tx Transaction) (took time.Duration, err error) {
 	c.began.Store(time.Now().UnixNano())
-	result := make(chan error, 1)
-	go func() {
-		err := error(&PanicError{Value: "runtime.Goexit was called"})
-		defer func() {
-			if v := recover(); v != nil {
-				err = &PanicError{Value: v, Stack: string(debug.Stack())}
-			}
-			result <- err
-		}()
-		err = c.all(ctx, tx)
-	}()
+	result := contained(func() error { return c.all(ctx, tx) })
 	start := time.Now()
 	err = finite(c.watch(ctx, result))
 	took = time.Since(start)
@@ -128,7 +117,7 @@ func (c *Call) watch(ctx context.Context, result <-chan error) error {
 		if ctx.Err() != nil && over.IsZero() {
 			over = time.Now()
 		}
-		if took > timeout+stuckGrace || (!over.IsZero() && time.Since(over) > stuckGrace) {
+		if took-stuckGrace > timeout || (!over.IsZero() && time.Since(over) > stuckGrace) {
 			logger.ErrorContext(ctx, "handler is stuck and was abandoned", telemetry.Consumer, name, telemetry.Took, took)
 			return ErrStuck
 		}

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -194,12 +195,14 @@ func (c *Consumer) defaultBackoff(eventType string, n int) time.Duration {
 
 // CallBackoff asks a function of the user's. It reports a panic and a negative time as errors.
 func CallBackoff(fn func(attempt int) time.Duration, n int) (d time.Duration, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			d, err = 0, fmt.Errorf("ConsumerConfig.Backoff(%d) panicked: %v: it must answer a duration for every attempt", n, v)
-		}
-	}()
-	if d = fn(n); d < 0 {
+	err = Contain(func() error {
+		d = fn(n)
+		return nil
+	})
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		return 0, fmt.Errorf("ConsumerConfig.Backoff(%d) panicked: %v: it must answer a duration for every attempt", n, p.Value)
+	}
+	if d < 0 {
 		return 0, fmt.Errorf("ConsumerConfig.Backoff(%d) is %v: it must not be negative; 0 means at once", n, d)
 	}
 	return d, nil

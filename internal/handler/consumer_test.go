@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"reflect"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -202,6 +204,9 @@ func TestWhatCannotBeDecodedIsRefused(t *testing.T) {
 		if string(p) == `"panic"` {
 			panic("of a secret")
 		}
+		if string(p) == `"exit"` {
+			runtime.Goexit()
+		}
 		return nil, errors.New("cannot be lifted")
 	}}
 	c := handler.NewConsumer(all, "A", "A", handler.Config{})
@@ -213,6 +218,7 @@ func TestWhatCannotBeDecodedIsRefused(t *testing.T) {
 		"cannot be lifted":                  {Type: "one", SchemaVersion: 1, Payload: json.RawMessage("{}")},
 		"newer than version 2 of this code": {Type: "one", SchemaVersion: 3, Payload: json.RawMessage("{}")},
 		"decoding it, with a string":        {Type: "one", Payload: json.RawMessage(`"panic"`)},
+		"runtime.Goexit was called":         {Type: "one", Payload: json.RawMessage(`"exit"`)},
 	} {
 		_, err := c.Prepare([]*handler.Message{{Event: row}})
 		require.ErrorContains(t, err, says)
@@ -220,6 +226,36 @@ func TestWhatCannotBeDecodedIsRefused(t *testing.T) {
 	}
 	_, err := all.Upcast("three", 1, 2, nil)
 	require.ErrorContains(t, err, "has no upcaster from 1")
+}
+
+// A backoff of the user's that panics, exits or answers nonsense is an error.
+func TestBackoffsAreContained(t *testing.T) {
+	t.Parallel()
+	for says, fn := range map[string]func(int) time.Duration{
+		"panicked: oh":              func(int) time.Duration { panic("oh") },
+		"runtime.Goexit was called": func(int) time.Duration { runtime.Goexit(); return 0 },
+		"must not be negative":      func(int) time.Duration { return -1 },
+	} {
+		_, err := handler.CallBackoff(fn, 1)
+		require.ErrorContains(t, err, says)
+	}
+	d, err := handler.CallBackoff(func(n int) time.Duration { return time.Duration(n) * time.Hour }, 2)
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Hour, d)
+}
+
+// The longest timeout there is abandons nobody.
+func TestHandlersMayHaveAllTimeThereIs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := registrations(t)
+		c := handler.NewConsumer(all, "A", "A", handler.Config{Timeout: math.MaxInt64})
+		c.Add(handlerOf("one", func(context.Context, handler.Transaction, []*handler.Message) error {
+			time.Sleep(24 * time.Hour)
+			return nil
+		}))
+		require.NoError(t, call(t, c, handler.Transaction{}, messages("one", `{}`)))
+	})
 }
 
 // The answers of handlers are found however deep they are wrapped, and are nil for no error.

@@ -53,6 +53,15 @@ var ErrEnds = errors.New("the handler ended its transaction")
 // ErrNotAlone says that several deliveries were in one transaction, which a handler's SQL might have ended: each has to run alone.
 var ErrNotAlone = errors.New("a statement that may end its transaction runs with one delivery alone")
 
+// Unusable is what it means that the last statements of a transaction failed with err, after its handlers.
+func Unusable(ctx context.Context, err error) error {
+	if errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil {
+		return fmt.Errorf("%w, by Commit or Rollback; leave both out: the bus commits when the handler returns nil and rolls back when it "+
+			"returns an error (%w)", ErrEnds, err)
+	}
+	return fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
+}
+
 // Begin starts a transaction whose every statement passes the fence. [Fence.End] ends it.
 func Begin(ctx context.Context, db *bun.DB, opts *sql.TxOptions) (bun.Tx, *Fence, error) {
 	d, err := dialect.Of(db)
@@ -124,11 +133,13 @@ func (f *Fence) beforeEnd(ev *bun.QueryEvent) {
 	if h == nil {
 		return
 	}
-	ends := dialect.Ends(ev.Query)
+	ends, may := dialect.Ends(ev.Query), mayEnd(ev)
 	switch verb := dialect.Verb(ev.Query); {
-	case isShared && (ends || mayEnd(ev)):
+	case isShared && (ends || may):
 		h.alone.Store(true)
 		f.poison(ErrNotAlone)
+	case may:
+		f.noteChange()
 	case ends && (verb == "ROLLBACK" || verb == "ABORT"):
 		f.poison(fmt.Errorf("%w, by %s; the bus rolls back when the handler returns an error", ErrEnds, verb))
 	}
@@ -152,11 +163,16 @@ func (f *Fence) before(query string) {
 		f.poison(fmt.Errorf("%w: %s commits by itself what was written before; run such a statement on a connection of its own, outside of "+
 			"handlers", ErrEnds, dialect.Verb(query)))
 	case dialect.OfSession:
-		f.mu.Lock()
-		f.changed = true
-		f.mu.Unlock()
+		f.noteChange()
 	case dialect.OfTransaction:
 	}
+}
+
+// noteChange remembers that the handler may have changed the session.
+func (f *Fence) noteChange() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changed = true
 }
 
 // AfterQuery poisons the transaction after an error of a class that poisons, and if the error has ended it.

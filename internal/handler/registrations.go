@@ -3,9 +3,9 @@ package handler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -99,20 +99,23 @@ func (r *Registrations) HasOneWriter() bool {
 
 // decode upcasts and decodes a payload. Both call code of the user's, whose panic would end the process, again after each start.
 func (r *Registrations) decode(event *eventrow.Row, h *Handler) (payload any, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			said := fmt.Sprintf("decoding it, with a %T", v) // the value itself may be of the payload
-			payload, err = nil, fmt.Errorf("payload of %s does not decode: %w", event.Type, &PanicError{Value: said, Stack: string(debug.Stack())})
-		}
-	}()
 	if h.Raw {
 		return h.Decode(event.Payload)
 	}
-	upcast, err := r.Upcast(event.Type, event.SchemaVersion, h.Version, event.Payload)
-	if err != nil {
-		return nil, err
+	err = Contain(func() error {
+		upcast, err := r.Upcast(event.Type, event.SchemaVersion, h.Version, event.Payload)
+		if err == nil {
+			payload, err = h.Decode(upcast)
+		}
+		return err
+	})
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		if p.Stack != "" {
+			p.Value = fmt.Sprintf("decoding it, with a %T", p.Value) // the value itself may be of the payload
+		}
+		return nil, fmt.Errorf("payload of %s does not decode: %w", event.Type, p)
 	}
-	return h.Decode(upcast)
+	return payload, err
 }
 
 // Upcast is a stored payload in the schema version that this code knows.

@@ -96,6 +96,7 @@ func (t *SQLTx) begin(ctx context.Context, query string) (done func(error) error
 		return nil, refused(p)
 	}
 	if mayEnd {
+		f.noteChange()
 		if _, err := f.tx.ExecContext(ctx, "SAVEPOINT "+guard); err != nil {
 			f.after(ctx, err)
 			return nil, err

@@ -2,6 +2,7 @@ package spi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/bluecone-go/bluecone/bus"
@@ -47,14 +48,17 @@ func NewPulledMessage(e Event, attempt int) *PulledMessage {
 }
 
 // DeadLetter tells the hook of the bus, if there is one, of a delivery that is DEAD. It reports a panic of the hook.
-func DeadLetter(ctx context.Context, b *bus.Bus, consumer string, m *PulledMessage, why string) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("bus.Config.OnDeadLetter panicked with a %T", v)
-		}
-	}()
-	if tell := handler.Of(b).OnDeadLetter; tell != nil {
+func DeadLetter(ctx context.Context, b *bus.Bus, consumer string, m *PulledMessage, why string) error {
+	tell := handler.Of(b).OnDeadLetter
+	if tell == nil {
+		return nil
+	}
+	err := handler.Contain(func() error {
 		tell(ctx, handler.DeadLetter{Event: m.Event, Consumer: consumer, Key: consumer, Attempts: m.Attempt, Error: why})
+		return nil
+	})
+	if p, ok := errors.AsType[*handler.PanicError](err); ok {
+		return fmt.Errorf("bus.Config.OnDeadLetter panicked with a %T", p.Value)
 	}
 	return nil
 }

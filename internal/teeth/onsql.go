@@ -34,6 +34,31 @@ func ofOnSQL() []sabotage { //nolint:funlen // a list
 			engine, "OnSQLFindsOut", nil,
 		},
 		{
+			"others share the transaction that a handler of bun's ends", "internal/handler/fence.go",
+			"case isShared && (ends || may):", "case isShared && false && (ends || may):",
+			engine, "EndsTheTransactionOfSeveral", nil,
+		},
+		{
+			"a handler goes on after its ROLLBACK", "internal/handler/fence.go",
+			"case ends && (verb ==", "case false && (verb ==",
+			engine, "EndsTheTransactionOfSeveral", nil,
+		},
+		{
+			"runtime.Goexit in a hook ends the worker", "internal/handler/contain.go",
+			"func Contain(call func() error) error { return <-contained(call) }", "func Contain(call func() error) error { return call() }",
+			engine, "GoexitEndsNoWorker", nil,
+		},
+		{
+			"a consumer that is paused as another is resumed is not noticed", "internal/store/registry.go",
+			"\" THEN \" + r.d.Number(\"paused_until\") + \" END)\"", "\" THEN 1 END)\"",
+			"./internal/store", "RegistryTellsWhenItHasChanged", nil,
+		},
+		{
+			"a discarded event that nobody took is deleted", "outbox/intervene.go",
+			"[]store.LockedEvent{e}, inLog)", "[]store.LockedEvent{e}, inLog || true)",
+			engine, "DeleteSentKeepsWhatIsDiscarded", nil,
+		},
+		{
 			"what a handler left open stays open", "internal/handler/call.go",
 			"\tdefer over() // before", "\t_ = over // before",
 			engine, "OnSQLEndsWith", nil,
@@ -45,12 +70,12 @@ func ofOnSQL() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"the last middleware used is outermost", "bus/use.go",
-			"slices.Backward(b.around)", "slices.Backward(slices.Concat(b.around[1:], b.around[:1]))",
+			"slices.Backward(around)", "slices.Backward(slices.Concat(around[1:], around[:1]))",
 			"./bus", "MiddlewareIsAround", nil,
 		},
 		{
 			"what a Backoff answers is believed", "internal/handler/consumer.go",
-			"if d = fn(n); d < 0 {", "if d = fn(n); false {",
+			"if d < 0 {\n\t\treturn 0, fmt", "if false {\n\t\treturn 0, fmt",
 			"./bus", "Wiring|Backoff", nil,
 		},
 	}

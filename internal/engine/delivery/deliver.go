@@ -301,13 +301,13 @@ func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 		}
 	}
 	if err := m.l.regs.Log.Annotate(ctx, tx, m.c.Key, notes); err != nil {
-		return nil, err
+		return nil, handler.Unusable(ctx, err)
 	}
 	began := time.Now()
 	held, err := m.l.regs.Log.Holds(ctx, tx, m.c.Key, ds[0].Event.ID, m.l.cfg.Instance, ds[0].pair())
 	switch {
 	case err != nil: // PostgreSQL refuses everything after a failed statement
-		return nil, fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
+		return nil, handler.Unusable(ctx, err)
 	case !held.Marked:
 		return nil, &infraError{err: errors.New("the transaction was ended behind the handler's back")}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
@@ -295,12 +294,13 @@ func (o *outcomes) publishFailure(ctx context.Context, d *delivery, v store.Verd
 
 // raiseAlert calls the user's hook. A panic in it ends that call only: the delivery is stored, and others have to go on.
 func (o *outcomes) raiseAlert(ctx context.Context, d *delivery, letter handler.DeadLetter) {
-	defer func() {
-		if v := recover(); v != nil {
-			o.line(ctx, slog.LevelError, d, "Config.OnDeadLetter panicked", telemetry.Stack, text.Clean(string(debug.Stack()), text.MaxError))
-		}
-	}()
-	o.l.regs.OnDeadLetter(ctx, letter)
+	err := handler.Contain(func() error {
+		o.l.regs.OnDeadLetter(ctx, letter)
+		return nil
+	})
+	if p, ok := errors.AsType[*handler.PanicError](err); ok {
+		o.line(ctx, slog.LevelError, d, "Config.OnDeadLetter panicked", telemetry.Stack, text.Clean(p.Stack, text.MaxError))
+	}
 }
 
 func (o *outcomes) warn(ctx context.Context, d *delivery, msg string, err error) {

@@ -240,11 +240,11 @@ func (c *Consumer) record(ctx context.Context, tx bun.Tx, ms []*handler.Message)
 		}
 	}
 	if err := c.regs.Log.Annotate(ctx, tx, c.key, notes); err != nil {
-		return err
+		return handler.Unusable(ctx, err)
 	}
 	there, err := c.regs.Log.Marked(ctx, tx, c.key, eventIDs(ms))
 	if err != nil {
-		return fmt.Errorf("the transaction cannot be used any more (an error of the database that the handler swallowed does this): %w", err)
+		return handler.Unusable(ctx, err)
 	}
 	if !there {
 		return &troubleError{errors.New("the transaction was ended behind the handler's back")}
