@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math"
 	"reflect"
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -174,28 +172,6 @@ func TestCallsSayWhichMessagesWereRefused(t *testing.T) {
 	require.Nil(t, ms[0].Payload, "another run decodes anew")
 }
 
-// Panics, runtime.Goexit, and errors that wrap themselves end a call, not the process.
-func TestCallsContainWhatHandlersDo(t *testing.T) {
-	t.Parallel()
-	for says, run := range map[string]func() error{
-		"handler panicked: oh":      func() error { panic("oh") },
-		"runtime.Goexit was called": func() error { runtime.Goexit(); return nil },
-		"it goes round":             func() error { return &round{} },
-		"one\ntwo":                  func() error { return errors.Join(errors.New("one"), errors.New("two")) },
-	} {
-		all, _ := registrations(t)
-		c := handler.NewConsumer(all, "A", "A", handler.Config{})
-		c.Add(handlerOf("one", func(context.Context, handler.Transaction, []*handler.Message) error { return run() }))
-		require.ErrorContains(t, call(t, c, handler.Transaction{}, messages("one", `{}`)), says)
-	}
-}
-
-// round wraps itself.
-type round struct{}
-
-func (r *round) Error() string { return "it goes round" }
-func (r *round) Unwrap() error { return r }
-
 // Payloads that cannot be decoded are refused for good: malformed rows, unknown types, JSON that does not fit, and upcasters that fail.
 func TestWhatCannotBeDecodedIsRefused(t *testing.T) {
 	t.Parallel()
@@ -226,36 +202,6 @@ func TestWhatCannotBeDecodedIsRefused(t *testing.T) {
 	}
 	_, err := all.Upcast("three", 1, 2, nil)
 	require.ErrorContains(t, err, "has no upcaster from 1")
-}
-
-// A backoff of the user's that panics, exits or answers nonsense is an error.
-func TestBackoffsAreContained(t *testing.T) {
-	t.Parallel()
-	for says, fn := range map[string]func(int) time.Duration{
-		"panicked: oh":              func(int) time.Duration { panic("oh") },
-		"runtime.Goexit was called": func(int) time.Duration { runtime.Goexit(); return 0 },
-		"must not be negative":      func(int) time.Duration { return -1 },
-	} {
-		_, err := handler.CallBackoff(fn, 1)
-		require.ErrorContains(t, err, says)
-	}
-	d, err := handler.CallBackoff(func(n int) time.Duration { return time.Duration(n) * time.Hour }, 2)
-	require.NoError(t, err)
-	require.Equal(t, 2*time.Hour, d)
-}
-
-// The longest timeout there is abandons nobody.
-func TestHandlersMayHaveAllTimeThereIs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		all, _ := registrations(t)
-		c := handler.NewConsumer(all, "A", "A", handler.Config{Timeout: math.MaxInt64})
-		c.Add(handlerOf("one", func(context.Context, handler.Transaction, []*handler.Message) error {
-			time.Sleep(24 * time.Hour)
-			return nil
-		}))
-		require.NoError(t, call(t, c, handler.Transaction{}, messages("one", `{}`)))
-	})
 }
 
 // The answers of handlers are found however deep they are wrapped, and are nil for no error.
