@@ -169,6 +169,36 @@ func TestBackfillSurvivesItsInstance(t *testing.T) {
 	})
 }
 
+// A bulk operation waits for an event that an instance is delivering: whoever claimed it may not have known the consumer.
+func TestBackfillWaitsForWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		const rounds = 6
+		f, l := afterwards(t, db, rounds)
+		third := f.texts("SELECT event_id FROM bc_outbox_event WHERE event_type = 'order.noted' ORDER BY id")[2]
+		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'old', next_retry_at = "+f.now(time.Hour)+" WHERE event_id = ?", third)
+		require.ErrorIs(t, f.ops.Backfill(t.Context(), op, third, "Late"), outbox.ErrInFlight)
+		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{
+			ID: "past", Action: ops.ActionBackfill, Consumer: "Late", Rate: 1000, Query: ops.Query{EventType: "order.noted"},
+		})
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := f.ops.RunBulkOnce(t.Context())
+			ended <- err
+		}()
+		require.Eventually(t, func() bool { return f.count("SELECT COUNT(*) FROM bc_bulk_operation WHERE done >= 2") == 1 }, 2*time.Minute,
+			20*time.Millisecond)
+		f.exec("UPDATE bc_outbox_event SET status = 'SENT', locked_by = NULL, next_retry_at = NULL WHERE event_id = ?", third)
+		require.NoError(t, <-ended)
+		b, err := f.ops.Bulk(t.Context(), "past")
+		require.NoError(t, err)
+		require.Equal(t, [3]int64{5 * rounds, 5 * rounds, 0}, [3]int64{b.Seen, b.Done, b.Passed})
+		f.once()
+		require.Equal(t, 5*rounds, l.total())
+	})
+}
+
 // What is on its way, was had, was skipped by an operator, or is of a type that the consumer does not take, is left alone.
 func TestBackfillLeavesAlone(t *testing.T) {
 	t.Parallel()

@@ -90,6 +90,7 @@ type bulkWork struct {
 	upTo   int64
 	cursor string
 	over   bool
+	isHeld bool // by an event in flight, which the batch has to wait for
 }
 
 // take leases an operation. It answers nil if somebody else was faster.
@@ -139,7 +140,9 @@ func (w *bulkWork) run(ctx context.Context) error {
 		var pause time.Duration
 		switch {
 		case err == nil:
-			tries, pause = 0, time.Duration(float64(n)/w.b.Rate*float64(time.Second))-time.Since(began)
+			if tries, pause = 0, time.Duration(float64(n)/w.b.Rate*float64(time.Second))-time.Since(began); w.isHeld {
+				pause = time.Second
+			}
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // another instance goes on
 		case errors.Is(err, errBulkStopped):
@@ -180,7 +183,9 @@ func (w *bulkWork) batch(ctx context.Context, size int) (n int, err error) {
 		if p, err = w.change(ctx, tx, next.hits); err != nil {
 			return err
 		}
-		p.Cursor, p.IsOver = next.next.String(), next.next.place.IsEnd
+		if p.Cursor, p.IsOver = next.next.String(), next.next.place.IsEnd; w.isHeld {
+			p.Cursor, p.IsOver = w.cursor, false
+		}
 		return w.s.rows.Save(ctx, tx, w.b.ID, p, bulkLease)
 	})
 	if err != nil {
@@ -202,20 +207,25 @@ func (w *bulkWork) change(ctx context.Context, tx bun.Tx, hits []view.Hit) (p st
 	if err != nil {
 		return p, err
 	}
+	w.isHeld = false
 	for _, h := range hits {
-		p.Reached = max(p.Reached, h.OutboxID)
 		if before[h.EventID] || h.OutboxID > w.upTo {
+			p.Reached = max(p.Reached, h.OutboxID)
 			continue
 		}
 		delay := w.delay(w.b.Seen + p.Done + p.Passed)
 		switch err := w.s.ob.InterveneIn(ctx, tx, w.operation(), w.intervention(h.EventID, delay)); {
 		case err == nil:
 			p.Done++
+		case w.b.Action == ActionBackfill && errors.Is(err, outbox.ErrInFlight):
+			p.Passed, w.isHeld = 0, true // they are looked at again
+			return p, nil
 		case errors.Is(err, ErrNotFound):
 			p.Passed++
 		default:
 			return p, err
 		}
+		p.Reached = max(p.Reached, h.OutboxID)
 	}
 	return p, nil
 }

@@ -1,9 +1,11 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,11 +41,15 @@ type Intervention struct {
 var ErrNotReplayable = errors.New("the consumer is not replayable: running its past events again has to be allowed by " +
 	"bus.ConsumerConfig.Replayable")
 
+// ErrInFlight means that an instance is delivering the event at this moment. It is an [ErrNotFound], too.
+var ErrInFlight = fmt.Errorf("the event is being delivered at this moment, try again when that has ended: %w", ErrNotFound)
+
 // change is how an action changes rows of the consume log.
 type change struct {
 	from    []store.Status // the states that allow it
 	to      store.DeliveryChange
 	deliver bool // the event is to be delivered, so its row must be there
+	whole   bool // it is about the whole event: nothing of it may run
 	pass    bool // later events may pass
 }
 
@@ -84,6 +90,7 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 	case ActionSkip:
 		return needs(closed)
 	case ActionDiscard:
+		closed.whole = true
 		return closed, nil
 	case ActionMarkDead:
 		return needs(change{
@@ -97,7 +104,8 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 
 // Intervene changes deliveries, the status of their event and the audit log in one
 // transaction, under the lock of the event's row. It returns [ErrNotFound] if the event has no such delivery in a state that
-// allows the action, or is gone and cannot be delivered; [ErrNotReplayable] if the consumer of a replay is not replayable;
+// allows the action, or is gone and cannot be delivered; [ErrInFlight] if what is to be discarded or backfilled is being delivered;
+// [ErrNotReplayable] if the consumer of a replay is not replayable;
 // what is wrong with op or iv; or an error of the database. With an error nothing has changed.
 func (o *Outbox) Intervene(ctx context.Context, op Operation, iv Intervention) error {
 	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return o.InterveneIn(ctx, tx, op, iv) })
@@ -129,6 +137,8 @@ func (a act) intervene(ctx context.Context, iv Intervention, c change) error {
 		return err
 	}
 	switch iv.Action {
+	case ActionDiscard:
+		err = a.notInFlight(ctx, iv.EventID, events)
 	case ActionReplay:
 		names, err = a.prepareReplay(ctx, events[0], names[0])
 	case ActionBackfill:
@@ -142,8 +152,8 @@ func (a act) intervene(ctx context.Context, iv Intervention, c change) error {
 		return err
 	}
 	given := false
-	if iv.Action == ActionDiscard && len(events) > 0 {
-		if given, err = a.giveUp(ctx, events[0]); err != nil {
+	if iv.Action == ActionDiscard {
+		if given, err = a.giveUp(ctx, iv.EventID, events); err != nil {
 			return err
 		}
 	}
@@ -166,6 +176,18 @@ func (a act) intervene(ctx context.Context, iv Intervention, c change) error {
 		details = iv.Note + ": " + details
 	}
 	return a.audit(ctx, iv.Action, iv.EventID, details)
+}
+
+// notInFlight makes sure that no instance is delivering the event: after a claim of it, or as a delivery in the log.
+func (a act) notInFlight(ctx context.Context, eventID string, events []store.LockedEvent) error {
+	if slices.ContainsFunc(events, func(e store.LockedEvent) bool { return Status(e.Status) == StatusDispatching }) {
+		return ErrInFlight
+	}
+	isRunning, err := a.rows.IsRunning(ctx, a.tx, eventID)
+	if err == nil && isRunning {
+		err = ErrInFlight
+	}
+	return err
 }
 
 // changeRows changes the deliveries that allow it, and tells whose they are.
@@ -204,7 +226,11 @@ func (a act) prepareReplay(ctx context.Context, e store.LockedEvent, consumer st
 // prepareBackfill makes sure that the consumer takes events of the type and has never had this one, and gives the delivery a
 // row. An event that is not delivered yet gets there by itself.
 func (a act) prepareBackfill(ctx context.Context, e store.LockedEvent, consumer string) error {
-	if st := Status(e.Status); st != StatusSent && st != StatusFailed && st != StatusDead {
+	switch st := Status(e.Status); st {
+	case StatusSent, StatusFailed, StatusDead:
+	case StatusDispatching: // whoever claimed it may not have known the consumer
+		return ErrInFlight
+	default:
 		return fmt.Errorf("the event is %s and on its way to every consumer: %w", st, ErrNotFound)
 	}
 	takes, err := a.rows.TakesType(ctx, a.tx, consumer, e.EventType)
@@ -224,8 +250,16 @@ func (a act) prepareBackfill(ctx context.Context, e store.LockedEvent, consumer 
 	return a.rows.AddSkipped(ctx, a.tx, e.ID, consumer)
 }
 
-// giveUp ends an event that nobody has been called for yet: whoever is registered for it is skipped.
-func (a act) giveUp(ctx context.Context, e store.LockedEvent) (bool, error) {
+// giveUp ends an event that nobody has been called for yet: whoever is registered for it is skipped. A delivery that has begun since
+// the look before could not be closed: nothing is to be then.
+func (a act) giveUp(ctx context.Context, eventID string, events []store.LockedEvent) (bool, error) {
+	if isRunning, err := a.rows.IsRunning(ctx, a.tx, eventID); err != nil || isRunning {
+		return false, cmp.Or(err, errors.New("a delivery of the event has just begun, so nothing was changed: try again when it has ended"))
+	}
+	if len(events) == 0 {
+		return false, nil
+	}
+	e := events[0]
 	if st := Status(e.Status); st != StatusNew && st != StatusScheduled {
 		return false, nil
 	}

@@ -217,7 +217,7 @@ func TestHandlerThatEndsTheTransactionOfSeveralEvents(t *testing.T) {
 			return err
 		}
 		ends["raw "+query] = func(ctx context.Context, tx bun.Tx) error {
-			_, err := tx.NewRaw(query + " /* ? */", "a; value").Exec(ctx)
+			_, err := tx.NewRaw(query+" /* ? */", "a; value").Exec(ctx)
 			return err
 		}
 		if db := "several, " + query; query == "COMMIT" {

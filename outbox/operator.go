@@ -53,7 +53,8 @@ func (o *Outbox) Skip(ctx context.Context, op Operation, eventID, consumer strin
 	return o.Intervene(ctx, op, Intervention{Action: ActionSkip, EventID: eventID, Consumers: []string{consumer}})
 }
 
-// Discard gives up an event: every delivery that is not done is closed without an effect.
+// Discard gives up an event: every delivery that is not done is closed without an effect. While an instance delivers the event, the
+// answer is [ErrInFlight].
 func (o *Outbox) Discard(ctx context.Context, op Operation, eventID string) error {
 	return o.Intervene(ctx, op, Intervention{Action: ActionDiscard, EventID: eventID})
 }

@@ -46,6 +46,33 @@ func TestOperatorMarksAFailingDeliveryDead(t *testing.T) {
 	})
 }
 
+// Nothing of an event is discarded while an instance delivers it, from a claim or from the log: the rest would take effect.
+func TestDiscardOfWhatIsInFlightIsRefused(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.failing("A", bus.ConsumerConfig{}, answer(errHandler))
+		f.failing("B", bus.ConsumerConfig{}, answer(errHandler))
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		id := f.onlyEvent()
+		for _, inFlight := range []string{
+			"UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'x'",
+			"UPDATE bc_event_consume_log SET status = 'PROCESSING', locked_by = 'x' WHERE consumer_name = 'A'",
+		} {
+			f.exec(inFlight)
+			err := f.ob.Discard(t.Context(), ops, id)
+			require.ErrorIs(t, err, outbox.ErrInFlight)
+			require.ErrorIs(t, err, outbox.ErrNotFound)
+			require.Zero(t, f.deliveries()[consumelog.Skipped])
+			f.exec("UPDATE bc_outbox_event SET status = 'FAILED', locked_by = NULL")
+		}
+		f.exec("UPDATE bc_event_consume_log SET status = 'FAILED', locked_by = NULL")
+		require.NoError(t, f.ob.Discard(t.Context(), ops, id))
+		require.Equal(t, map[consumelog.Status]int{consumelog.Skipped: 2}, f.deliveries())
+	})
+}
+
 func TestOperatorActionsNeedAnActorAndAReason(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testdb.Open(t, "sqlite"))

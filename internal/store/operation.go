@@ -130,6 +130,17 @@ func (p Operations) TakesType(ctx context.Context, idb bun.IDB, key, eventType s
 	return n > 0, err
 }
 
+// IsRunning reports whether a delivery of an event is leased, by uk_event_consumer.
+func (p Operations) IsRunning(ctx context.Context, idb bun.IDB, eventID string) (bool, error) {
+	var n int
+	err := idb.QueryRowContext(ctx, "SELECT COUNT(CASE WHEN status = 'PROCESSING' THEN 1 END) FROM "+deliveryTable+" WHERE event_id = ?",
+		eventID).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("look for deliveries that run: %w", err)
+	}
+	return n > 0, nil
+}
+
 // AddSkipped gives the delivery of an event a row, SKIPPED, if it has none, by primary key. The name is the key of a consumer, or
 // that of its replays.
 func (p Operations) AddSkipped(ctx context.Context, tx bun.IDB, id int64, name string) error {

@@ -59,6 +59,16 @@ func ofOnSQL() []sabotage { //nolint:funlen // a list
 			engine, "DeleteSentKeepsWhatIsDiscarded", nil,
 		},
 		{
+			"half of an event is discarded while the rest runs", "outbox/intervene.go",
+			"err = a.notInFlight(ctx, iv.EventID, events)", "err = nil",
+			engine, "DiscardOfWhatIsInFlight", nil,
+		},
+		{
+			"a bulk backfill passes over what is in flight", "ops/bulk_run.go",
+			"case w.b.Action == ActionBackfill && errors", "case false && errors",
+			"./ops", "BackfillWaitsForWhatIsInFlight", nil,
+		},
+		{
 			"what a handler left open stays open", "internal/handler/call.go",
 			"\tdefer over() // before", "\t_ = over // before",
 			engine, "OnSQLEndsWith", nil,
