@@ -234,7 +234,7 @@ func (c *claims) retryAll(ctx context.Context) error {
 // once does a full cycle and waits for its deliveries. It does another one if it has left anything alone, and so on until a
 // cycle has nothing left or does nothing.
 func (r *run) once(ctx context.Context) error {
-	if err := r.enrollment.announce(ctx); err != nil {
+	if err := r.enrollment.Announce(ctx); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -267,7 +267,7 @@ func (r *run) once(ctx context.Context) error {
 func (r *run) backfill(ctx context.Context) (isMoved bool, err error) {
 	var did stepped
 	err = r.silence.Limit(ctx, func(ctx context.Context) (err error) {
-		if err = r.enrollment.roster.Refresh(ctx); err == nil {
+		if err = r.claims.roster.Refresh(ctx); err == nil {
 			did, err = r.backfills.step(ctx)
 		}
 		return err

@@ -3,7 +3,7 @@
 // One goroutine, the loop of [Engine.Run], decides: it waits for a commit, a due time or the poll, claims what is due, each kind
 // in its turn (claims.go, internal/engine/claim), and offers the events to the lanes of their consumers (dispatch.go). The lanes
 // deliver (internal/engine/delivery). Another goroutine settles the events whose deliveries have ended (internal/engine/settle).
-// What a run needs around that is in upkeep.go and enroll.go.
+// What a run needs around that is in upkeep.go and internal/engine/enroll.
 package engine
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
+	"github.com/bluecone-go/bluecone/internal/engine/enroll"
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
@@ -64,15 +65,18 @@ type Engine struct {
 	cfg      Config
 	handover *claim.Handover
 	woken    chan struct{}
+	tables   *enroll.Tables
 
-	runs          atomic.Int32 // that are open
-	areTablesSeen atomic.Bool  // they were seen to be those of this release
-	isTaking      atomic.Bool
+	runs     atomic.Int32 // that are open
+	isTaking atomic.Bool
 }
 
 // New returns an engine that does nothing yet.
 func New(cfg Config) *Engine {
-	return &Engine{cfg: cfg, handover: claim.NewHandover(), woken: make(chan struct{}, 1)}
+	return &Engine{
+		cfg: cfg, handover: claim.NewHandover(), woken: make(chan struct{}, 1),
+		tables: enroll.NewTables(cfg.DB, cfg.Dialect, cfg.Quoting, cfg.Lease),
+	}
 }
 
 // Wake makes a running engine look for events at once.
@@ -88,7 +92,7 @@ func (e *Engine) IsTaking() bool { return e.isTaking.Load() }
 // tables were seen it runs beside, whose context ends when the engine stops taking events.
 func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) error {
 	r := e.open()
-	if err := r.enrollment.enroll(ctx, r.silence); err != nil {
+	if err := r.enrollment.Enroll(ctx, r.silence); err != nil {
 		closed := r.close()
 		if ctx.Err() != nil {
 			return closed // it ended before the database came back
@@ -96,12 +100,12 @@ func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) erro
 		return errors.Join(err, closed)
 	}
 	logger := e.cfg.Logger
-	logger.InfoContext(ctx, "publisher runs", "instance", e.cfg.Owner, "consumers", describe(r.enrollment.consumers))
+	logger.InfoContext(ctx, "publisher runs", "instance", e.cfg.Owner, "consumers", enroll.Describe(r.enrollment.Consumers()))
 	r.upkeep.succeedPredecessor(ctx)
-	r.background.Go(func() { r.enrollment.keepAlive(ctx, r.stop) })
+	r.background.Go(func() { r.enrollment.KeepAlive(ctx, r.stop) })
 	r.background.Go(func() { r.backfills.run(r.stop) })
 	r.background.Go(func() { r.heartbeat().Run(ctx, r.stop, r.signs) })
-	r.background.Go(func() { r.brokers().Run(r.stop, r.enrollment.brokers()...) })
+	r.background.Go(func() { r.brokers().Run(r.stop, readBrokers(r.enrollment.Consumers())...) })
 	defer r.gauges().Register(context.WithoutCancel(ctx), r.signs)()
 	while, over := context.WithCancel(ctx)
 	r.background.Go(func() { beside(while) })
@@ -118,7 +122,7 @@ func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) erro
 // from the retry queues it has run.
 func (e *Engine) Once(ctx context.Context) (claimed, retried int, err error) {
 	r := e.open()
-	if err = r.enrollment.checkTables(ctx); err == nil {
+	if err = e.tables.Check(ctx); err == nil {
 		err = r.once(ctx)
 	}
 	closed := r.close()
@@ -130,7 +134,7 @@ type run struct {
 	e          *Engine
 	outage     *health.Outage
 	silence    *health.Silence
-	enrollment *enrollment
+	enrollment *enroll.Enrollment
 	upkeep     *upkeep
 	claims     *claims
 	dispatch   *dispatcher
@@ -151,9 +155,12 @@ func (e *Engine) open() *run {
 	r := &run{e: e, stop: make(chan struct{}), outage: health.NewOutage(cfg.Logger), silence: health.NewSilence(cfg.Lease)}
 	turns := budget.New(cfg.Handlers)
 	consumers := cfg.Handlers.ByName()
-	known := registry.New(store.NewRegistry(cfg.Dialect, cfg.Statements), typesOf(consumers))
+	known := registry.New(store.NewRegistry(cfg.Dialect, cfg.Statements), enroll.TypesOf(consumers))
 	roster := registry.NewRoster(cfg.DB, known, cfg.Rotten)
-	r.enrollment = &enrollment{e: e, consumers: consumers, registry: known, roster: roster, outage: r.outage}
+	r.enrollment = enroll.New(enroll.Config{
+		DB: cfg.DB, Consumers: consumers, Tables: e.tables, Registry: known, Roster: roster, Outage: r.outage, Logger: cfg.Logger,
+		Limit: cfg.Lease,
+	})
 	r.rollUps = settle.NewRollUps(cfg.Settler, cfg.Meter, turns, r.outage, cfg.Lease)
 	r.lanes = delivery.Open(cfg.Handlers, delivery.Config{
 		Instance: cfg.Owner, Lease: cfg.Lease, MaxBytes: cfg.MaxBytes, Budget: turns, Roster: roster, Outage: r.outage, RollUps: r.rollUps,
@@ -240,7 +247,7 @@ func (r *run) loop(ctx context.Context) {
 		err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.take(ctx, t) })
 		timer.Reset(time.Until(plan.NextLook(cfg.Poll)))
 		if err == nil && r.outage.IsFading() {
-			if err = r.enrollment.register(ctx); err == nil { // that it can be read does not mean that it can be written
+			if err = r.enrollment.Register(ctx); err == nil { // that it can be read does not mean that it can be written
 				r.outage.End(ctx)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -190,6 +191,16 @@ func (r *run) gauges() health.Gauges {
 	cfg := &r.e.cfg
 	return health.Gauges{
 		DB: cfg.DB, Dialect: cfg.Dialect, Queues: r.upkeep.queues, Events: store.NewSettling(cfg.Dialect, cfg.Statements),
-		Consumers: r.enrollment.consumers, Metrics: cfg.Metrics, Logger: cfg.Logger,
+		Consumers: r.enrollment.Consumers(), Metrics: cfg.Metrics, Logger: cfg.Logger,
 	}
+}
+
+// readBrokers tell what is known of the brokers that consumers of this instance give events to.
+func readBrokers(consumers []*handler.Consumer) (read []func(ctx context.Context) store.Broker) {
+	for _, c := range consumers {
+		if c.Broker != nil {
+			read = append(read, c.Broker)
+		}
+	}
+	return read
 }

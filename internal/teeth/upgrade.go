@@ -3,7 +3,7 @@ package main
 func ofUpgrades() []sabotage {
 	return []sabotage{
 		{
-			"a publisher does not look whether its tables are there", "internal/engine/enroll.go",
+			"a publisher does not look whether its tables are there", "internal/engine/enroll/enroll.go",
 			"if errors.As(err, new(*store.TablesError)) || errors.Is(err, dialect.ErrQuoting) {", "if errors.Is(err, dialect.ErrQuoting) {",
 			engine, "PublisherNeedsItsTables", nil,
 		},
