@@ -32,12 +32,13 @@ var library = []string{
 
 type goPackage struct {
 	ImportPath string
-	Deps       []string
+	Imports    []string // by its code, without its tests
+	Deps       []string // what these reach, too
 }
 
 func packages(t *testing.T, patterns ...string) map[string]goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-json=ImportPath,Deps"}, patterns...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-json=ImportPath,Imports,Deps"}, patterns...)...)
 	cmd.Dir = root
 	out, err := cmd.Output()
 	require.NoError(t, err)
@@ -87,6 +88,16 @@ func TestImportsRunOneWay(t *testing.T) {
 			"bus", "outbox", "consumelog", "internal/engine/delivery", "internal/engine/claim", "internal/engine/settle",
 			"internal/engine/registry", "internal/engine/flow",
 		},
+		"internal/engine/enroll": {
+			"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery", "internal/engine/claim", "internal/engine/settle",
+			"internal/engine/flow", "internal/engine/upkeep", "internal/engine/backfill",
+		},
+		"internal/engine/upkeep": {
+			"bus", "outbox", "consumelog", "internal/engine", "internal/engine/enroll", "internal/engine/backfill",
+		},
+		"internal/engine/backfill": {
+			"bus", "outbox", "consumelog", "internal/engine", "internal/engine/enroll", "internal/engine/upkeep",
+		},
 		"internal/engine/settle":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery"},
 		"internal/engine/delivery": {"bus", "outbox", "consumelog", "internal/engine"},
 		"internal/engine/pulled":   {"bus", "outbox", "consumelog", "internal/engine", "internal/engine/delivery"},
@@ -114,6 +125,22 @@ func TestImportsRunOneWay(t *testing.T) {
 		require.False(t, slices.ContainsFunc(p.Deps, func(d string) bool {
 			return strings.HasPrefix(d, module+"/demo")
 		}), "%s must not reach the demo", inside)
+	}
+}
+
+// Some rooms of the engine serve its loop alone: nobody else imports them.
+func TestRoomsOfTheLoopServeNobodyElse(t *testing.T) {
+	t.Parallel()
+	const loop = module + "/internal/engine"
+	all := packages(t, "./...")
+	for _, room := range []string{"enroll", "upkeep", "backfill"} {
+		room = loop + "/" + room
+		require.Contains(t, all[loop].Imports, room)
+		for path, p := range all {
+			if path != loop {
+				require.NotContains(t, p.Imports, room, "%s must not import it", path)
+			}
+		}
 	}
 }
 

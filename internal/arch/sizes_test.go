@@ -35,10 +35,11 @@ func TestTypesAreSmall(t *testing.T) {
 	}
 }
 
-// What users import is small: the engine is in internal/engine.
+// What users import is small: the engine is in internal/engine. Of that, a newcomer reads the loop in one sitting: the rest is in its
+// rooms.
 func TestFacadesHaveFewFiles(t *testing.T) {
 	t.Parallel()
-	for dir, most := range map[string]int{"outbox": 12, "bus": 10, "consumelog": 3, "internal/engine": 6} {
+	for dir, most := range map[string]int{"outbox": 12, "bus": 10, "consumelog": 3, "internal/engine": 3} {
 		var files []string
 		for _, path := range goFiles(t) {
 			inside, err := filepath.Rel(root, path)

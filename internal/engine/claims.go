@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/engine/backfill"
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
@@ -47,11 +48,24 @@ func newStatements(cfg *Config) statements {
 	return statements{events: store.NewClaims(cfg.Dialect, cfg.Statements), queues: store.NewQueues(cfg.Dialect, cfg.Statements)}
 }
 
+// handedOver are the events that were handed over. If there is no room for them they have to be claimed: then it answers none
+// and false, and the plan knows.
+func (c *claims) handedOver() (ids []string, areAll bool) {
+	c.plan.Worked(time.Now())
+	ids, ok := c.handover.Take()
+	room, _ := c.lanes.Room()
+	if !ok || len(ids) > min(c.flights.Free(), room) {
+		c.plan.Add(time.Now(), claim.Of(claim.New))
+		return nil, false
+	}
+	return ids, true
+}
+
 // cycle claims what is due and hands it to the lanes, each kind in its turn, until nothing that it knows of is left. Unless
 // it has to be exhaustive, it ends when the time has come to look again at what else has fallen due.
 func (r *run) cycle(ctx context.Context, t turn) error {
 	if t.isFull {
-		if err := r.upkeep.sweep(ctx); err != nil {
+		if err := r.upkeep.Sweep(ctx); err != nil {
 			return err
 		}
 		r.claims.claimer.WalkThoroughly()
@@ -64,7 +78,7 @@ func (r *run) cycle(ctx context.Context, t turn) error {
 	takesOver := r.lanes.Signals.HaveTakenOver() || r.claims.plan.Due().Has(claim.Expired)
 	err := r.claims.claimInTurns(ctx, t.isExhaustive)
 	if err == nil && takesOver {
-		err = r.upkeep.wakeAfterExpiry(ctx)
+		err = r.upkeep.WakeAfterExpiry(ctx)
 	}
 	if !t.isFull || err != nil {
 		return err
@@ -265,14 +279,14 @@ func (r *run) once(ctx context.Context) error {
 
 // backfill gives each new consumer that wants the past a page of it, and tells whether there was one.
 func (r *run) backfill(ctx context.Context) (isMoved bool, err error) {
-	var did stepped
+	var did backfill.Result
 	err = r.silence.Limit(ctx, func(ctx context.Context) (err error) {
 		if err = r.claims.roster.Refresh(ctx); err == nil {
-			did, err = r.backfills.step(ctx)
+			did, err = r.backfills.Step(ctx)
 		}
 		return err
 	})
-	return did.given, err
+	return did.IsGiven, err
 }
 
 // progress is how much a run has done: events that it has claimed, deliveries from the retry queues that have ended, and past
@@ -280,7 +294,7 @@ func (r *run) backfill(ctx context.Context) (isMoved bool, err error) {
 type progress struct{ claimed, retried, past int64 }
 
 func (r *run) progress() progress {
-	return progress{r.dispatch.claimed.Load(), r.rollUps.Deliveries(), r.backfills.seen.Load()}
+	return progress{r.dispatch.claimed.Load(), r.rollUps.Deliveries(), r.backfills.Seen()}
 }
 
 func (r *run) waitUntilIdle(ctx context.Context) {

@@ -3,7 +3,8 @@
 // One goroutine, the loop of [Engine.Run], decides: it waits for a commit, a due time or the poll, claims what is due, each kind
 // in its turn (claims.go, internal/engine/claim), and offers the events to the lanes of their consumers (dispatch.go). The lanes
 // deliver (internal/engine/delivery). Another goroutine settles the events whose deliveries have ended (internal/engine/settle).
-// What a run needs around that is in upkeep.go and internal/engine/enroll.
+// Beside that a run says which consumers it has (internal/engine/enroll), gives new ones the past (internal/engine/backfill), renews
+// leases and sweeps (internal/engine/upkeep), and tells how it fares (internal/engine/health).
 package engine
 
 import (
@@ -18,6 +19,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/backfill"
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
@@ -25,6 +27,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
+	"github.com/bluecone-go/bluecone/internal/engine/upkeep"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/schedule"
@@ -101,9 +104,9 @@ func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) erro
 	}
 	logger := e.cfg.Logger
 	logger.InfoContext(ctx, "publisher runs", "instance", e.cfg.Owner, "consumers", enroll.Describe(r.enrollment.Consumers()))
-	r.upkeep.succeedPredecessor(ctx)
+	r.upkeep.SucceedPredecessor(ctx)
 	r.background.Go(func() { r.enrollment.KeepAlive(ctx, r.stop) })
-	r.background.Go(func() { r.backfills.run(r.stop) })
+	r.background.Go(func() { r.backfills.Run(r.stop) })
 	r.background.Go(func() { r.heartbeat().Run(ctx, r.stop, r.signs) })
 	r.background.Go(func() { r.brokers().Run(r.stop, readBrokers(r.enrollment.Consumers())...) })
 	defer r.gauges().Register(context.WithoutCancel(ctx), r.signs)()
@@ -135,7 +138,7 @@ type run struct {
 	outage     *health.Outage
 	silence    *health.Silence
 	enrollment *enroll.Enrollment
-	upkeep     *upkeep
+	upkeep     *upkeep.Upkeep
 	claims     *claims
 	dispatch   *dispatcher
 	lanes      *delivery.Lanes
@@ -143,7 +146,7 @@ type run struct {
 	spiller    *settle.Spiller
 	settling   *settle.Settling
 	rollUps    *settle.RollUps
-	backfills  *backfills
+	backfills  *backfill.Backfills
 
 	stop       chan struct{}
 	background sync.WaitGroup
@@ -174,13 +177,15 @@ func (e *Engine) open() *run {
 		Flights: r.flights, Registry: known, Outage: r.outage, Budget: turns,
 	})
 	claimer := claim.NewClaimer(cfg.DB, cfg.Dialect, cfg.Statements, known, store.Lease{Owner: cfg.Owner, For: cfg.Lease})
-	r.upkeep = &upkeep{
-		e: e, claimer: claimer, settling: r.settling, lanes: r.lanes, roster: roster, budget: turns, outage: r.outage,
-		queues: store.NewQueues(cfg.Dialect, cfg.Statements),
-	}
-	r.backfills = &backfills{
-		cfg: cfg, consumers: consumers, roster: roster, lanes: r.lanes, budget: turns, outage: r.outage, rows: store.NewBackfills(cfg.Dialect),
-	}
+	r.upkeep = upkeep.New(upkeep.Config{
+		DB: cfg.DB, Dialect: cfg.Dialect, Statements: cfg.Statements, Log: cfg.Log, Logger: cfg.Logger, Name: cfg.Name, Owner: cfg.Owner,
+		Lease: cfg.Lease, LeftGrace: cfg.UnroutableGrace, Claimer: claimer, Settler: cfg.Settler, Settling: r.settling, Meter: cfg.Meter,
+		Lanes: r.lanes, Roster: roster, Budget: turns, Outage: r.outage,
+	})
+	r.backfills = backfill.New(backfill.Config{
+		DB: cfg.DB, Dialect: cfg.Dialect, Statements: cfg.Statements, Log: cfg.Log, Logger: cfg.Logger, Consumers: consumers,
+		Limit: cfg.Lease, Settler: cfg.Settler, Meter: cfg.Meter, Roster: roster, Lanes: r.lanes, Budget: turns, Outage: r.outage,
+	})
 	r.dispatch = newDispatcher(cfg, consumers, roster)
 	r.dispatch.lanes, r.dispatch.flights, r.dispatch.spiller, r.dispatch.settling = r.lanes, r.flights, r.spiller, r.settling
 	r.claims = &claims{
@@ -198,7 +203,7 @@ func (r *run) start() {
 	r.e.runs.Add(1)
 	r.background.Go(func() { r.settling.Run(r.stop) })
 	r.background.Go(func() { r.spiller.Run(r.stop) })
-	r.background.Go(func() { r.upkeep.renewLeases(r.stop) })
+	r.background.Go(func() { r.upkeep.RenewLeases(r.stop) })
 	if cfg.Dialect.KeepsPlans {
 		st := health.Statistics{DB: cfg.DB, Logger: cfg.Logger, Outage: r.outage, Limit: cfg.Lease}
 		r.background.Go(func() { st.Run(r.stop, &r.dispatch.claimed) })
@@ -277,19 +282,6 @@ func (r *run) take(ctx context.Context, t turn) error {
 	return r.cycle(ctx, t)
 }
 
-// handedOver are the events that were handed over. If there is no room for them they have to be claimed: then it answers none
-// and false, and the plan knows.
-func (c *claims) handedOver() (ids []string, areAll bool) {
-	c.plan.Worked(time.Now())
-	ids, ok := c.handover.Take()
-	room, _ := c.lanes.Room()
-	if !ok || len(ids) > min(c.flights.Free(), room) {
-		c.plan.Add(time.Now(), claim.Of(claim.New))
-		return nil, false
-	}
-	return ids, true
-}
-
 // takeByID leases events that nobody has claimed yet, and dispatches them. It gives back those that an earlier event of their
 // aggregate blocks.
 func (c *claims) takeByID(ctx context.Context, ids []string) error {
@@ -354,4 +346,40 @@ func signal(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// signs are what the heartbeat and the gauges tell of this run.
+func (r *run) signs() health.Signs {
+	return health.Signs{InFlight: r.flights.Len(), Broken: r.lanes.Broken()}
+}
+
+// heartbeat is that of this run.
+func (r *run) heartbeat() health.Heartbeat {
+	cfg := &r.e.cfg
+	return health.Heartbeat{DB: cfg.DB, Rows: store.NewInstances(cfg.Dialect), Logger: cfg.Logger, Name: cfg.Name, Owner: cfg.Owner}
+}
+
+// brokers says what the relays of this run know of theirs.
+func (r *run) brokers() health.Brokers {
+	cfg := &r.e.cfg
+	return health.Brokers{DB: cfg.DB, Rows: store.NewBrokers(cfg.Dialect), Logger: cfg.Logger, Instance: cfg.Name}
+}
+
+// gauges are those of this run.
+func (r *run) gauges() health.Gauges {
+	cfg := &r.e.cfg
+	return health.Gauges{
+		DB: cfg.DB, Dialect: cfg.Dialect, Queues: r.claims.queues, Events: store.NewSettling(cfg.Dialect, cfg.Statements),
+		Consumers: r.enrollment.Consumers(), Metrics: cfg.Metrics, Logger: cfg.Logger,
+	}
+}
+
+// readBrokers tell what is known of the brokers that consumers of this instance give events to.
+func readBrokers(consumers []*handler.Consumer) (read []func(ctx context.Context) store.Broker) {
+	for _, c := range consumers {
+		if c.Broker != nil {
+			read = append(read, c.Broker)
+		}
+	}
+	return read
 }

@@ -60,12 +60,12 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "NoMoreThanItStarts", nil,
 		},
 		{
-			"a restart under the same name waits for the leases of the run before", "internal/engine/upkeep.go",
+			"a restart under the same name waits for the leases of the run before", "internal/engine/upkeep/upkeep.go",
 			"if err := u.expirePredecessor(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engine, "TakesOverFrom", nil,
 		},
 		{
-			"what a dead process has left asleep sleeps on", "internal/engine/upkeep.go",
+			"what a dead process has left asleep sleeps on", "internal/engine/upkeep/upkeep.go",
 			"if err := u.wakeForgotten(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engine, "LeftAsleep", nil,
 		},

@@ -228,7 +228,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			rooms, "Starved", nil,
 		},
 		{
-			"leases are not renewed", "internal/engine/upkeep.go",
+			"leases are not renewed", "internal/engine/upkeep/upkeep.go",
 			"if err := u.renew(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
 			engine, "LongHandler", nil,
 		},

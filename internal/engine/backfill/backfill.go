@@ -1,66 +1,93 @@
-package engine
+// Package backfill gives new consumers the past that they ask for.
+//
+// A consumer with StartFrom that is registered for the first time gets past events page by page, in the order in which they were
+// saved. It gets the next page when its handlers have done most of the one before.
+package backfill
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/uptrace/bun"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/delivery"
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
 const (
-	// backfillPage is how many past events a step reads, and so at most gives to a consumer.
-	backfillPage = 500
-	// backfillEvery is when a backfill is looked at again that has nothing to do now, and first when handlers have enough to do.
-	backfillEvery = 100 * time.Millisecond
-	// backfillSlowest is when it is looked at again at the latest: a look counts deliveries, which slow handlers should not pay for
+	// pageSize is how many past events a step reads, and so at most gives to a consumer.
+	pageSize = 500
+	// lookEvery is when a backfill is looked at again that has nothing to do now, and first when handlers have enough to do.
+	lookEvery = 100 * time.Millisecond
+	// lookSlowest is when it is looked at again at the latest: a look counts deliveries, which slow handlers should not pay for
 	// all the time. The wait doubles, so that handlers wait for a page no longer than they took for the last one.
-	backfillSlowest = 2 * time.Second
+	lookSlowest = 2 * time.Second
 )
 
-// backfills give consumers of this process the past that their StartFrom asks for: page by page, in the order in which it was saved,
+// Config is what [Backfills] work with.
+type Config struct {
+	DB         *bun.DB
+	Dialect    dialect.Dialect
+	Statements *prepared.Statements
+	Log        store.Log
+	Logger     *slog.Logger
+
+	Consumers []*handler.Consumer // of this process
+	Limit     time.Duration       // how long a step may take
+
+	Settler *settle.Settler
+	Meter   *settle.Meter
+	Roster  *registry.Roster // it says of which consumers a backfill is open
+	Lanes   *delivery.Lanes  // they are told of the deliveries
+	Budget  *budget.Transactions
+	Outage  *health.Outage
+}
+
+// Backfills give consumers of this process the past that their StartFrom asks for: page by page, in the order in which it was saved,
 // and no faster than their handlers take it. A step is one transaction under the lock of the operation's row, so that of several
 // instances one does it, and one that dies leaves nothing behind.
-type backfills struct {
-	cfg       *Config
-	consumers []*handler.Consumer
-	roster    *registry.Roster
-	lanes     *delivery.Lanes
-	budget    *budget.Transactions
-	outage    *health.Outage
-	rows      store.Backfills
+type Backfills struct {
+	cfg  Config
+	rows store.Backfills
 
 	seen atomic.Int64 // events, so far
 }
 
-// run goes on until stop is closed. While no backfill is open it asks the database nothing.
-func (b *backfills) run(stop <-chan struct{}) {
-	wait := backfillEvery
+// New returns those of one run of a publisher. They have given nothing yet.
+func New(cfg Config) *Backfills { return &Backfills{cfg: cfg, rows: store.NewBackfills(cfg.Dialect)} }
+
+// Seen is how many past events were looked at.
+func (b *Backfills) Seen() int64 { return b.seen.Load() }
+
+// Run gives pages, and goes on until stop is closed. While no backfill is open it asks the database nothing.
+func (b *Backfills) Run(stop <-chan struct{}) {
+	wait := lookEvery
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Lease)
-		did, err := b.step(ctx)
+		ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Limit)
+		did, err := b.Step(ctx)
 		if err != nil {
-			b.cfg.Logger.Log(ctx, b.outage.Level(ctx, err), "past events could not be given to a consumer; the next beat tries again",
+			b.cfg.Logger.Log(ctx, b.cfg.Outage.Level(ctx, err), "past events could not be given to a consumer; the next beat tries again",
 				telemetry.Err, err)
 		}
 		cancel()
 		switch {
-		case did.given && err == nil:
+		case did.IsGiven && err == nil:
 			wait = time.Millisecond
-		case did.heldBack:
-			wait = min(max(2*wait, backfillEvery), backfillSlowest)
+		case did.IsHeldBack:
+			wait = min(max(2*wait, lookEvery), lookSlowest)
 		default:
-			wait = backfillEvery
+			wait = lookEvery
 		}
 		next := time.NewTimer(wait)
 		select {
@@ -72,21 +99,24 @@ func (b *backfills) run(stop <-chan struct{}) {
 	}
 }
 
-// stepped is what a step has done: past events were given to a consumer, or held back because its handlers have enough to do.
-type stepped struct{ given, heldBack bool }
+// Result is what a step has done.
+type Result struct {
+	IsGiven    bool // past events were looked at, and given to the consumers that take them
+	IsHeldBack bool // they were held back, because the handlers of a consumer have enough to do
+}
 
-// step does a page for each consumer of which a backfill is open.
-func (b *backfills) step(ctx context.Context) (did stepped, err error) {
-	for _, c := range b.consumers {
-		if c.Config.StartFrom.IsZero() || !b.roster.IsFilled(c.Key) {
+// Step gives a page to each consumer of which a backfill is open.
+func (b *Backfills) Step(ctx context.Context) (did Result, err error) {
+	for _, c := range b.cfg.Consumers {
+		if c.Config.StartFrom.IsZero() || !b.cfg.Roster.IsFilled(c.Key) {
 			continue
 		}
-		waiting, err := b.rows.Waiting(ctx, b.cfg.DB, c.Key, backfillPage)
+		waiting, err := b.rows.Waiting(ctx, b.cfg.DB, c.Key, pageSize)
 		if err != nil {
 			return did, err
 		}
-		if waiting >= backfillPage/2 {
-			did.heldBack = true
+		if waiting >= pageSize/2 {
+			did.IsHeldBack = true
 			continue
 		}
 		seen, err := b.page(ctx, c)
@@ -96,9 +126,9 @@ func (b *backfills) step(ctx context.Context) (did stepped, err error) {
 		if seen == 0 {
 			continue
 		}
-		did.given = true
+		did.IsGiven = true
 		b.seen.Add(int64(seen))
-		if err := b.lanes.Retry(ctx, []string{c.Key}); err != nil {
+		if err := b.cfg.Lanes.Retry(ctx, []string{c.Key}); err != nil {
 			return did, err
 		}
 	}
@@ -106,8 +136,8 @@ func (b *backfills) step(ctx context.Context) (did stepped, err error) {
 }
 
 // page gives a consumer its next past events, and tells how many it has looked at.
-func (b *backfills) page(ctx context.Context, c *handler.Consumer) (seen int, err error) {
-	defer b.budget.Turn()()
+func (b *Backfills) page(ctx context.Context, c *handler.Consumer) (seen int, err error) {
+	defer b.cfg.Budget.Turn()()
 	var changes []settle.Change
 	err = store.InTx(ctx, b.cfg.DB, b.cfg.Dialect, b.cfg.Statements, func(ctx context.Context, tx bun.Tx) error {
 		seen, changes = 0, nil
@@ -115,12 +145,12 @@ func (b *backfills) page(ctx context.Context, c *handler.Consumer) (seen int, er
 		if err != nil || !ok {
 			return err
 		}
-		past, err := b.rows.Past(ctx, tx, f, backfillPage)
+		past, err := b.rows.Past(ctx, tx, f, pageSize)
 		if err != nil {
 			return err
 		}
 		step := store.BackfillStep{Reached: f.UpTo, IsOver: true}
-		if len(past) == backfillPage {
+		if len(past) == pageSize {
 			step = store.BackfillStep{Reached: past[len(past)-1].OutboxID}
 		}
 		wanted := slices.DeleteFunc(slices.Clone(past), func(e store.PastEvent) bool {
@@ -151,7 +181,7 @@ func (b *backfills) page(ctx context.Context, c *handler.Consumer) (seen int, er
 // ready locks events, and answers those that were delivered to others, up to one that an instance has in hand: whoever claimed that
 // one may not have known the consumer, and what it is settled as tells. What is new gets to the consumer by itself, because who
 // claims it reads the registry after its lock.
-func (b *backfills) ready(ctx context.Context, tx bun.Tx, events []store.PastEvent) (ready []store.LockedEvent, inHand int64, err error) {
+func (b *Backfills) ready(ctx context.Context, tx bun.Tx, events []store.PastEvent) (ready []store.LockedEvent, inHand int64, err error) {
 	if len(events) == 0 {
 		return nil, 0, nil
 	}
@@ -175,7 +205,7 @@ func (b *backfills) ready(ctx context.Context, tx bun.Tx, events []store.PastEve
 }
 
 // give makes deliveries of those of the ready events that the consumer has never had.
-func (b *backfills) give(
+func (b *Backfills) give(
 	ctx context.Context, tx bun.Tx, key string, events []store.PastEvent, ready []store.LockedEvent,
 ) (given int, changes []settle.Change, err error) {
 	if len(ready) == 0 {
