@@ -67,21 +67,17 @@ func sorted(all []registry.Consumer) []registry.Consumer {
 // it is back.
 func TestEnrollWaitsForTheDatabase(t *testing.T) {
 	t.Parallel()
-	dsn := file(t)
+	dsn := testdb.File(t)
 	tried := 0
 	for failing := 1; tried == failing-1; failing++ {
 		synctest.Test(t, func(t *testing.T) {
-			f := &faults{of: func(n int) error {
-				if n == failing {
-					return io.ErrUnexpectedEOF
-				}
-				return nil
-			}}
-			i := newInstance(t, f.connect(t, dsn), consumer("C", handler.Config{}, "a"))
+			var f testdb.Faults
+			f.FailOnce(failing, io.ErrUnexpectedEOF)
+			i := newInstance(t, f.Connect(t, dsn), consumer("C", handler.Config{}, "a"))
 			require.NoError(t, i.enroll(t.Context()))
 			all, _ := i.roster.Last()
 			require.Len(t, all.Consumers, 1)
-			if f.seen() < failing { // no statement was left to fail
+			if f.Sent() < failing { // no statement was left to fail
 				require.Empty(t, i.log.String())
 				return
 			}
@@ -96,9 +92,11 @@ func TestEnrollWaitsForTheDatabase(t *testing.T) {
 // An enrollment whose context ends during an outage ends.
 func TestEnrollEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	dsn := file(t)
+	dsn := testdb.File(t)
 	synctest.Test(t, func(t *testing.T) {
-		i := newInstance(t, (&faults{of: func(int) error { return io.ErrUnexpectedEOF }}).connect(t, dsn), consumer("C", handler.Config{}, "a"))
+		var f testdb.Faults
+		f.Fail(io.ErrUnexpectedEOF)
+		i := newInstance(t, f.Connect(t, dsn), consumer("C", handler.Config{}, "a"))
 		ctx, end := context.WithTimeout(t.Context(), time.Hour)
 		defer end()
 		require.ErrorIs(t, i.enroll(ctx), context.DeadlineExceeded)
@@ -113,7 +111,9 @@ func TestEnrollDoesNotWaitForAnotherRelease(t *testing.T) {
 	require.ErrorAs(t, i.enroll(t.Context()), new(*store.TablesError))
 	require.Empty(t, i.log.String())
 
-	i = newInstance(t, (&faults{of: func(int) error { return dialect.ErrQuoting }}).connect(t, file(t)))
+	var f testdb.Faults
+	f.Fail(dialect.ErrQuoting)
+	i = newInstance(t, f.Connect(t, testdb.File(t)))
 	require.ErrorIs(t, i.enroll(t.Context()), dialect.ErrQuoting)
 	require.Empty(t, i.log.String())
 }
@@ -128,7 +128,7 @@ func TestRegisterNamesTheConsumers(t *testing.T) {
 // Every 30 seconds the consumers are registered again. When that fails it is said, and the next time tries again.
 func TestKeepAliveRegistersAgain(t *testing.T) {
 	t.Parallel()
-	dsn := file(t)
+	dsn := testdb.File(t)
 	for name, end := range map[string]func(stop chan struct{}, end context.CancelFunc){
 		"until it is stopped":    func(stop chan struct{}, _ context.CancelFunc) { close(stop) },
 		"until its context ends": func(_ chan struct{}, end context.CancelFunc) { end() },
@@ -136,8 +136,8 @@ func TestKeepAliveRegistersAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				f := &faults{}
-				i := newInstance(t, f.connect(t, dsn), consumer("C", handler.Config{}, "a"))
+				var f testdb.Faults
+				i := newInstance(t, f.Connect(t, dsn), consumer("C", handler.Config{}, "a"))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				stop, ended := make(chan struct{}), make(chan struct{})
@@ -150,25 +150,25 @@ func TestKeepAliveRegistersAgain(t *testing.T) {
 					synctest.Wait()
 				}
 				pass(29)
-				require.Zero(t, f.seen())
+				require.Zero(t, f.Sent())
 				pass(2)
 				require.Equal(t, 1, testdb.Count(t, i.db, "SELECT COUNT(*) FROM bc_consumer_type WHERE consumer_name = 'C'"))
 				require.Empty(t, i.log.String())
 
 				_, err := i.db.ExecContext(ctx, "DELETE FROM bc_consumer_type")
 				require.NoError(t, err)
-				f.answer(errors.New("no statement today"))
+				f.Fail(errors.New("no statement today"))
 				pass(30)
 				require.Equal(t, 1, strings.Count(i.log.String(), "level=WARN msg=\"consumers could not be announced"), i.log)
-				f.answer(nil)
+				f.Fail(nil)
 				pass(30)
 				require.Equal(t, 1, testdb.Count(t, i.db, "SELECT COUNT(*) FROM bc_consumer_type WHERE consumer_name = 'C'"))
 
 				end(stop, cancel)
 				<-ended
-				before := f.seen()
+				before := f.Sent()
 				pass(60)
-				require.Equal(t, before, f.seen())
+				require.Equal(t, before, f.Sent())
 			})
 		})
 	}
@@ -198,16 +198,17 @@ func TestTypesOfConsumers(t *testing.T) {
 // Once the tables were seen to be those of this release, nobody looks again; before, each call looks.
 func TestTablesAreLookedAtUntilTheyAreSeen(t *testing.T) {
 	t.Parallel()
-	f := &faults{of: func(int) error { return io.ErrUnexpectedEOF }}
-	i := newInstance(t, f.connect(t, file(t)))
+	var f testdb.Faults
+	f.Fail(io.ErrUnexpectedEOF)
+	i := newInstance(t, f.Connect(t, testdb.File(t)))
 	for range 2 {
-		before := f.seen()
+		before := f.Sent()
 		require.ErrorIs(t, i.tables.Check(t.Context()), io.ErrUnexpectedEOF)
-		require.Greater(t, f.seen(), before)
+		require.Greater(t, f.Sent(), before)
 	}
-	f.answer(nil)
+	f.Fail(nil)
 	require.NoError(t, i.tables.Check(t.Context()))
-	before := f.seen()
+	before := f.Sent()
 	require.NoError(t, i.tables.Check(t.Context()))
-	require.Equal(t, before, f.seen())
+	require.Equal(t, before, f.Sent())
 }
