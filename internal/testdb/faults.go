@@ -19,7 +19,9 @@ func File(t testing.TB) (dsn string) {
 	return dsn
 }
 
-// Faults are the errors that a database answers with. The zero value has none. It is safe for concurrent use.
+// Faults are the errors that a database answers statements with, and the begin of a transaction. It commits and rolls back whatever
+// happens: otherwise the connection would go back to the pool with an open transaction. The zero value has no faults. It is safe for
+// concurrent use.
 type Faults struct {
 	mu   sync.Mutex
 	sent int
@@ -29,13 +31,16 @@ type Faults struct {
 // Connect returns a pool on a database with these faults. Tests in fake time call it there, with the URL of a [File].
 func (f *Faults) Connect(t testing.TB, dsn string) *bun.DB {
 	t.Helper()
-	db, err := ConnectHooked(dsn, faultdb.Hook{Before: func(context.Context, faultdb.Step) error { return f.answer() }})
+	db, err := ConnectHooked(dsn, faultdb.Hook{Before: func(_ context.Context, s faultdb.Step) error { return f.answer(s) }})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
-func (f *Faults) answer() error {
+func (f *Faults) answer(s faultdb.Step) error {
+	if s.Op == faultdb.Commit || s.Op == faultdb.Rollback {
+		return nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent++
