@@ -232,14 +232,14 @@ func TestRunLooksLessOftenAtBusyHandlers(t *testing.T) {
 		p.run()
 		synctest.Wait()
 		looks++
-		for _, wait := range []time.Duration{200, 400, 800, 1600, 2000, 2000} {
-			<-time.After((wait - 1) * time.Millisecond)
+		for _, ms := range []int{200, 400, 800, 1600, 2000, 2000} {
+			<-time.After(time.Duration(ms-1) * time.Millisecond)
 			synctest.Wait()
-			require.Equal(t, looks, f.Sent(), "not before %d ms", wait)
+			require.Equal(t, looks, f.Sent(), "not before %d ms", ms)
 			<-time.After(time.Millisecond)
 			synctest.Wait()
 			looks++
-			require.Equal(t, looks, f.Sent(), "after %d ms", wait)
+			require.Equal(t, looks, f.Sent(), "after %d ms", ms)
 		}
 		require.Len(t, p.given(), 500)
 	})

@@ -42,8 +42,10 @@ func TestEnrollRegistersTheConsumers(t *testing.T) {
 			require.Equal(t, consumers, i.Consumers())
 			all, _ := i.roster.Last()
 			require.Equal(t, []registry.Consumer{
-				{Key: "Again", Types: []string{"a"}}, {Key: store.ReplayName("Again")},
-				{Key: "Late", Types: []string{"a"}, IsFilled: true}, {Key: "Plain", Types: []string{"a", "b"}},
+				{Key: "Again", Types: []string{"a"}},
+				{Key: store.ReplayName("Again")},
+				{Key: "Late", Types: []string{"a"}, IsFilled: true},
+				{Key: "Plain", Types: []string{"a", "b"}},
 			}, sorted(all.Consumers))
 			require.Empty(t, all.Elsewhere, "all of them are here")
 			require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_bulk_operation WHERE consumer_name = 'Late'"))
@@ -145,8 +147,8 @@ func TestKeepAliveRegistersAgain(t *testing.T) {
 					defer close(ended)
 					i.KeepAlive(ctx, stop)
 				}()
-				pass := func(seconds time.Duration) {
-					<-time.After(seconds * time.Second)
+				pass := func(seconds int) {
+					<-time.After(time.Duration(seconds) * time.Second)
 					synctest.Wait()
 				}
 				pass(29)
