@@ -70,7 +70,9 @@ type ConsumerConfig struct {
 	// events of its types that were saved then or later and still have their row (see outbox.RetentionConfig.Keep), each once, in the
 	// order of their aggregates, beside live events, as fast as its handlers take them. Later events of an aggregate wait behind its
 	// past ones. [Beginning] is all there is. A consumer that is registered already is not changed by it; what it lacks an operator
-	// can give it (ops.ActionBackfill). A time in the future is a mistake. Default: zero, nothing that was delivered before.
+	// can give it (ops.ActionBackfill): one that is no longer here finishes what it has begun, unless an operator cancels it. It waits
+	// at an event that an instance is delivering until that has ended. A time in the future is a mistake.
+	// Default: zero, nothing that was delivered before.
 	StartFrom time.Time
 }
 

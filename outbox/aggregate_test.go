@@ -96,6 +96,21 @@ func TestParkedEventKeepsItsPlaceForWhoeverTakesIt(t *testing.T) {
 	})
 }
 
+// Each parked event says which type it is that nobody takes, also beside others that were claimed with it.
+func TestParkedEventsNameTheirOwnType(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.save(orderPaid{OrderID: "1"}, renamed{OrderID: "2"}, unheard{orderPaid{OrderID: "3"}})
+		f.once()
+		require.Equal(t, 3, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE status = 'SCHEDULED'"))
+		for _, eventType := range []string{"order.paid", "order.renamed", "order.unheard"} {
+			require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_outbox_event WHERE event_type = ? AND last_error = ?", eventType,
+				"no consumer is registered for "+eventType))
+		}
+	})
+}
+
 // A delayed event that falls due waits for an event of its aggregate that another instance has in hand (finding A16).
 func TestDelayedEventWaitsForWhatIsInHand(t *testing.T) {
 	t.Parallel()

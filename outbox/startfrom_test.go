@@ -97,6 +97,32 @@ func TestNewConsumerStartsFromTheBeginning(t *testing.T) {
 	})
 }
 
+// What a consumer is still to get of the past it gets from a release, too, whose code does not ask for it any more. Live events would
+// wait for it for ever.
+func TestStartThatIsTakenOutOfTheCodeIsFinished(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		old := newFixture(t, db)
+		old.registered("Old")
+		old.rounds(0, 4, "1", "2")
+		old.once()
+		f := newFixture(t, db)
+		f.counting("Late", bus.ConsumerConfig{StartFrom: bus.Beginning()})
+		f.once()
+		half := f.count("SELECT MIN(id) + 3 FROM bc_outbox_event") // as if it had been stopped there
+		f.exec("DELETE FROM bc_event_consume_log WHERE consumer_name = 'Late' AND outbox_id > ?", half)
+		f.exec("DELETE FROM effect WHERE seq >= 2")
+		f.exec("UPDATE bc_bulk_operation SET state = 'RUNNING', finished_at = NULL, reached = ?", half)
+		next := newFixture(t, db)
+		next.counting("Old", bus.ConsumerConfig{})
+		next.counting("Late", bus.ConsumerConfig{})
+		next.rounds(4, 1, "1", "2")
+		next.settled()
+		require.Equal(t, seqs(5), next.had("Late", "1"))
+		require.Equal(t, seqs(5), next.had("Late", "2"))
+	})
+}
+
 // The past may begin at a time, and is of the consumer's own types.
 func TestNewConsumerStartsFromATime(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -150,21 +151,21 @@ func (d *dispatcher) isSuspect(f *settle.Flight, key string) bool {
 
 // park puts events whose type nobody consumes aside for a while, and returns the rest.
 func (d *dispatcher) park(ctx context.Context, c claimed) (rows []eventrow.Row, err error) {
-	var park []eventrow.Row
+	park := make(map[string][]eventrow.Row)
 	for _, row := range c.Rows {
 		if !d.isUnroutable(row, c.Registry) {
 			rows = append(rows, row)
 			continue
 		}
-		park = append(park, row)
+		park[row.Type] = append(park[row.Type], row)
 		telemetry.Add(ctx, d.cfg.Metrics.Unroutable, 1, telemetry.EventType, row.Type)
 		d.warnUnroutable(ctx, row)
 	}
-	if len(park) == 0 {
-		return rows, nil
+	for eventType, same := range park {
+		why := "no consumer is registered for " + eventType
+		err = errors.Join(err, d.settling.GiveBack(ctx, same, settle.Return{Status: settle.Scheduled, Delay: parkFor, Why: why}))
 	}
-	why := "no consumer is registered for " + park[0].Type
-	return rows, d.settling.GiveBack(ctx, park, settle.Return{Status: settle.Scheduled, Delay: parkFor, Why: why})
+	return rows, err
 }
 
 func (d *dispatcher) isUnroutable(row eventrow.Row, all *registry.Snapshot) bool {

@@ -69,6 +69,11 @@ func ofOnSQL() []sabotage { //nolint:funlen // a list
 			"./ops", "BackfillWaitsForWhatIsInFlight", nil,
 		},
 		{
+			"a start that is no longer in the code stands still", "internal/engine/backfill/backfill.go",
+			"if !b.cfg.Roster.IsFilled(c.Key) {", "if c.Config.StartFrom.IsZero() || !b.cfg.Roster.IsFilled(c.Key) {",
+			engine, "StartThatIsTakenOut", nil,
+		},
+		{
 			"what a handler left open stays open", "internal/handler/call.go",
 			"\tdefer over() // before", "\t_ = over // before",
 			engine, "OnSQLEndsWith", nil,
