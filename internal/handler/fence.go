@@ -138,10 +138,10 @@ func (f *Fence) beforeEnd(ev *bun.QueryEvent) {
 	case isShared && (ends || may):
 		h.alone.Store(true)
 		f.poison(ErrNotAlone)
-	case may:
-		f.noteChange()
 	case ends && (verb == "ROLLBACK" || verb == "ABORT"):
 		f.poison(fmt.Errorf("%w, by %s; the bus rolls back when the handler returns an error", ErrEnds, verb))
+	case may:
+		f.noteChange()
 	}
 }
 

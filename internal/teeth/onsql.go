@@ -46,7 +46,7 @@ func ofOnSQL() []sabotage { //nolint:funlen // a list
 		{
 			"runtime.Goexit in a hook ends the worker", "internal/handler/contain.go",
 			"func Contain(call func() error) error { return <-contained(call) }", "func Contain(call func() error) error { return call() }",
-			engine, "GoexitEndsNoWorker", nil,
+			"./internal/handler", "BackoffsAreContained|CannotBeDecoded", nil,
 		},
 		{
 			"a consumer that is paused as another is resumed is not noticed", "internal/store/registry.go",
