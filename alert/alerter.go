@@ -127,7 +127,7 @@ func (a *Alerter) watchClock(ctx context.Context) {
 		case <-time.After(clockBeat + rand.N(time.Second)):
 		}
 		if err := a.checkClock(ctx); err != nil && ctx.Err() == nil {
-			a.cfg.Logger.WarnContext(ctx, "the clock could not be compared; the next beat tries again", telemetry.Err, text.Error(err))
+			a.cfg.Logger.WarnContext(ctx, "the clock could not be compared; it is tried again in a moment", telemetry.Err, text.Error(err))
 		}
 	}
 }

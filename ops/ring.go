@@ -68,7 +68,7 @@ func (v *overviews) sampleRates(ctx context.Context, log *slog.Logger) {
 	defer tick.Stop()
 	for {
 		if err := v.sample(ctx); err != nil && ctx.Err() == nil {
-			log.DebugContext(ctx, "rates could not be sampled; the next beat tries again", telemetry.Err, err)
+			log.DebugContext(ctx, "rates could not be sampled; it is tried again in a moment", telemetry.Err, err)
 		}
 		select {
 		case <-tick.C:

@@ -77,7 +77,7 @@ func (b *Backfills) Run(stop <-chan struct{}) {
 		ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Limit)
 		did, err := b.Step(ctx)
 		if err != nil {
-			b.cfg.Logger.Log(ctx, b.cfg.Outage.Level(ctx, err), "past events could not be given to a consumer; the next beat tries again",
+			b.cfg.Logger.Log(ctx, b.cfg.Outage.Level(ctx, err), "past events could not be given to a consumer; it is tried again in a moment",
 				telemetry.Err, err)
 		}
 		cancel()

@@ -184,7 +184,7 @@ func (q *retryQueue) claim(ctx context.Context, room claim.Limits, dueFor time.D
 	if err == nil {
 		return claimed, nil
 	}
-	q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "waiting deliveries could not be claimed; the next beat tries again",
+	q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "waiting deliveries could not be claimed; it is tried again in a moment",
 		telemetry.Consumer, q.c.Name, telemetry.Err, err)
 	if len(claimed.Deliveries) == 0 {
 		return claim.Leased{}, err

@@ -284,7 +284,7 @@ func TestNothingIsClaimedWithoutKnowingWhoIsPaused(t *testing.T) {
 	require.Empty(t, h.called())
 }
 
-// A claim of which nobody knows whether it is stored is looked up. What fails is tried again by the next beat.
+// A claim of which nobody knows whether it is stored is looked up. What fails is tried again.
 func TestClaimThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -295,7 +295,7 @@ func TestClaimThatFailsIsTriedAgain(t *testing.T) {
 	require.NoError(t, h.lanes.Retry(t.Context(), []string{"C"}))
 	h.idle()
 	h.exec("ALTER TABLE gone RENAME TO bc_event_consume_log")
-	require.Contains(t, h.log(), "waiting deliveries could not be claimed; the next beat tries again")
+	require.Contains(t, h.log(), "waiting deliveries could not be claimed; it is tried again in a moment")
 	h.retry("C")
 	require.Equal(t, store.Success, h.row("C", "e").status)
 }

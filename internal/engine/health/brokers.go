@@ -80,6 +80,6 @@ func (b Brokers) beat(write func(ctx context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
 	if err := write(ctx); err != nil {
-		b.Logger.DebugContext(ctx, "what is known of a broker could not be written; the next beat tries again", telemetry.Err, err)
+		b.Logger.DebugContext(ctx, "what is known of a broker could not be written; it is tried again in a moment", telemetry.Err, err)
 	}
 }

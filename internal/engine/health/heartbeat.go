@@ -64,7 +64,7 @@ func (h Heartbeat) beat(write func(ctx context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
 	if err := write(ctx); err != nil {
-		h.Logger.DebugContext(ctx, "the instance could not be announced; the next beat tries again", telemetry.Err, err)
+		h.Logger.DebugContext(ctx, "the instance could not be announced; it is tried again in a moment", telemetry.Err, err)
 	}
 }
 

@@ -80,7 +80,7 @@ func (u *Upkeep) RenewLeases(stop <-chan struct{}) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), every)
 		if err := u.renew(ctx); err != nil {
-			u.cfg.Logger.Log(ctx, u.cfg.Outage.Level(ctx, err), "leases could not be renewed; the next beat tries again", telemetry.Err, err)
+			u.cfg.Logger.Log(ctx, u.cfg.Outage.Level(ctx, err), "leases could not be renewed; it is tried again in a moment", telemetry.Err, err)
 		}
 		cancel()
 	}
@@ -148,8 +148,8 @@ func (u *Upkeep) SucceedPredecessor(ctx context.Context) {
 			"themselves", telemetry.Err, err)
 	}
 	if err := u.wakeForgotten(ctx); err != nil {
-		cfg.Logger.Log(ctx, cfg.Outage.Level(ctx, err), "deliveries that a process may have left asleep could not be woken; they look again "+
-			"by themselves", telemetry.Err, err)
+		cfg.Logger.Log(ctx, cfg.Outage.Level(ctx, err), "waiting deliveries could not be made due; they fall due by themselves within "+
+			"a minute", telemetry.Err, err)
 	}
 }
 

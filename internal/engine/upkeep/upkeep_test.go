@@ -258,7 +258,7 @@ func TestRunStartsAlthoughAStatementFails(t *testing.T) {
 	dsn := testdb.File(t)
 	const (
 		leases = "the leases of the run before this one could not be ended"
-		sleep  = "deliveries that a process may have left asleep could not be woken"
+		sleep  = "waiting deliveries could not be made due"
 	)
 	said := make(map[string]int)
 	for failing, isOver := 1, false; !isOver; failing++ {
