@@ -216,6 +216,46 @@ func TestOnlyItsOwnConsumerHoldsALock(t *testing.T) {
 	})
 }
 
+// A consumer that is at work with the event of a payment holds its own locks of the order, and those of no other consumer.
+func TestSlowConsumerHoldsNoOthersLock(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := newTheater(t, db)
+		inside, goOn := make(chan struct{}), make(chan struct{})
+		quiet := slog.New(slog.DiscardHandler)
+		b := bus.New(db, bus.Config{Logger: quiet})
+		bus.On(b.Consumer("Seats", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return nil })
+		bus.OnExternal(b.Consumer("Slow", bus.ConsumerConfig{}), func(context.Context, bus.Message[orderPaid]) error {
+			close(inside)
+			<-goOn
+			return nil
+		})
+		p, err := outbox.NewPublisher(h.ob, b, outbox.PublisherConfig{})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		h.order("1", 0)
+		require.NoError(t, h.pay("1"))
+		<-inside
+		waiting := func(consumer string) (n int) {
+			n, _, err := h.ob.OpenEvents(t.Context(), db, 0, "ORDER", "1", consumer)
+			require.NoError(t, err)
+			return n
+		}
+		testdb.Eventually(t, func() bool {
+			return h.text("SELECT COUNT(*) FROM bc_event_consume_log WHERE consumer_name = 'Seats' AND status = 'SUCCESS'") == "1"
+		}, "Seats has had the event")
+		require.Equal(t, "DISPATCHING", h.text("SELECT status FROM bc_outbox_event"))
+		require.Equal(t, 1, waiting("Slow"))
+		require.Zero(t, waiting("Seats"))
+		require.Equal(t, reaper.Report{Expired: 1, Released: 1}, h.reap(h.trusting))
+		close(goOn)
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
 // A DEAD delivery of another consumer does not hold the lock, one of its own does until somebody decides.
 func TestOnlyItsOwnDeadDeliveryHoldsALock(t *testing.T) {
 	t.Parallel()

@@ -109,8 +109,10 @@ type Open struct{ Waiting, Dead int }
 // OpenEvents counts the events of an aggregate that are not SENT, by idx_aggregate or idx_open_aggregate: for a consumer, whose
 // key is given, by what has become of its own deliveries, or else for anybody.
 func OpenEvents(ctx context.Context, idb bun.IDB, a Aggregate, consumer string) (o Open, err error) {
-	// One aggregate has few events that are not SENT, and each at most one row of the consumer.
-	const unfinished = "(e.status IN ('NEW', 'SCHEDULED', 'DISPATCHING') OR l.status IN ('PENDING', 'FAILED', 'PROCESSING'))"
+	// One aggregate has few events that are not SENT, and each at most one row of the consumer. An event may be in hand because of
+	// other consumers when the consumer's own delivery has ended.
+	const unfinished = "(l.status IN ('PENDING', 'FAILED', 'PROCESSING') OR (e.status IN ('NEW', 'SCHEDULED', 'DISPATCHING')" +
+		" AND COALESCE(l.status, '') NOT IN ('SUCCESS', 'SKIPPED', 'DEAD')))"
 	join, args := " LEFT JOIN "+deliveryTable+" l ON l.event_id = e.event_id AND l.consumer_name = ?", []any{consumer}
 	wait, buried := unfinished, "l.status = 'DEAD' AND NOT "+unfinished
 	if consumer == "" {
