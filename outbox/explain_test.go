@@ -197,6 +197,10 @@ func exercise(f, mine *fixture) {
 		f.save(keyedPaid{orderPaid{OrderID: "7", Seq: 10}}, known)
 	}
 	hurried(delivered, "and what has a key")
+	mine.exec("INSERT INTO bc_bulk_operation (operation_id, action, request, actor, reason, consumer_name, up_to) " +
+		"VALUES ('b', 'start', '{}', 'a', 'r', 'Z', 9000000000)")
+	_, _, err := f.ob.OpenEvents(f.t.Context(), f.db, 0, "ORDER", "2", "Z") // order 1 is the whole table
+	require.NoError(f.t, err)
 	require.NoError(f.t, f.ob.Sweep(f.t.Context()))
 }
 

@@ -95,11 +95,12 @@ func (o *Outbox) Counts(ctx context.Context) (map[Status]int64, error) {
 
 // OpenEvents tells how many events of the aggregate (tenant 0 for none) are unfinished for a consumer, whose durable key is
 // given, and how many deliveries of them to it are DEAD. An event is unfinished for everybody until it is fanned out, and for
-// the consumer until its own delivery has ended, whatever others still do. Without a consumer it counts the events that are
-// unfinished for anybody. The reaper asks it before it releases a lock. An error is that of the database.
+// the consumer until its own delivery has ended, whatever others still do. So is a past event that an open backfill of the
+// consumer, or its StartFrom, still has to give to it. Without a consumer it counts the events that are unfinished for anybody.
+// The reaper asks it before it releases a lock. An error is that of the database.
 func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, tenantID int64, aggregateType, aggregateID, consumer string,
 ) (waiting, dead int, err error) {
-	open, err := store.OpenEvents(ctx, idb, store.Aggregate{Tenant: tenantID, Type: aggregateType, ID: aggregateID}, consumer)
+	open, err := store.OpenEvents(ctx, idb, o.d, store.Aggregate{Tenant: tenantID, Type: aggregateType, ID: aggregateID}, consumer)
 	if err != nil {
 		return 0, 0, fmt.Errorf("outbox: open events of %s %s: %w", aggregateType, aggregateID, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -208,13 +209,11 @@ func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, last map[int6
 	if !g.Ordered || !g.IsFilled || g.Replay {
 		return nil, nil //nolint:nilnil // no event is before any
 	}
-	var from, to sql.NullInt64
-	err := idb.QueryRowContext(ctx, "SELECT MIN(reached), MAX(CASE WHEN up_to = 0 THEN 9223372036854775807 ELSE up_to END) "+
-		"FROM bc_bulk_operation WHERE "+openBackfill+" AND consumer_name = ?", g.Consumer).Scan(&from, &to)
-	if err != nil || !to.Valid {
+	from, to, err := toGive(ctx, idb, g.Consumer)
+	if err != nil || to == 0 {
 		return nil, err
 	}
-	heads := slices.DeleteFunc(slices.Sorted(maps.Keys(last)), func(head int64) bool { return last[head] <= from.Int64 })
+	heads := slices.DeleteFunc(slices.Sorted(maps.Keys(last)), func(head int64) bool { return last[head] <= from })
 	if len(heads) == 0 {
 		return nil, nil //nolint:nilnil // all that comes before them was given
 	}
@@ -228,9 +227,40 @@ func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, last map[int6
 		return err
 	}, "SELECT e.id, COALESCE((SELECT p.id FROM "+o.d.SameAggregate(eventTable, "p", "e")+
 		" AND p.id > ? AND p.id <= ? AND p.status <> 'SCHEDULED'"+
-		" AND (p.event_type IN (?) OR EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type))"+
-		" AND 0 = (SELECT COUNT(*) FROM "+deliveryTable+" l WHERE l.event_id = p.event_id AND l.consumer_name = ?)"+
+		" AND (p.event_type IN (?) OR "+pastIsTaken+") AND "+pastIsNew+
 		" ORDER BY "+o.d.AlongAggregate("p")+" LIMIT 1), 0) FROM "+o.d.Keyed(eventTable)+" WHERE e.id IN (?)",
-		from.Int64, to.Int64, bun.List(g.Types), g.Consumer, g.Consumer, bun.List(heads))
+		from, to, bun.List(g.Types), g.Consumer, g.Consumer, bun.List(heads))
 	return first, err
+}
+
+// toGive is where the events are that open backfills of a consumer still have to give to it: behind the id from, and up to the id
+// to, which is 0 without a backfill.
+func toGive(ctx context.Context, idb bun.IDB, consumer string) (from, to int64, err error) {
+	err = idb.QueryRowContext(ctx, "SELECT COALESCE(MIN(reached), 0), COALESCE(MAX(CASE WHEN up_to = 0 THEN 9223372036854775807 "+
+		"ELSE up_to END), 0) FROM bc_bulk_operation WHERE "+openBackfill+" AND consumer_name = ?", consumer).Scan(&from, &to)
+	return from, to, err
+}
+
+// The conditions of past events p, each with the consumer as its argument: the consumer takes their type, and has had none of them.
+const (
+	pastIsTaken = "EXISTS (SELECT 1 FROM bc_consumer_type t WHERE t.consumer_name = ? AND t.event_type = p.event_type)"
+	pastIsNew   = "0 = (SELECT COUNT(*) FROM " + deliveryTable + " l WHERE l.event_id = p.event_id AND l.consumer_name = ?)"
+)
+
+// openPast counts the events of an aggregate that open backfills still have to give to a consumer and that are not in hand, along
+// idx_aggregate: it reads the past of the aggregate, while a backfill of the consumer is open. Ask this before
+// the question about deliveries: what a backfill gives meanwhile is in the log by then.
+func openPast(ctx context.Context, idb bun.IDB, d dialect.Dialect, a Aggregate, consumer string) (n int, err error) {
+	from, to, err := toGive(ctx, idb, consumer)
+	if err != nil || to == 0 {
+		return 0, err
+	}
+	ofAggregate := d.SameAggregate(eventTable, "p", "\x00")
+	for _, part := range []string{"COALESCE(\x00.tenant_id, 0)", "\x00.aggregate_type", "\x00.aggregate_id"} {
+		ofAggregate = strings.ReplaceAll(ofAggregate, part, "?")
+	}
+	err = idb.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+ofAggregate+" AND p.id > ? AND p.id <= ?"+
+		" AND p.status IN ('SENT', 'FAILED', 'DEAD') AND "+pastIsTaken+" AND "+pastIsNew,
+		a.Type, a.ID, a.Tenant, from, to, consumer, consumer).Scan(&n)
+	return n, err
 }

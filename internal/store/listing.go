@@ -107,12 +107,19 @@ func CountEvents(ctx context.Context, idb bun.IDB) (map[string]int64, error) {
 type Open struct{ Waiting, Dead int }
 
 // OpenEvents counts the events of an aggregate that are not SENT, by idx_aggregate or idx_open_aggregate: for a consumer, whose
-// key is given, by what has become of its own deliveries, or else for anybody.
-func OpenEvents(ctx context.Context, idb bun.IDB, a Aggregate, consumer string) (o Open, err error) {
+// key is given, by what has become of its own deliveries, or else for anybody. Of a consumer it also counts the past events, SENT
+// or not, that an open backfill still has to give to it.
+func OpenEvents(ctx context.Context, idb bun.IDB, d dialect.Dialect, a Aggregate, consumer string) (o Open, err error) {
 	// One aggregate has few events that are not SENT, and each at most one row of the consumer. An event may be in hand because of
 	// other consumers when the consumer's own delivery has ended.
 	const unfinished = "(l.status IN ('PENDING', 'FAILED', 'PROCESSING') OR (e.status IN ('NEW', 'SCHEDULED', 'DISPATCHING')" +
 		" AND COALESCE(l.status, '') NOT IN ('SUCCESS', 'SKIPPED', 'DEAD')))"
+	past := 0
+	if consumer != "" {
+		if past, err = openPast(ctx, idb, d, a, consumer); err != nil {
+			return o, err
+		}
+	}
 	join, args := " LEFT JOIN "+deliveryTable+" l ON l.event_id = e.event_id AND l.consumer_name = ?", []any{consumer}
 	wait, buried := unfinished, "l.status = 'DEAD' AND NOT "+unfinished
 	if consumer == "" {
@@ -122,6 +129,7 @@ func OpenEvents(ctx context.Context, idb bun.IDB, a Aggregate, consumer string) 
 		" FROM "+eventTable+" e"+join+" WHERE e.aggregate_type = ? AND e.aggregate_id = ?"+
 		" AND COALESCE(e.tenant_id, 0) = ? AND e.status <> 'SENT'",
 		append(args, a.Type, a.ID, a.Tenant)...).Scan(&o.Waiting, &o.Dead)
+	o.Waiting += past
 	return o, err
 }
 

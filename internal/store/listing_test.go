@@ -71,11 +71,11 @@ func TestOpenEvents(t *testing.T) {
 		for consumer, want := range map[string]store.Open{
 			"": {Waiting: 2, Dead: 1}, "Waits": {Waiting: 2}, "Done": {Waiting: 1}, "Buried": {Waiting: 1, Dead: 1},
 		} {
-			open, err := store.OpenEvents(t.Context(), db, store.Aggregate{Type: "A", ID: "1"}, consumer)
+			open, err := store.OpenEvents(t.Context(), db, d, store.Aggregate{Type: "A", ID: "1"}, consumer)
 			require.NoError(t, err)
 			require.Equal(t, want, open, consumer)
 		}
-		open, err := store.OpenEvents(t.Context(), db, store.Aggregate{Tenant: 7, Type: "A", ID: "1"}, "")
+		open, err := store.OpenEvents(t.Context(), db, d, store.Aggregate{Tenant: 7, Type: "A", ID: "1"}, "")
 		require.NoError(t, err)
 		require.Zero(t, open, "of another tenant")
 	})
@@ -90,13 +90,53 @@ func TestAnEventInHandIsNotOpenForWhoeverHasHadIt(t *testing.T) {
 			"SUCCESS": {}, "SKIPPED": {}, "DEAD": {Dead: 1}, "PROCESSING": {Waiting: 1}, "PENDING": {Waiting: 1}, "FAILED": {Waiting: 1},
 		} {
 			addDelivery(t, db, d, "in hand", status, status, 0)
-			open, err := store.OpenEvents(t.Context(), db, store.Aggregate{Type: "A", ID: "1"}, status)
+			open, err := store.OpenEvents(t.Context(), db, d, store.Aggregate{Type: "A", ID: "1"}, status)
 			require.NoError(t, err)
 			require.Equal(t, want, open, status)
 		}
-		open, err := store.OpenEvents(t.Context(), db, store.Aggregate{Type: "A", ID: "1"}, "None")
+		open, err := store.OpenEvents(t.Context(), db, d, store.Aggregate{Type: "A", ID: "1"}, "None")
 		require.NoError(t, err)
 		require.Equal(t, store.Open{Waiting: 1}, open, "a consumer without a delivery")
+	})
+}
+
+// An event that an open backfill still has to give to a consumer is open for it: of the types that it takes, after those that the
+// backfill has reached, and up to where it ends.
+func TestOpenEventsOfThePast(t *testing.T) {
+	t.Parallel()
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
+		reached := addEvent(t, db, d, "reached", "SENT", 0)
+		for _, status := range []string{"SENT", "FAILED", "DEAD"} {
+			addEvent(t, db, d, "past "+status, status, 0)
+		}
+		addEvent(t, db, d, "had", "SENT", 0)
+		addDelivery(t, db, d, "had", "New", "SUCCESS", 0)
+		addEvent(t, db, d, "not taken", "SENT", 0)
+		exec(t, db, "UPDATE bc_outbox_event SET event_type = 'c.d' WHERE event_id = 'not taken'")
+		last := addEvent(t, db, d, "last", "SENT", 0)
+		addEvent(t, db, d, "later", "SENT", 0)
+		for _, name := range []string{"New", "Other"} {
+			exec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES (?, 'a.b')", name)
+		}
+		open := func(a store.Aggregate, consumer string) store.Open {
+			o, err := store.OpenEvents(t.Context(), db, d, a, consumer)
+			require.NoError(t, err)
+			return o
+		}
+		mine := store.Aggregate{Type: "A", ID: "1"}
+		require.Zero(t, open(mine, "New"), "no backfill is open")
+		exec(t, db, "INSERT INTO bc_bulk_operation (operation_id, action, request, state, actor, reason, consumer_name, reached, up_to) "+
+			"VALUES ('b', 'start', '{}', 'RUNNING', 'a', 'r', 'New', ?, ?)", reached, last)
+		require.Equal(t, store.Open{Waiting: 4}, open(mine, "New"))
+		require.Zero(t, open(mine, "Other"), "it has no backfill")
+		require.Zero(t, open(store.Aggregate{Type: "A", ID: "2"}, "New"))
+		require.Zero(t, open(store.Aggregate{Tenant: 7, Type: "A", ID: "1"}, "New"))
+		for state, want := range map[string]int{"FAILED": 4, "DONE": 0, "CANCELED": 0} {
+			exec(t, db, "UPDATE bc_bulk_operation SET state = ?", state)
+			require.Equal(t, store.Open{Waiting: want}, open(mine, "New"), state)
+		}
+		exec(t, db, "UPDATE bc_bulk_operation SET state = 'RUNNING', up_to = 0")
+		require.Equal(t, store.Open{Waiting: 5}, open(mine, "New"), "nobody has found out yet where the past ends")
 	})
 }
 
