@@ -60,19 +60,20 @@ type Page struct {
 }
 
 // Sent reads a page of the oldest events and tells where it ends, and answers those that are SENT for long enough. It walks
-// the primary key and ends at the first event that is too young, whatever its state.
+// the primary key and ends at the first event that is too young, whatever its state. One that was created in the future, by the
+// database's clock, says nothing about those behind it: the walk goes on, and reads no more than all of these and the old ones.
 func (r Removal) Sent(ctx context.Context, idb bun.IDB, p Page) (events []OldEvent, last int64, err error) {
 	keep := -dialect.Micro(p.Keep)
-	return readPage(ctx, idb, p, "SELECT id, event_id, lock_version, CASE WHEN created_at >= "+r.d.After+" THEN 2 "+
+	return readPage(ctx, idb, p, "SELECT id, event_id, lock_version, CASE WHEN created_at >= "+r.d.After+" AND created_at <= "+r.d.Now+" THEN 2 "+
 		"WHEN status = 'SENT' AND COALESCE(sent_at, created_at) < "+r.d.After+" THEN 1 ELSE 0 END "+
 		"FROM "+eventTable+" WHERE id > ? ORDER BY id LIMIT ?", keep, keep, p.After, p.Limit)
 }
 
 // Traces reads a page of the oldest deliveries, along the primary key, and answers the events that were deleted when they
-// were SENT.
+// were SENT. It ends as [Removal.Sent] does.
 func (r Removal) Traces(ctx context.Context, idb bun.IDB, p Page) (events []OldEvent, last int64, err error) {
-	events, last, err = readPage(ctx, idb, p, "SELECT l.id, l.event_id, 0, CASE WHEN l.created_at >= "+r.d.After+" THEN 2 "+
-		"WHEN l.status IN ('SUCCESS', 'SKIPPED')"+
+	events, last, err = readPage(ctx, idb, p, "SELECT l.id, l.event_id, 0, CASE WHEN l.created_at > "+r.d.Now+" THEN 0 "+
+		"WHEN l.created_at >= "+r.d.After+" THEN 2 WHEN l.status IN ('SUCCESS', 'SKIPPED')"+
 		" AND NOT EXISTS (SELECT 1 FROM "+eventTable+" e WHERE e.event_id = l.event_id) THEN 1 ELSE 0 END "+
 		"FROM "+deliveryTable+" l WHERE l.id > ? ORDER BY l.id LIMIT ?", -dialect.Micro(p.Keep), p.After, p.Limit)
 	for i := range events {

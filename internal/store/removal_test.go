@@ -74,6 +74,37 @@ func TestPagesOfSentEvents(t *testing.T) {
 	})
 }
 
+// A row from the future, by its created_at, ends no page: nothing old behind it stays for that. An event of the future goes when it
+// was SENT long enough ago, and a delivery stays until its time has come.
+func TestRowsFromTheFutureEndNoPage(t *testing.T) {
+	t.Parallel()
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
+		r := store.NewRemoval(d)
+		const ahead = -20_000 * time.Hour
+		addEvent(t, db, d, "future, open", "FAILED", ahead)
+		addEvent(t, db, d, "future, just sent", "SENT", ahead)
+		exec(t, db, "UPDATE bc_outbox_event SET sent_at = "+d.Now+" WHERE event_id = 'future, just sent'")
+		addEvent(t, db, d, "future, sent", "SENT", ahead)
+		exec(t, db, "UPDATE bc_outbox_event SET sent_at = "+d.After+" WHERE event_id = 'future, sent'", -dialect.Micro(2*time.Hour))
+		addEvent(t, db, d, "old", "SENT", 2*time.Hour)
+		last := addEvent(t, db, d, "future, last", "NEW", ahead)
+		addEvent(t, db, d, "young", "SENT", time.Minute)
+		addEvent(t, db, d, "old behind a young one", "SENT", 2*time.Hour)
+		events, end, err := r.Sent(t.Context(), db, store.Page{Keep: time.Hour, Limit: 10})
+		require.NoError(t, err)
+		require.Equal(t, []string{"future, sent", "old"}, store.OldEventIDs(events))
+		require.Equal(t, last, end)
+
+		addDelivery(t, db, d, "trace of the future", "A", "SUCCESS", ahead)
+		addDelivery(t, db, d, "old trace", "A", "SUCCESS", 2*time.Hour)
+		addDelivery(t, db, d, "young trace", "A", "SUCCESS", time.Minute)
+		addDelivery(t, db, d, "old trace behind a young one", "A", "SUCCESS", 2*time.Hour)
+		events, _, err = r.Traces(t.Context(), db, store.Page{Keep: time.Hour, Limit: 10})
+		require.NoError(t, err)
+		require.Equal(t, []string{"old trace"}, store.OldEventIDs(events))
+	})
+}
+
 // Of a page, those events are locked that are as they were when it was read. They go with all that belongs to them.
 func TestRemoveSentEvents(t *testing.T) {
 	t.Parallel()
