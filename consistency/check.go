@@ -10,6 +10,7 @@ import (
 	"github.com/uptrace/bun/schema"
 
 	"github.com/bluecone-go/bluecone/internal/paging"
+	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -19,7 +20,7 @@ import (
 type Checker interface {
 	name() string
 	validate(cfg Config) error
-	run(ctx context.Context, s *Consistency, p *pass) (Result, error)
+	run(ctx context.Context, s *Consistency, p *pass, r *Result) error
 	lacks(ctx context.Context, db *bun.DB, key string) ([]string, error)
 }
 
@@ -115,28 +116,30 @@ func (c Check[T]) bounds(cfg Config) (from, to time.Duration) {
 }
 
 // run pages through the window.
-func (c Check[T]) run(ctx context.Context, s *Consistency, p *pass) (Result, error) {
-	var r Result
+func (c Check[T]) run(ctx context.Context, s *Consistency, p *pass, r *Result) error {
 	var errs []error
 	from, to := c.bounds(s.cfg)
 	q, cursor := Query{From: from, To: to, Limit: s.cfg.Batch}, paging.Cursor{}
 	for ctx.Err() == nil {
 		facts, err := c.Find(ctx, s.db, q)
 		if err != nil {
-			return r, errors.Join(append(errs, fmt.Errorf("find: %w", err))...)
+			return errors.Join(append(errs, fmt.Errorf("find: %w", err))...)
 		}
 		missing := facts
 		if c.Missing != nil && len(facts) > 0 {
 			if missing, err = c.Missing(ctx, s.db, facts); err != nil {
-				return r, errors.Join(append(errs, fmt.Errorf("find: %w", err))...)
+				return errors.Join(append(errs, fmt.Errorf("find: %w", err))...)
 			}
 		}
 		for _, fact := range missing {
-			if err := c.repair(ctx, s, p, fact, &r); errors.Is(err, ErrTooManyRepairs) {
-				return r, errors.Join(append(errs, err)...)
-			} else if err != nil {
+			err := schedule.Contain(func() error { return c.repair(ctx, s, p, fact, r) })
+			if errors.Is(err, ErrTooManyRepairs) {
+				return errors.Join(append(errs, err)...)
+			}
+			if err != nil {
 				r.Failed++
 				errs = append(errs, fmt.Errorf("fact %s: %w", c.Key(fact), err))
+				schedule.LogPanic(ctx, s.cfg.Logger, err, "check", c.Name, "fact", c.Key(fact))
 			}
 		}
 		if len(facts) < q.Limit {
@@ -144,11 +147,11 @@ func (c Check[T]) run(ctx context.Context, s *Consistency, p *pass) (Result, err
 		}
 		last := c.Key(facts[len(facts)-1])
 		if err := cursor.Next(q.After, last); err != nil {
-			return r, errors.Join(append(errs, err)...)
+			return errors.Join(append(errs, err)...)
 		}
 		q.After = last
 	}
-	return r, errors.Join(append(errs, ctx.Err())...)
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // lacks names the facts of a business key whose event is missing.

@@ -4,8 +4,8 @@
 //
 // A [Check] declares "state S implies event E": it finds the facts of its window whose
 // event is missing, builds the full event from the business rows, and saves it under its
-// deterministic id. A repair that is repeated, or that races with the late original, saves
-// nothing twice, and consumers recognise the event whichever way it came. It leaves a row in the
+// deterministic id. One fact whose repair fails, or panics, does not keep the others from theirs.
+// A repair that is repeated, or that races with the late original, saves nothing twice, and consumers recognise the event whichever way it came. It leaves a row in the
 // audit log, in the same transaction.
 //
 // Facts younger than the grace time are left alone: their transaction may still be open.
@@ -255,7 +255,8 @@ func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
 		if len(p.only) > 0 && !slices.Contains(p.only, c.name()) {
 			continue
 		}
-		result, err := c.run(ctx, s, p)
+		var result Result
+		err := schedule.Contain(func() error { return c.run(ctx, s, p, &result) })
 		p.report[c.name()] = result
 		total["found"] += int64(result.Found)
 		total["repaired"] += int64(result.Repaired)
@@ -263,6 +264,7 @@ func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("consistency: %s: %w", c.name(), err))
 			s.cfg.Logger.ErrorContext(ctx, "consistency check failed", "check", c.name(), telemetry.Err, text.Error(err))
+			schedule.LogPanic(ctx, s.cfg.Logger, err, "check", c.name())
 		}
 		if errors.Is(err, ErrTooManyRepairs) {
 			break

@@ -1,10 +1,12 @@
 package consistency_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -244,6 +246,45 @@ func TestOneBadFactStopsNobody(t *testing.T) {
 		require.ErrorContains(t, err, "fact broken: its row makes no sense")
 		r := report["parcel.shipped"]
 		require.Equal(t, []int{3, 1, 1, 1}, []int{r.Found, r.Repaired, r.Failed, r.Settled})
+	})
+}
+
+// A panic, or runtime.Goexit, in what a check brings is an error of that fact, or of that check, and the log says where it was.
+func TestOneFactThatPanicsStopsNobody(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		d := newDepot(t, db)
+		for _, id := range []string{"1", "goexit", "panic", "z-last"} {
+			d.ship(id, 60, false)
+		}
+		check, repair := d.check(), d.check().Repair
+		check.Repair = func(ctx context.Context, tx bun.Tx, id string) (bool, error) {
+			done, err := repair(ctx, tx, id)
+			switch id {
+			case "panic":
+				panic("the repair fell over")
+			case "goexit":
+				runtime.Goexit()
+			}
+			return done, err
+		}
+		broken := d.check()
+		broken.Name = "broken.check"
+		broken.Find = func(context.Context, bun.IDB, consistency.Query) ([]string, error) { panic("the search fell over") }
+		var said bytes.Buffer
+		c, err := consistency.New(db, consistency.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, broken, check)
+		require.NoError(t, err)
+		report, err := c.RunOnce(t.Context())
+		for _, want := range []string{
+			"broken.check: it panicked: the search fell over", "fact panic: it panicked: the repair fell over",
+			"fact goexit: it panicked: runtime.Goexit",
+		} {
+			require.ErrorContains(t, err, want)
+		}
+		r := report["parcel.shipped"]
+		require.Equal(t, []int{4, 2, 2}, []int{r.Found, r.Repaired, r.Failed})
+		require.Equal(t, 2, d.count("SELECT COUNT(*) FROM bc_outbox_event"), "nothing is left of those that panicked")
+		require.Contains(t, said.String(), "consistency_test.go:", "the stack")
 	})
 }
 

@@ -15,8 +15,8 @@
 // same row lock, so none can commit until the release has. Then the task gives the lock back by a guarded
 // update ("WHERE status = 'FROZEN'"), which counts only if it changed exactly one row.
 //
-// Errors are never swallowed, and one bad lock does not keep the others from being released. Every
-// release leaves a row in the audit log, in the same transaction. The job runs once in the whole
+// Errors are never swallowed, and one bad lock, or one for which a task panics, does not keep the
+// others from being released. Every release leaves a row in the audit log, in the same transaction. The job runs once in the whole
 // deployment.
 //
 // The package imports nothing of the outbox: whoever can answer [Events] will do.

@@ -128,7 +128,7 @@ func (r *Reaper) reap(ctx context.Context) (Report, error) {
 	var report Report
 	var errs []error
 	for _, t := range r.tasks {
-		if err := r.reapTask(ctx, t, &report); err != nil {
+		if err := r.contain(ctx, t, func() error { return r.reapTask(ctx, t, &report) }); err != nil {
 			errs = append(errs, fmt.Errorf("reaper: %s: %w", t.Name, err))
 		}
 	}
@@ -149,7 +149,7 @@ func (r *Reaper) reapTask(ctx context.Context, t Task, report *Report) error {
 		}
 		for _, l := range locks {
 			report.Expired++
-			if err := r.reapLock(ctx, t, l, report); err != nil {
+			if err := r.contain(ctx, t, func() error { return r.reapLock(ctx, t, l, report) }, "lock", l.ID); err != nil {
 				report.Failed++
 				errs = append(errs, fmt.Errorf("lock %s of %s %s: %w", l.ID, l.AggregateType, l.AggregateID, err))
 			}
@@ -164,4 +164,11 @@ func (r *Reaper) reapTask(ctx context.Context, t Task, report *Report) error {
 		q.After = last
 	}
 	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// contain makes a panic of what a task brings an error of that task, or of one lock of it. The log says where it was.
+func (r *Reaper) contain(ctx context.Context, t Task, call func() error, attrs ...any) error {
+	err := schedule.Contain(call)
+	schedule.LogPanic(ctx, r.cfg.Logger, err, append(attrs, "task", t.Name)...)
+	return err
 }

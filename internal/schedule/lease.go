@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -62,12 +61,14 @@ func (r *Runner) run(ctx context.Context, j Job, due time.Time, outOfTurn bool) 
 
 // guarded runs the job and turns a panic into an error.
 func guarded(ctx context.Context, j Job) (counts Counts, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("job %s panicked: %v\n%s", j.Code, v, debug.Stack())
-		}
-	}()
-	return j.Run(ctx)
+	err = Contain(func() (err error) {
+		counts, err = j.Run(ctx)
+		return err
+	})
+	if p, ok := err.(*PanicError); ok { //nolint:errorlint // what it wraps is an error of the job's
+		err = fmt.Errorf("job %s panicked: %v\n%s", j.Code, p.Value, p.Stack)
+	}
+	return counts, err
 }
 
 // acquire takes the lease if it is free or expired. In turn, it also demands that nobody

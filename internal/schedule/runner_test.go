@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -163,7 +164,13 @@ func TestAPanicInAJobIsItsError(t *testing.T) {
 	r := runner(t, db, schedule.Config{}, "0 0 0 1 1 ?", func(context.Context) (schedule.Counts, error) { panic("oh no") })
 	_, err := r.RunNow(t.Context(), "job")
 	require.ErrorContains(t, err, "job job panicked: oh no")
-	require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED'"))
+	gone := runner(t, db, schedule.Config{}, "0 0 0 1 1 ?", func(context.Context) (schedule.Counts, error) {
+		runtime.Goexit()
+		return nil, nil
+	})
+	_, err = gone.RunNow(t.Context(), "job")
+	require.ErrorContains(t, err, "job job panicked: runtime.Goexit was called")
+	require.Equal(t, 2, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED'"))
 }
 
 // The history keeps the newest runs only.
