@@ -5,8 +5,8 @@
 // A [Check] declares "state S implies event E": it finds the facts of its window whose
 // event is missing, builds the full event from the business rows, and saves it under its
 // deterministic id. One fact whose repair fails, or panics, does not keep the others from theirs.
-// A repair that is repeated, or that races with the late original, saves nothing twice, and consumers recognise the event whichever way it came. It leaves a row in the
-// audit log, in the same transaction.
+// A repair that is repeated, or that races with the late original, saves nothing twice, and consumers
+// recognise the event whichever way it came. It leaves a row in the audit log, in the same transaction.
 //
 // Facts younger than the grace time are left alone: their transaction may still be open.
 // When a run has repaired as many as it may, by all its checks together, it stops and raises an alert: so many

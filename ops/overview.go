@@ -13,7 +13,7 @@ type Overview struct {
 	Health     Finding                     `json:"health"`     // "Healthy", or the worst that is known
 	Events     map[outbox.Status]Count     `json:"events"`     // SENT is not counted
 	Deliveries map[consumelog.Status]Count `json:"deliveries"` // SUCCESS and SKIPPED are not counted
-	Oldest     time.Duration               `json:"oldestNs"`   // age of the oldest event that is due and not SENT
+	Oldest     time.Duration               `json:"oldestNs"`   // as outbox.Backlog.Oldest
 	SavedRate  float64                     `json:"savedRate"`  // events saved per second, over the last minute
 	DoneRate   float64                     `json:"doneRate"`   // deliveries done per second, over the last minute
 	Series     Series                      `json:"series"`

@@ -122,9 +122,12 @@ func (o *Outbox) Missing(ctx context.Context, idb bun.IDB, eventIDs []string) ([
 
 // Backlog is how much the engine has before it.
 type Backlog struct {
-	Pending int64         // events that are NEW, SCHEDULED, DISPATCHING or FAILED
-	Dead    int64         // events that wait for an operator
-	Oldest  time.Duration // age of the oldest event that is due and not SENT
+	Pending int64 // events that are NEW, SCHEDULED, DISPATCHING or FAILED
+	Dead    int64 // events that wait for an operator
+	// Oldest is for how long the oldest event that is not SENT has been due: since it was saved, or since its DeliverAt. When that
+	// was is known no more once a delayed event is claimed: then its claim counts, and after a failure the first of its deliveries
+	// that waits.
+	Oldest time.Duration
 }
 
 // Backlog measures what is pending, by index. An error is that of the database.

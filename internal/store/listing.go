@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -159,17 +160,36 @@ func Known(ctx context.Context, idb bun.IDB, eventIDs []string, orDelivered bool
 type EventBacklog struct {
 	Pending int64         // events that are NEW, SCHEDULED, DISPATCHING or FAILED
 	Dead    int64         // events that wait for an operator
-	Oldest  time.Duration // age of the oldest event that is due and not SENT
+	Oldest  time.Duration // for how long the oldest event has been due that is not SENT, as [DueSince] tells
 }
+
+// DueSince is since when an event e that is not SENT has been due, in microseconds: since it was saved, or fell due if its producer has
+// delayed it. When that was is known no more after its claim: then the claim counts, and after it the first of its deliveries that waits,
+// by uk_event_consumer.
+func DueSince(d dialect.Dialect, e string) string {
+	return "CASE WHEN " + e + ".status = 'SCHEDULED' AND " + e + ".last_error IS NULL THEN " + d.Micros(e+".next_retry_at") +
+		" WHEN " + e + ".status = 'DISPATCHING' AND " + e + ".retry_count = 0 THEN " + d.Micros(e+".updated_at") +
+		" WHEN " + e + ".status = 'FAILED' THEN COALESCE((SELECT MIN(" + d.Micros("w.created_at") + ") FROM " + deliveryTable +
+		" w WHERE w.event_id = " + e + ".event_id AND w.status IN ('PENDING', 'FAILED', 'PROCESSING')), " + d.Micros(e+".created_at") + ")" +
+		" ELSE " + d.Micros(e+".created_at") + " END"
+}
+
+// oldestFailed is how many FAILED events are asked for their deliveries, in the order of their ids: only one that was delayed may have
+// been due for less long than those behind it.
+const oldestFailed = 1000
 
 // MeasureBacklog measures what is pending, by idx_status_next_retry.
 func MeasureBacklog(ctx context.Context, idb bun.IDB, d dialect.Dialect) (b EventBacklog, err error) {
 	var oldest int64
-	open := "status <> 'SENT' AND (status IN ('NEW', 'DISPATCHING', 'FAILED') OR (status = 'SCHEDULED' AND next_retry_at <= " + d.Now + "))"
+	first := "SELECT MIN(" + DueSince(d, "e") + ") FROM " + eventTable + " e WHERE e.status <> 'SENT' AND (e.status IN ('NEW', 'DISPATCHING')" +
+		" OR (e.status = 'SCHEDULED' AND e.next_retry_at <= " + d.Now + "))"
+	failed := "SELECT MIN(" + DueSince(d, "x") + ") FROM (SELECT e.event_id, e.status, e.last_error, e.retry_count, e.next_retry_at, " +
+		"e.created_at, e.updated_at FROM " + d.Due(eventTable) + " WHERE e.status = 'FAILED' AND e.status <> 'SENT' ORDER BY " +
+		d.MySQLOnly("e.status, ") + "e.next_retry_at, e.id LIMIT " + strconv.Itoa(oldestFailed) + ") x"
 	err = idb.QueryRowContext(ctx, "SELECT "+
 		"(SELECT COUNT(*) FROM "+eventTable+" WHERE status <> 'SENT' AND status IN ('NEW', 'SCHEDULED', 'DISPATCHING', 'FAILED')), "+
 		"(SELECT COUNT(*) FROM "+eventTable+" WHERE status <> 'SENT' AND status = 'DEAD'), "+
-		"COALESCE((SELECT MAX("+d.Micros(d.Now)+" - "+d.Micros("created_at")+") FROM "+eventTable+" WHERE "+open+"), 0)").
+		"COALESCE((SELECT "+d.Micros(d.Now)+" - MIN(o.since) FROM (SELECT ("+first+") AS since UNION ALL SELECT ("+failed+")) o), 0)").
 		Scan(&b.Pending, &b.Dead, &oldest)
 	if err != nil {
 		return EventBacklog{}, err

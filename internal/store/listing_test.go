@@ -180,3 +180,29 @@ func TestMeasureBacklog(t *testing.T) {
 		require.InDelta(t, 2*time.Hour, b.Oldest, float64(20*time.Minute))
 	})
 }
+
+// An event that was delayed is late since it fell due. When that was is known no more once it is claimed: then the claim counts, and
+// after it the first of its deliveries that waits.
+func TestTheBacklogOfADelayedEventIsItsTimeSinceItFellDue(t *testing.T) {
+	t.Parallel()
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
+		oldest := func(want time.Duration, what string) {
+			t.Helper()
+			b, err := store.MeasureBacklog(t.Context(), db, d)
+			require.NoError(t, err)
+			require.InDelta(t, want, b.Oldest, float64(20*time.Minute), what)
+		}
+		addEvent(t, db, d, "delayed", "SCHEDULED", 24*time.Hour)
+		exec(t, db, "UPDATE bc_outbox_event SET updated_at = created_at, next_retry_at = "+d.After, dialect.Micro(-3*time.Hour))
+		oldest(3*time.Hour, "due")
+		exec(t, db, "UPDATE bc_outbox_event SET status = 'DISPATCHING', updated_at = "+d.After, dialect.Micro(-2*time.Hour))
+		oldest(2*time.Hour, "claimed")
+		exec(t, db, "UPDATE bc_outbox_event SET status = 'FAILED', next_retry_at = NULL")
+		addDelivery(t, db, d, "delayed", "Done", "SUCCESS", 20*time.Hour)
+		addDelivery(t, db, d, "delayed", "First", "FAILED", 5*time.Hour)
+		addDelivery(t, db, d, "delayed", "Second", "FAILED", time.Hour)
+		oldest(5*time.Hour, "in the log")
+		addEvent(t, db, d, "new", "NEW", 6*time.Hour)
+		oldest(6*time.Hour, "an event that nobody has delayed is due when it was saved")
+	})
+}

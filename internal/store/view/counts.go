@@ -15,7 +15,7 @@ type Open struct {
 	At     time.Time // by the database's clock
 	Looked int64     // events that were looked at
 	Count  int64     // those of them that belong to the tenants
-	First  time.Time // when the one was saved that has been due for longest; zero for none
+	First  time.Time // since when the one has been due that has been due for longest; zero for none
 }
 
 // CountOpen counts the events in a state, and stops after so many. An empty list of tenants means all.
@@ -29,7 +29,7 @@ func CountOpen(ctx context.Context, r Reader, status string, tenants []int64, mo
 	from := " FROM " + r.D.Due(string(Events)) + " WHERE e.status = ? AND e.status <> 'SENT'"
 	var at, first int64
 	if len(tenants) == 0 {
-		firstOf := "SELECT " + r.D.Micros("e.created_at") + from + isDue("e") + along + "1"
+		firstOf := "SELECT " + store.DueSince(r.D, "e") + from + isDue("e") + along + "1"
 		err = r.row(ctx, []any{&at, &n.Count, &first}, "SELECT "+r.D.Micros(r.D.Now)+
 			", (SELECT COUNT(*) FROM (SELECT id FROM "+string(Events)+" WHERE status = ? AND status <> 'SENT' LIMIT ?) x), "+
 			"COALESCE(("+firstOf+"), 0)", status, most, status)
@@ -38,8 +38,8 @@ func CountOpen(ctx context.Context, r Reader, status string, tenants []int64, mo
 		owns, arg := owned("x", tenants)
 		err = r.row(ctx, []any{&at, &n.Looked, &n.Count, &first}, "SELECT "+r.D.Micros(r.D.Now)+
 			", COUNT(*), COALESCE(SUM(CASE WHEN "+owns+" THEN 1 ELSE 0 END), 0), "+
-			"COALESCE(MIN(CASE WHEN "+owns+isDue("x")+" THEN "+r.D.Micros("x.created_at")+" END), 0) FROM "+
-			"(SELECT e.tenant_id, e.created_at, e.next_retry_at"+from+along+"?) x", arg, arg, status, most)
+			"COALESCE(MIN(CASE WHEN "+owns+isDue("x")+" THEN x.since END), 0) FROM "+
+			"(SELECT e.tenant_id, e.next_retry_at, "+store.DueSince(r.D, "e")+" AS since"+from+along+"?) x", arg, arg, status, most)
 	}
 	n.At, n.First = Instant(at), Instant(first)
 	return n, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/store/view"
 )
@@ -47,6 +48,28 @@ func TestOpenEventsAreCounted(t *testing.T) {
 
 		grown := must[view.Growth](f.t)(view.Grown(ctx, f.Reader, 2))
 		require.Equal(f.t, []int64{5, 0, 2}, []int64{grown.LastEvent, grown.LastDelivery, grown.Open})
+	})
+}
+
+// An event that was delayed has been due since it fell due, and once it is in the log since the first of its deliveries that waits.
+func TestOpenEventsAreOldSinceTheyFellDue(t *testing.T) {
+	t.Parallel()
+	each(t, func(f fixture) {
+		first := func(status string, want time.Duration) {
+			f.t.Helper()
+			for _, tenants := range [][]int64{nil, {0}} {
+				f.ago(want, must[view.Open](f.t)(view.CountOpen(f.t.Context(), f.Reader, status, tenants, 10)).First)
+			}
+		}
+		f.event("due", "SCHEDULED", time.Hour)
+		f.exec("UPDATE bc_outbox_event SET created_at = "+f.D.After, -dialect.Micro(24*time.Hour))
+		first("SCHEDULED", time.Hour)
+		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', updated_at = "+f.D.After, -dialect.Micro(2*time.Hour))
+		first("DISPATCHING", 2*time.Hour)
+		f.exec("UPDATE bc_outbox_event SET status = 'FAILED', next_retry_at = NULL")
+		first("FAILED", 24*time.Hour)
+		f.delivery("due", "C", "FAILED", 3*time.Hour)
+		first("FAILED", 3*time.Hour)
 	})
 }
 
