@@ -17,7 +17,7 @@ import (
 // BuiltIn are checks of bluecone's own tables that every deployment wants. They report and
 // repair nothing:
 //
-//	bluecone.undelivered   SENT events that a registered consumer of their type never got
+//	bluecone.undelivered   SENT events that a consumer never got that took their type when they were saved
 //	bluecone.unregistered  deliveries that wait for a consumer that no instance runs
 //	bluecone.dead          deliveries that have been DEAD for more than a day
 //	bluecone.unknown       rows whose status is none of those documented

@@ -138,10 +138,10 @@ func (r Registry) AnnounceTypes(ctx context.Context, idb bun.IDB, consumers []An
 	var rows []string
 	for _, c := range consumers {
 		for _, t := range c.Types {
-			rows = append(rows, row(idb, "?, ?, "+r.d.Now, c.Key, t))
+			rows = append(rows, row(idb, "?, ?, "+r.d.Now+", "+r.d.Now, c.Key, t))
 		}
 	}
-	return r.upsert(ctx, idb, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES ", rows,
+	return r.upsert(ctx, idb, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at, registered_at) VALUES ", rows,
 		"consumer_name, event_type", "seen_at")
 }
 

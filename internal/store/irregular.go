@@ -31,11 +31,15 @@ func (i Irregular) Stretch(ctx context.Context, idb bun.IDB, before, within int6
 	return s, err
 }
 
-// Undelivered lists registered consumers with events of a stretch that are SENT, were saved within the last microseconds, and
-// have no delivery to them, the newest first: events by the primary key, deliveries by uk_event_consumer.
+// RegisteredFor is since when a consumer c has been registered for an event type t. A release before migration 0015 does not say it of the type: then it is since
+// the consumer was registered.
+func RegisteredFor(c, t string) string { return "COALESCE(" + t + ".registered_at, " + c + ".registered_at)" }
+
+// Undelivered lists consumers with events of a stretch that are SENT, were saved within the last microseconds, when the consumer was
+// registered for their type, and have no delivery to it, the newest first: events by the primary key, deliveries by uk_event_consumer.
 func (i Irregular) Undelivered(ctx context.Context, idb bun.IDB, s Stretch, within int64, most int) ([][]string, error) {
 	return readCells(idb.QueryContext(ctx, "SELECT c.name, e.event_id FROM "+eventTable+" e JOIN bc_consumer_type t "+
-		"ON t.event_type = e.event_type JOIN bc_consumer c ON c.name = t.consumer_name AND c.registered_at < e.created_at "+
+		"ON t.event_type = e.event_type JOIN bc_consumer c ON c.name = t.consumer_name AND "+RegisteredFor("c", "t")+" < e.created_at "+
 		"LEFT JOIN "+deliveryTable+" l ON l.event_id = e.event_id AND l.consumer_name = c.name "+
 		"WHERE e.id >= ? AND e.id < ? AND e.status = 'SENT' AND e.created_at > "+i.d.After+" AND l.id IS NULL ORDER BY e.id DESC LIMIT ?",
 		s.From, s.Before, -within, most))

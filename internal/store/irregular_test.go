@@ -9,6 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -44,6 +45,33 @@ func TestUndeliveredEventsAreFound(t *testing.T) {
 		s, err = ask.Stretch(ctx, db, first, window, 4)
 		require.NoError(t, err)
 		require.Zero(t, s.Recent, "the rest is older than the window")
+	})
+}
+
+// An event that was saved before its consumer took its type is none that the consumer should have had.
+func TestEventsBeforeATypeWasTakenAreNotMissed(t *testing.T) {
+	t.Parallel()
+	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
+		registry, ctx := store.NewRegistry(d, prepared.New(db)), t.Context()
+		exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, registered_at) VALUES ('A', '[]', '[]', "+d.After+")",
+			-dialect.Micro(9*time.Hour))
+		addEvent(t, db, d, "before", "SENT", 3*time.Hour)
+		announce := func() {
+			require.NoError(t, registry.AnnounceTypes(ctx, db, []store.Announcement{{Key: "A", Types: []string{"a.b"}}}))
+		}
+		announce()
+		missed := func() (found [][]string) {
+			found, err := store.NewIrregular(d).Undelivered(ctx, db, store.Stretch{Before: math.MaxInt64}, dialect.Micro(10*time.Hour), 10)
+			require.NoError(t, err)
+			return found
+		}
+		require.Empty(t, missed())
+		exec(t, db, "UPDATE bc_consumer_type SET registered_at = "+d.After, -dialect.Micro(2*time.Hour))
+		announce() // that it is alive
+		addEvent(t, db, d, "after", "SENT", time.Hour)
+		require.Equal(t, [][]string{{"A", "after"}}, missed())
+		exec(t, db, "UPDATE bc_consumer_type SET registered_at = NULL") // of a release that does not say
+		require.Equal(t, [][]string{{"A", "after"}, {"A", "before"}}, missed())
 	})
 }
 

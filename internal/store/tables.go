@@ -16,7 +16,7 @@ var columns = []struct{ table, nothing, names, mysql string }{ //nolint:gocheckn
 		"bc_consumer", "name = ''",
 		"name, display_name, event_types, aliases, replayable, paused_until, paused_by, pause_reason, registered_at, seen_at", "",
 	},
-	{"bc_consumer_type", "consumer_name = ''", "consumer_name, event_type, seen_at", ""},
+	{"bc_consumer_type", "consumer_name = ''", "consumer_name, event_type, seen_at, registered_at", ""},
 	{
 		"bc_outbox_event", "id = 0",
 		"id, tenant_id, store_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, event_metadata, schema_version, " +

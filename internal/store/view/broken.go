@@ -9,6 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Broken is an event that breaks a rule, for a consumer or for none, and a word on how.
@@ -62,7 +63,7 @@ func OpenDeliveries() Question {
 func LeftOut() Question {
 	return Question{query: "SELECT e.event_id, t.consumer_name AS consumer, 'has never got it' AS says FROM " + eventsE +
 		" JOIN bc_consumer_type t ON t.event_type = e.event_type " +
-		"JOIN bc_consumer c ON c.name = t.consumer_name AND c.registered_at < e.created_at " +
+		"JOIN bc_consumer c ON c.name = t.consumer_name AND " + store.RegisteredFor("c", "t") + " < e.created_at " +
 		"LEFT JOIN " + logL + " ON l.event_id = e.event_id AND l.consumer_name = t.consumer_name WHERE e.status = 'SENT' AND l.id IS NULL"}
 }
 

@@ -132,3 +132,18 @@ func TestBrokenEffectsAreFound(t *testing.T) {
 		require.Empty(f.t, f.broken(effects.OutOfOrder([]string{"C"})))
 	})
 }
+
+// Nobody has been left out of an event that was saved before the consumer took its type.
+func TestEventsBeforeATypeWasTakenLeaveNobodyOut(t *testing.T) {
+	t.Parallel()
+	each(t, func(f fixture) {
+		f.consumer("C", 24*time.Hour)
+		f.event("sent", "SENT", 2*time.Hour)
+		left := func() []view.Broken {
+			return must[[]view.Broken](f.t)(view.Ask(f.t.Context(), f.Reader, view.LeftOut(), 10))
+		}
+		require.Len(f.t, left(), 1)
+		f.exec("UPDATE bc_consumer_type SET registered_at = "+f.D.After, -dialect.Micro(time.Hour))
+		require.Empty(f.t, left())
+	})
+}
