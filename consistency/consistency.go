@@ -134,10 +134,10 @@ type Consistency struct {
 
 // New returns a runner of the checks. All mistakes are reported at once.
 func New(db *bun.DB, cfg Config, checks ...Checker) (*Consistency, error) {
-	if db == nil {
-		return nil, fmt.Errorf("consistency.New: %w", dialect.ErrNil)
-	}
 	err := cfg.validate()
+	if db == nil {
+		err = errors.Join(fmt.Errorf("consistency.New: %w", dialect.ErrNil), err)
+	}
 	cfg = cfg.withDefaults()
 	seen := make(map[string]bool)
 	for _, c := range checks {

@@ -320,8 +320,14 @@ func TestMistakesAreReportedAtOnceByName(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, says)
 	}
-	_, err = consistency.New(nil, consistency.Config{})
-	require.ErrorContains(t, err, "db is nil")
+}
+
+func TestADatabaseThatIsNilHidesNoOtherMistake(t *testing.T) {
+	t.Parallel()
+	_, err := consistency.New(nil, consistency.Config{Batch: -1}, consistency.Check[string]{Name: "Bad Name"})
+	for _, says := range []string{"db is nil", "Config.Batch is -1", `Check.Name "Bad Name"`} {
+		require.ErrorContains(t, err, says)
+	}
 }
 
 // The longest name of an instance runs the job on every database; a longer one would fail each run.

@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -127,10 +128,13 @@ type Reaper struct {
 
 // New returns a reaper of the tasks' locks. All mistakes are reported at once.
 func New(db *bun.DB, events Events, cfg Config, tasks ...Task) (*Reaper, error) {
-	if db == nil || events == nil {
-		return nil, errors.New("reaper.New: db and events must not be nil: events is the outbox, of outbox.New(db, outbox.Config{})")
-	}
 	err := cfg.validate()
+	if db == nil {
+		err = errors.Join(fmt.Errorf("reaper.New: %w", dialect.ErrNil), err)
+	}
+	if v := reflect.ValueOf(events); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		err = errors.Join(err, errors.New("reaper.New: events is nil: give it the outbox, of outbox.New(db, outbox.Config{})"))
+	}
 	seen := make(map[string]bool)
 	for _, t := range tasks {
 		err = errors.Join(err, t.validate())

@@ -1,12 +1,10 @@
 package reaper_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/outbox"
 	"github.com/bluecone-go/bluecone/reaper"
 )
 
@@ -182,56 +181,6 @@ func TestOneBadLockStopsNobody(t *testing.T) {
 	})
 }
 
-// A panic, or runtime.Goexit, in what a task brings is an error of that lock, or of that task, and the log says where it was.
-func TestOneLockThatPanicsStopsNobody(t *testing.T) {
-	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		l := newLocks(t, db)
-		for _, order := range []string{"1", "guard", "release", "goexit", "z-last"} {
-			l.hold("seat-"+order, order, 60)
-		}
-		task, release := l.task(), l.task().Release
-		task.Owner = &reaper.Owner{Guard: func(_ context.Context, _ bun.Tx, a reaper.Aggregate) (bool, error) {
-			switch a.ID {
-			case "guard":
-				panic("the guard fell over")
-			case "goexit":
-				runtime.Goexit()
-			}
-			return true, nil
-		}}
-		task.Release = func(ctx context.Context, tx bun.Tx, k reaper.Lock) (bool, error) {
-			done, err := release(ctx, tx, k)
-			if k.AggregateID == "release" {
-				panic("the release fell over")
-			}
-			return done, err
-		}
-		broken := l.task()
-		broken.Name = "broken.task"
-		broken.Find = func(context.Context, bun.IDB, reaper.Query) ([]reaper.Lock, error) { panic("the search fell over") }
-		var said bytes.Buffer
-		r, err := reaper.New(db, events{}, reaper.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))}, broken, task)
-		require.NoError(t, err)
-		report, err := r.RunOnce(t.Context())
-		for _, want := range []string{
-			"broken.task: it panicked: the search fell over", "lock seat-guard of ORDER guard: it panicked: the guard fell over",
-			"lock seat-release of ORDER release: it panicked: the release fell over",
-			"lock seat-goexit of ORDER goexit: it panicked: runtime.Goexit",
-		} {
-			require.ErrorContains(t, err, want)
-		}
-		require.Equal(t, reaper.Report{Expired: 5, Released: 2, Failed: 3}, report)
-		for id, want := range map[string]string{
-			"seat-1": "RELEASED", "seat-z-last": "RELEASED", "seat-guard": "FROZEN", "seat-release": "FROZEN",
-		} {
-			require.Equal(t, want, l.status(id), id)
-		}
-		require.Contains(t, said.String(), "reaper_test.go:", "the stack")
-		require.Equal(t, 4, strings.Count(said.String(), "code of the service panicked"), "each once")
-	})
-}
-
 // The guarded update decides a race: whoever is second changes nothing and counts nothing.
 func TestALockIsReleasedOnceInARace(t *testing.T) {
 	t.Parallel()
@@ -300,8 +249,14 @@ func TestMistakesAreReportedAtOnceByName(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, says)
 	}
-	_, err = reaper.New(nil, nil, reaper.Config{})
-	require.ErrorContains(t, err, "must not be nil")
+	for _, none := range []reaper.Events{nil, (*outbox.Outbox)(nil)} {
+		_, err = reaper.New(nil, none, reaper.Config{Batch: -1}, reaper.Task{Name: "Bad Name"})
+		for _, says := range []string{"db is nil", "events is nil: give it the outbox", "Config.Batch is -1", `Task.Name "Bad Name"`} {
+			require.ErrorContains(t, err, says)
+		}
+		_, err = reaper.New(db, none, reaper.Config{}, task)
+		require.EqualError(t, err, "reaper.New: events is nil: give it the outbox, of outbox.New(db, outbox.Config{})")
+	}
 }
 
 // The longest name of an instance runs the job on every database; a longer one would fail each run.
