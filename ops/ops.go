@@ -170,6 +170,7 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Ops, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	cfg.TraceURL = containURL(cfg.TraceURL, cfg.Logger)
 	o := &Ops{ob: ob, cfg: cfg, access: newAccess(db, d, cfg)}
 	o.acts = &acts{db: db, d: d, access: o.access, log: cfg.Logger}
 	o.search = &searcher{loader: newLoader(o.access, cfg), publishable: cfg.Publishable, timeout: cfg.Timeout}

@@ -79,7 +79,7 @@ type Finding struct {
 }
 
 // Section is what a module of the host adds to the story of a business key: its own view of the
-// entity. It answers nil if it knows nothing of the key. [Language] tells which language it should speak.
+// entity. It answers nil if it knows nothing of the key. An error or a panic of it is a finding of the story. [Language] tells which language it should speak.
 type Section func(ctx context.Context, key string) (*Facts, error)
 
 // Facts is a section of a story.
