@@ -28,7 +28,10 @@ const (
 	RuleOutOfOrder   = "out_of_order"
 	RuleUnconsumed   = "unconsumed" // nobody is registered for the type
 	RuleUnregistered = "unregistered"
-	RuleVersion      = "version" // no running instance knows the schema version of an event
+	RuleVersion      = "version"   // no running instance knows the schema version of an event
+	RuleReplay       = "replay"    // no instance runs replays of the consumer
+	RuleTypeGone     = "type_gone" // no running release of the consumer takes the type
+	RulePast         = "past"      // a backfill has not come to the event yet
 	RulePaused       = "paused"
 	RuleCircuit      = "circuit"
 	RuleLock         = "lock"
@@ -90,6 +93,7 @@ func (t *tracer) diagnose() {
 			t.find(t.deliveryRules(e, d, t.story.Events[:i])...)
 		}
 	}
+	t.find(pasts{t.known, t.story.Events, t.cfg.StuckAfter}.rules(t.fills)...)
 	t.find(t.outOfOrder()...)
 	for _, r := range t.story.Reservations {
 		t.find(reservationRules(r)...)
@@ -194,6 +198,9 @@ func (t *tracer) deliveryRules(e Event, d Delivery, earlier []Event) []Finding {
 		return nil // its turn is still to come
 	}
 	if f, ok := t.consumerRules(e, d); ok {
+		return []Finding{f}
+	}
+	if f, ok := t.known.releaseRules(e, d); ok {
 		return []Finding{f}
 	}
 	if before, ok := inTheWay(e, d, earlier); ok {

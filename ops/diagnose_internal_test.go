@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -19,7 +20,9 @@ func storyOf(change func(t *tracer, e *Event, d *Delivery)) *tracer {
 	t := &tracer{
 		cfg: Config{}.withDefaults(),
 		known: known{
-			at: noon, consumers: []registration{{name: "Wallet", types: []string{"order.paid"}, seenAt: ago(time.Second), age: time.Second}},
+			at: noon, consumers: []registration{{
+				name: "Wallet", types: []string{"order.locked", "order.paid"}, seenAt: ago(time.Second), age: time.Second,
+			}},
 			replays: map[string]registration{}, broken: map[string][]string{},
 		},
 	}
@@ -271,6 +274,47 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 				"because order.paid of ORDER 7 is FAILED.", "bluecone events show e2",
 			func(t *tracer, _ *Event, _ *Delivery) {
 				t.story.Sections = []Facts{{Title: "Wallet", Locks: []Lock{{Name: "500 cents", Since: ago(time.Hour), TTL: 30 * time.Minute}}}}
+			},
+			sent,
+		},
+		"replay that nobody runs": {
+			RuleReplay, "A replay of order.paid of ORDER 7 waits for Wallet, of which no instance runs replays (any more).",
+			"bluecone events skip e2 --consumer Wallet@replay",
+			func(t *tracer, _ *Event, d *Delivery) {
+				d.Consumer, d.Replay = "Wallet@replay", true
+				t.known.replays["Wallet"] = registration{name: "Wallet@replay", age: time.Hour}
+			},
+			func(t *tracer, _ *Event, d *Delivery) {
+				d.Consumer, d.Replay = "Wallet@replay", true
+				t.known.replays["Wallet"] = registration{name: "Wallet@replay", age: time.Minute}
+			},
+		},
+		"type that is gone": {
+			RuleTypeGone, "order.paid of ORDER 7 waits for Wallet, and no running release of it takes the type.",
+			"bluecone consumers retire Wallet --type order.paid",
+			func(t *tracer, _ *Event, _ *Delivery) { t.known.consumers[0].gone = []string{"order.paid"} },
+			func(t *tracer, _ *Event, _ *Delivery) { t.known.consumers[0].types = nil }, // its row is rotten
+		},
+		"past that nobody gives": {
+			RulePast, "Wallet has not had order.paid of ORDER 7: an open backfill has not come to it, and has not moved since 2026-11-21 11:00:00 " +
+				"UTC. Later events of the aggregate wait for it.", "ops.Run",
+			func(t *tracer, e *Event, d *Delivery) {
+				e.Status, d.Consumer = outbox.StatusSent, ""
+				t.fills = []view.Backfill{{Consumer: "Wallet", State: "RUNNING", Request: "{}", Reached: 1, UpdatedAt: ago(time.Hour)}}
+			},
+			func(t *tracer, e *Event, d *Delivery) {
+				sent(t, e, d)
+				t.fills = []view.Backfill{{Consumer: "Wallet", State: "RUNNING", Request: "{}", Reached: 1, UpdatedAt: ago(time.Hour)}}
+			},
+		},
+		"lock while another consumer is at work": {
+			RuleLock, "Wallet: 500 cents has been held since 2026-11-21 11:00:00 UTC, 60 min, longer than 30 min, and no event is under way " +
+				"that would settle it.", "lock_timeout_reaper",
+			func(t *tracer, e *Event, d *Delivery) {
+				e.Status, d.Status = outbox.StatusDispatching, consumelog.Success
+				t.story.Sections = []Facts{
+					{Title: "Wallet", Locks: []Lock{{Name: "500 cents", Since: ago(time.Hour), TTL: 30 * time.Minute, Consumer: "Wallet"}}},
+				}
 			},
 			sent,
 		},

@@ -19,7 +19,7 @@ func (t *tracer) sections(ctx context.Context, keys []string) (further []string,
 	for i, section := range t.cfg.Sections {
 		for _, key := range keys {
 			var facts *Facts
-			err := t.contain(ctx, func() (err error) {
+			err := containHost(ctx, t.cfg.Logger, func() (err error) {
 				facts, err = section(ctx, key)
 				return err
 			})
@@ -60,7 +60,7 @@ func (t *tracer) missing(ctx context.Context, keys []string) error {
 	t.lacks = make(map[string][]string)
 	for _, key := range keys {
 		var found map[string][]string
-		err := t.contain(ctx, func() (err error) {
+		err := containHost(ctx, t.cfg.Logger, func() (err error) {
 			found, err = t.cfg.Checks.Lacks(ctx, key)
 			return err
 		})
@@ -74,10 +74,10 @@ func (t *tracer) missing(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// contain calls code of the host's. A panic is its error, and the log says where it was.
-func (t *tracer) contain(ctx context.Context, call func() error) error {
+// containHost calls code of the host's. A panic is its error, and the log says where it was.
+func containHost(ctx context.Context, log *slog.Logger, call func() error) error {
 	err := schedule.Contain(call)
-	schedule.LogPanic(ctx, t.cfg.Logger, err)
+	schedule.LogPanic(ctx, log, err)
 	return err
 }
 

@@ -25,6 +25,7 @@ type registration struct {
 	displayName           string // empty if that is its key
 	pausedBy, pauseReason string
 	types                 []string
+	gone                  []string // those of types that no running release takes
 	replayable            bool
 	paused                bool
 	pausedUntil           time.Time
@@ -65,6 +66,9 @@ func (a *access) readRegistry(ctx context.Context) (known, error) {
 		}
 		if reg := byName[c.Name]; c.Type != "" && !slices.Contains(reg.types, c.Type) {
 			reg.types = append(reg.types, c.Type)
+			if c.TypeSeenFor > announcedEvery {
+				reg.gone = append(reg.gone, c.Type)
+			}
 		}
 		return nil
 	})
@@ -139,6 +143,11 @@ func (k known) state(r registration) State {
 		return CircuitOpen
 	}
 	return Running
+}
+
+// takes reports whether a running release of a consumer takes an event type. Of a row that does not say anything of types nobody knows.
+func (r registration) takes(eventType string) bool {
+	return len(r.types) == 0 || slices.Contains(r.types, eventType) && !slices.Contains(r.gone, eventType)
 }
 
 // forever is the pause that ends only when the consumer is resumed.

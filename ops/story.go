@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
@@ -79,7 +78,8 @@ type Finding struct {
 }
 
 // Section is what a module of the host adds to the story of a business key: its own view of the
-// entity. It answers nil if it knows nothing of the key. An error or a panic of it is a finding of the story. [Language] tells which language it should speak.
+// entity. It answers nil if it knows nothing of the key. An error or a panic of it is a finding of the story. [Language]
+// tells which language it should speak.
 type Section func(ctx context.Context, key string) (*Facts, error)
 
 // Facts is a section of a story.
@@ -105,15 +105,16 @@ type Lock struct {
 
 // isHeldBy tells whether the reaper leaves the lock alone because of the event.
 func (l Lock) isHeldBy(e Event) bool {
+	own := slices.IndexFunc(e.Deliveries, func(d Delivery) bool { return d.Consumer == l.Consumer })
 	switch {
 	case e.Status == outbox.StatusSent:
 		return false
-	case l.Consumer == "", e.Status != outbox.StatusFailed && e.Status != outbox.StatusDead:
+	case l.Consumer == "":
 		return true
+	case own >= 0:
+		return !e.Deliveries[own].Status.Done()
 	}
-	return slices.ContainsFunc(e.Deliveries, func(d Delivery) bool {
-		return d.Consumer == l.Consumer && d.Status != consumelog.Success && d.Status != consumelog.Skipped
-	})
+	return e.Status != outbox.StatusFailed && e.Status != outbox.StatusDead
 }
 
 // Amount is a number that is known from two sides, in its smallest unit.

@@ -46,6 +46,7 @@ type tracer struct {
 	lacks map[string][]string // facts without their event, by check
 	audit []AuditRow
 	known known
+	fills []view.Backfill // backfills that are open
 }
 
 func (t *tracer) gather(ctx context.Context, key string) error {
@@ -81,6 +82,10 @@ func (t *tracer) gather(ctx context.Context, key string) error {
 	slices.SortFunc(t.story.Events, func(a, b Event) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	if err := t.completeWith(ctx, t.known, t.story.Events, listText); err != nil {
 		return err
+	}
+	const most = 100
+	if t.fills, err = view.OpenBackfills(ctx, t.access.sql, most, requestText); err != nil {
+		return fmt.Errorf("ops: read bulk operations: %w", err)
 	}
 	if err := t.histories(ctx, t.story.Events); err != nil {
 		return err

@@ -20,9 +20,9 @@ import (
 // ActionStart is the action of a backfill that a consumer's StartFrom asks for. Publishers do it.
 const ActionStart = "start"
 
-// openBackfill is the condition of the rows of bc_bulk_operation that give past events to a consumer and are not over, by idx_state:
+// OpenBackfill is the condition of the rows of bc_bulk_operation that give past events to a consumer and are not over, by idx_state:
 // later events of an aggregate wait behind past ones that such an operation still has to give. One that has failed can be resumed.
-const openBackfill = "state IN ('RUNNING', 'FAILED') AND consumer_name IS NOT NULL"
+const OpenBackfill = "state IN ('RUNNING', 'FAILED') AND consumer_name IS NOT NULL"
 
 // Backfilled are the keys of the consumers of which a backfill is open.
 func (r Registry) Backfilled(ctx context.Context, idb bun.IDB) (keys []string, err error) {
@@ -31,7 +31,7 @@ func (r Registry) Backfilled(ctx context.Context, idb bun.IDB) (keys []string, e
 		err := rows.Scan(&key)
 		keys = append(keys, key)
 		return err
-	}, "SELECT DISTINCT consumer_name FROM bc_bulk_operation WHERE "+openBackfill)
+	}, "SELECT DISTINCT consumer_name FROM bc_bulk_operation WHERE "+OpenBackfill)
 	return keys, err
 }
 
@@ -237,7 +237,7 @@ func (o Order) firstPast(ctx context.Context, idb bun.IDB, g Gate, last map[int6
 // to, which is 0 without a backfill.
 func toGive(ctx context.Context, idb bun.IDB, consumer string) (from, to int64, err error) {
 	err = idb.QueryRowContext(ctx, "SELECT COALESCE(MIN(reached), 0), COALESCE(MAX(CASE WHEN up_to = 0 THEN 9223372036854775807 "+
-		"ELSE up_to END), 0) FROM bc_bulk_operation WHERE "+openBackfill+" AND consumer_name = ?", consumer).Scan(&from, &to)
+		"ELSE up_to END), 0) FROM bc_bulk_operation WHERE "+OpenBackfill+" AND consumer_name = ?", consumer).Scan(&from, &to)
 	return from, to, err
 }
 

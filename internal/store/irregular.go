@@ -33,7 +33,9 @@ func (i Irregular) Stretch(ctx context.Context, idb bun.IDB, before, within int6
 
 // RegisteredFor is since when a consumer c has been registered for an event type t. A release before migration 0015 does not say it of the type: then it is since
 // the consumer was registered.
-func RegisteredFor(c, t string) string { return "COALESCE(" + t + ".registered_at, " + c + ".registered_at)" }
+func RegisteredFor(c, t string) string {
+	return "COALESCE(" + t + ".registered_at, " + c + ".registered_at)"
+}
 
 // Undelivered lists consumers with events of a stretch that are SENT, were saved within the last microseconds, when the consumer was
 // registered for their type, and have no delivery to it, the newest first: events by the primary key, deliveries by uk_event_consumer.

@@ -37,7 +37,7 @@ func (r Registry) Look(ctx context.Context, idb bun.IDB) (s State, now int64, er
 	rows, err := r.stmts.On(idb).QueryContext(ctx, "SELECT "+r.d.Micros(r.d.Now)+", "+
 		"(SELECT "+r.sums(seen, "SUM(LENGTH(event_types))", paused)+" FROM bc_consumer), "+
 		"(SELECT "+r.sums(seen, "SUM(LENGTH(event_type))")+" FROM bc_consumer_type), "+
-		"(SELECT "+r.sums("SUM(id)")+" FROM bc_bulk_operation WHERE "+openBackfill+")")
+		"(SELECT "+r.sums("SUM(id)")+" FROM bc_bulk_operation WHERE "+OpenBackfill+")")
 	if err != nil {
 		return s, 0, fmt.Errorf("look at the consumer registry: %w", err)
 	}

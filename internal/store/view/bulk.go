@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/bluecone-go/bluecone/internal/store"
 )
 
 // Bulk is a row of a bulk operation.
@@ -80,4 +82,27 @@ func BulkPlaceOf(ctx context.Context, r Reader, operation string) (p BulkPlace, 
 	err = r.row(ctx, []any{&p.Version, &p.UpTo, &p.Cursor},
 		"SELECT lock_version, up_to, next_cursor FROM bc_bulk_operation WHERE operation_id = ?", operation)
 	return p, err
+}
+
+// Backfill is an operation that still has past events to give to a consumer.
+type Backfill struct {
+	Consumer, Action, State string
+	Request                 string // JSON
+	Reached, UpTo           int64  // outbox ids: where it has got to, and where it ends, 0 if nobody knows yet
+	UpdatedAt               time.Time
+}
+
+// OpenBackfills lists the backfills that are not over, by idx_state, so many at most.
+func OpenBackfills(ctx context.Context, r Reader, most, request int) (out []Backfill, err error) {
+	err = r.Rows(ctx, func(rows *sql.Rows) error {
+		var b Backfill
+		var updated int64
+		err := rows.Scan(&b.Consumer, &b.Action, &b.State, &b.Request, &b.Reached, &b.UpTo, &updated)
+		b.UpdatedAt = Instant(updated)
+		out = append(out, b)
+		return err
+	}, "SELECT "+r.name("consumer_name")+", "+r.name("action")+", "+r.name("state")+", "+cut(r.D.Text("request"), request)+", "+
+		r.number("reached")+", "+r.number("up_to")+", "+r.D.Micros("updated_at")+
+		" FROM bc_bulk_operation WHERE "+store.OpenBackfill+" ORDER BY id LIMIT ?", most)
+	return out, err
 }

@@ -87,26 +87,27 @@ type Consumer struct {
 	RegisteredAt, SeenAt  time.Time
 	SeenFor               time.Duration // since it was last announced
 	Type                  string        // empty if there is none
+	TypeSeenFor           time.Duration // since an instance last took the type
 }
 
 // Consumers reads the registry, by the names and types of consumers.
 func Consumers(ctx context.Context, r Reader, texts int, each func(Consumer) error) error {
 	return r.Rows(ctx, func(rows *sql.Rows) error {
 		var c Consumer
-		var now, until, registered, seen int64
+		var now, until, registered, seen, typeSeen int64
 		err := rows.Scan(&now, &c.Name, &c.DisplayName, &c.Types, &c.IsReplayable, &c.IsPaused, &until, &c.PausedBy, &c.PauseReason,
-			&registered, &seen, &c.Type)
+			&registered, &seen, &c.Type, &typeSeen)
 		if err != nil {
 			return err
 		}
 		c.At, c.PausedUntil, c.RegisteredAt, c.SeenAt = Instant(now), Instant(until), Instant(registered), Instant(seen)
-		c.SeenFor = time.Duration(now-seen) * time.Microsecond
+		c.SeenFor, c.TypeSeenFor = time.Duration(now-seen)*time.Microsecond, time.Duration(now-typeSeen)*time.Microsecond
 		return each(c)
 	}, "SELECT "+r.D.Micros(r.D.Now)+", "+r.name("c.name")+", "+
 		"CASE WHEN c.display_name = c.name THEN '' ELSE "+r.name("c.display_name")+" END, "+cut("c.event_types", r.Documents)+", "+
 		flag("c.replayable")+", CASE WHEN c.paused_until > "+r.D.Now+" THEN 1 ELSE 0 END, "+
 		orZero(r.D.Micros("c.paused_until"))+", "+orEmpty(r.name("c.paused_by"))+", "+orEmpty(cut("c.pause_reason", texts))+", "+
-		r.D.Micros("c.registered_at")+", "+r.D.Micros("c.seen_at")+", "+orEmpty(r.name("t.event_type"))+
+		r.D.Micros("c.registered_at")+", "+r.D.Micros("c.seen_at")+", "+orEmpty(r.name("t.event_type"))+", "+orZero(r.D.Micros("t.seen_at"))+
 		" FROM bc_consumer c LEFT JOIN bc_consumer_type t ON t.consumer_name = c.name ORDER BY c.name, t.event_type")
 }
 
