@@ -169,6 +169,9 @@ func decode(body io.Reader) (url.Values, error) {
 				values.Add(name, fmt.Sprint(v))
 			case nil:
 			default:
+				if name == "payload" {
+					return nil, invalid(errors.New(`payload must be a text that holds the event's JSON, such as "{\"orderId\":\"7\"}"`))
+				}
 				return nil, invalid(fmt.Errorf("%s must be a text, a number, true, false, or a list of them", name))
 			}
 		}
@@ -281,7 +284,19 @@ func (c acts) pause(r *http.Request, in *reader, op ops.Operation) (outcome, err
 }
 
 func (c acts) resume(r *http.Request, in *reader, op ops.Operation) (outcome, error) {
-	return outcome{Changed: 1}, c.ops.Resume(r.Context(), op, in.Get("consumer"))
+	all, err := c.ops.Consumers(r.Context())
+	if err != nil {
+		return outcome{}, err
+	}
+	out, consumer := outcome{Changed: 1}, in.Get("consumer")
+	for _, is := range all {
+		if is.Name == consumer || is.DisplayName == consumer {
+			if is.State == ops.Running || is.State == ops.CircuitOpen { // an unregistered one may be paused, too
+				out.Changed = 0
+			}
+		}
+	}
+	return out, c.ops.Resume(r.Context(), op, consumer)
 }
 
 func (c acts) retire(r *http.Request, in *reader, op ops.Operation) (outcome, error) {

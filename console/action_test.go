@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -168,4 +169,73 @@ func TestManySelectedEventsAreRetriedOneByOne(t *testing.T) {
 	require.Len(t, f.done(), maxSelected)
 	form.Add("id", "one more")
 	require.Equal(t, http.StatusBadRequest, post(consoleOf(f, everything()), "/retry", form).Code)
+}
+
+// What does not exist is 404, what exists in a state that does not allow the action 409; both say what is so.
+func TestWhatDoesNotExistIsNotFound(t *testing.T) {
+	t.Parallel()
+	unfit := kind.Of(errors.New("nothing to retry: no delivery of the event is DEAD or FAILED"), ops.ErrNotFound)
+	for code, err := range map[int]error{
+		http.StatusNotFound: kind.Of(kind.Of(errors.New(`there is no event "nope"`), kind.ErrUnknown), ops.ErrNotFound),
+		http.StatusConflict: unfit,
+	} {
+		c := consoleOf(&fake{text: "x", fails: err}, everything())
+		w := postJSON(c, "/api/v1/retry", `{"id":"nope","reason":"r"}`)
+		require.Equal(t, code, w.Code, w.Body)
+		require.Contains(t, w.Body.String(), strings.ReplaceAll(err.Error(), `"`, `\"`))
+		require.Equal(t, code, postJSON(c, "/api/v1/run-job", `{"code":"nope","reason":"r"}`).Code)
+		require.Equal(t, code, post(c, "/retry", url.Values{"id": {"nope"}, "reason": {"r"}}).Code)
+	}
+}
+
+// running is a deployment whose consumer c runs.
+type running struct{ *fake }
+
+func (running) Consumers(context.Context) ([]ops.Consumer, error) {
+	return []ops.Consumer{{Name: "c", DisplayName: "Mail", State: ops.Running}, {Name: "d", State: ops.Paused}}, nil
+}
+
+func TestResumeOfAConsumerThatRunsChangesNothing(t *testing.T) {
+	t.Parallel()
+	c := newConsole(running{&fake{text: "x"}}, Config{Authorize: Anyone(everything()), Logger: quiet()})
+	for consumer, changed := range map[string]string{"c": "0", "Mail": "0", "d": "1", "unknown": "1"} {
+		w := postJSON(c, "/api/v1/resume", `{"consumer":"`+consumer+`","reason":"r"}`)
+		require.Equal(t, http.StatusOK, w.Code)
+		require.JSONEq(t, `{"changed":`+changed+`}`, w.Body.String(), consumer)
+	}
+	require.Equal(t, "./?done=resume&n=0", post(c, "/resume", url.Values{"consumer": {"c"}, "reason": {"r"}}).Header().Get("Location"))
+	require.Contains(t, get(c, "/?done=resume&n=0").Body.String(), "It is not paused")
+	require.Contains(t, get(c, "/?done=resume&n=1").Body.String(), "Resumed.")
+}
+
+func TestAPayloadIsATextThatHoldsJSON(t *testing.T) {
+	t.Parallel()
+	c := consoleOf(&fake{text: "x"}, everything())
+	w := postJSON(c, "/api/v1/publish", `{"eventType":"order.paid","payload":{"orderId":"7"},"reason":"r"}`)
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.Contains(t, w.Body.String(), "payload must be a text that holds the event's JSON")
+	w = postJSON(c, "/api/v1/retry", `{"id":{"a":"b"},"reason":"r"}`)
+	require.Contains(t, w.Body.String(), "id must be a text, a number, true, false, or a list of them")
+}
+
+// A parameter that a page of the API does not have is a mistake: a filter with a typing error would select everything.
+func TestTheAPIRefusesUnknownParameters(t *testing.T) {
+	t.Parallel()
+	c := consoleOf(&fake{text: "x"}, everything())
+	w := get(c, "/api/v1/events?stauts=DEAD&lang=en")
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.Contains(t, w.Body.String(), `there is no parameter \"stauts\": the parameters are eventId, `)
+	w = get(c, "/api/v1/jobs?x=1")
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.Contains(t, w.Body.String(), `there is no parameter \"x\": jobs takes none`)
+	for _, path := range allPages() {
+		name, query, _ := strings.Cut(path, "?")
+		if name == "" {
+			name = "overview"
+		}
+		if path != "forensics" && path != "bulk-new" { // these demand parameters
+			require.NotEqual(t, http.StatusBadRequest, get(c, "/api/v1/"+name+"?lang=en&"+query).Code, path)
+		}
+	}
+	require.Equal(t, http.StatusOK, get(c, "/events?stauts=DEAD").Code, "a page that a browser shows has further ones, such as done")
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,7 +21,8 @@ type page struct {
 	name  string
 	needs Permission
 	load  func(r *http.Request) (any, error)
-	plans bool // it prepares a change, so Config.ReadOnly leaves it out
+	takes []string // the parameters of the API
+	plans bool     // it prepares a change, so Config.ReadOnly leaves it out
 }
 
 // reads are what pages show of a deployment.
@@ -30,22 +32,27 @@ type reads struct{ ops deployment }
 func (c reads) pages() []page {
 	return []page{
 		{name: "overview", needs: View, load: c.overview},
-		{name: "events", needs: View, load: c.events},
-		{name: "event", needs: View, load: c.event},
-		{name: "forensics", needs: View, load: c.forensics},
+		{name: "events", needs: View, load: c.events, takes: append(filterNames(), "cursor", "limit")},
+		{name: "event", needs: View, load: c.event, takes: []string{"id"}},
+		{name: "forensics", needs: View, load: c.forensics, takes: []string{"key"}},
 		{name: "consumers", needs: View, load: c.consumers},
 		{name: "reservations", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Reservations(r.Context()) }},
 		{name: "dead", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Dead(r.Context()) }},
 		{name: "jobs", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Jobs(r.Context()) }},
 		{name: "instances", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Instances(r.Context()) }},
 		{name: "brokers", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Brokers(r.Context()) }},
-		{name: "bulks", needs: View, load: func(r *http.Request) (any, error) {
+		{name: "bulks", needs: View, takes: []string{"cursor"}, load: func(r *http.Request) (any, error) {
 			return c.ops.Bulks(r.Context(), r.URL.Query().Get("cursor"), pageSize)
 		}},
-		{name: "bulk", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Bulk(r.Context(), r.URL.Query().Get("id")) }},
-		{name: "bulk-new", needs: Bulk, load: c.bulkNew, plans: true},
-		{name: "publish", needs: Publish, load: c.manual, plans: true},
-		{name: "audit", needs: View, load: c.audit},
+		{name: "bulk", needs: View, takes: []string{"id"}, load: func(r *http.Request) (any, error) {
+			return c.ops.Bulk(r.Context(), r.URL.Query().Get("id"))
+		}},
+		{
+			name: "bulk-new", needs: Bulk, load: c.bulkNew, plans: true,
+			takes: append(filterNames(), "op", "action", "forConsumer", "rate", "spreadSeconds"),
+		},
+		{name: "publish", needs: Publish, load: c.manual, plans: true, takes: []string{"eventType", "payload"}},
+		{name: "audit", needs: View, load: c.audit, takes: []string{"target", "cursor", "limit"}},
 		{name: "doctor", needs: View, load: func(r *http.Request) (any, error) { return c.ops.Doctor(r.Context()) }},
 	}
 }
@@ -65,12 +72,29 @@ func (c *Console) showPage(p page) func(w http.ResponseWriter, r *http.Request) 
 // answerPage answers the same as JSON.
 func (c *Console) answerPage(p page) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := p.known(r.URL.Query()); err != nil {
+			return err
+		}
 		data, err := p.load(r)
 		if err == nil {
 			answerJSON(w, http.StatusOK, "application/json", data)
 		}
 		return err
 	}
+}
+
+// known refuses parameters that the page does not have. The language is that of the address, wherever it leads.
+func (p page) known(values url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case name == "lang" || slices.Contains(p.takes, name):
+		case len(p.takes) == 0:
+			return invalid(fmt.Errorf("there is no parameter %q: %s takes none", name, p.name))
+		default:
+			return invalid(fmt.Errorf("there is no parameter %q: the parameters are %s", name, strings.Join(p.takes, ", ")))
+		}
+	}
+	return nil
 }
 
 // reader reads parameters and collects the mistakes.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -58,6 +59,8 @@ func refused(r *http.Request, err error) *refusal {
 		return &refusal{http.StatusForbidden, "error.forbidden", err}
 	case errors.Is(err, ops.ErrBusy):
 		return &refusal{http.StatusServiceUnavailable, "error.busy", ops.ErrBusy}
+	case errors.Is(err, kind.ErrUnknown):
+		return &refusal{http.StatusNotFound, "error.notfound", err}
 	case errors.Is(err, ops.ErrNotFound) && r.Method == http.MethodPost:
 		return &refusal{http.StatusConflict, "error.state", err}
 	case errors.Is(err, ops.ErrNotReplayable):

@@ -174,7 +174,7 @@ func TestAttemptsAtAnotherTenantAreAudited(t *testing.T) {
 			require.NotContains(t, refusedOf(t, db, "mallory"), action, "there is no such thing")
 			form = formOf(action)
 			theirs := postJSON(mallory, "/api/v1/"+action, asJSON(form))
-			require.Equal(t, http.StatusConflict, theirs.Code, action)
+			require.Equal(t, http.StatusNotFound, theirs.Code, action)
 			require.Equal(t, none.Body.String(), strings.ReplaceAll(theirs.Body.String(), form.Get("id"), "nobodys"), action)
 			require.Contains(t, refusedOf(t, db, "mallory"), action)
 		}

@@ -76,6 +76,9 @@ func (c catalog) done(action, n, passed string) string {
 	if !ok {
 		return ""
 	}
+	if nothing, ok := c["done."+action+".none"]; ok && n == "0" {
+		s = nothing
+	}
 	s = strings.ReplaceAll(s, "{n}", digits(n))
 	if p := digits(passed); p != "0" {
 		s += " " + strings.ReplaceAll(c["done.passed"], "{n}", p)

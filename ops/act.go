@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/uptrace/bun"
 
@@ -21,14 +22,71 @@ type acts struct {
 	log    *slog.Logger
 }
 
-// changeEvent changes an event that the caller may see.
-func (a *acts) changeEvent(ctx context.Context, op Operation, typed []field, eventID string, do func() error) error {
+// changeEvent changes deliveries of an event that the caller may see. The name is that of the action for people.
+func (a *acts) changeEvent(ctx context.Context, op Operation, name, eventID string, consumers []string, do func() error) error {
+	typed := []field{{"event id", eventID}}
+	for _, c := range consumers {
+		typed = append(typed, field{"consumer", c})
+	}
 	return a.change(op, typed, func() error {
 		if err := a.access.mayChange(ctx, eventID); err != nil {
 			return err
 		}
-		return do()
+		return a.explain(ctx, do(), name, eventID, consumers)
 	})
+}
+
+// explain puts what is so in the place of an error that only says that nothing of the event allows the action.
+func (a *acts) explain(ctx context.Context, err error, name, eventID string, consumers []string) error {
+	switch {
+	case errors.Is(err, ErrNotReplayable):
+		return a.explainReplay(ctx, err, consumers)
+	case !errors.Is(err, ErrNotFound):
+		return err
+	}
+	there, lookErr := a.access.exists(ctx, eventID)
+	if lookErr != nil {
+		return errors.Join(err, lookErr)
+	}
+	prefix := fmt.Sprintf("ops: %s %s: ", name, text.Quote(eventID))
+	if !there {
+		return unknownf("%sthere is no event %s", prefix, text.Quote(eventID))
+	}
+	inner := errors.Unwrap(err)               // without the names of the action and the event, which come first
+	if inner != nil && inner != ErrNotFound { //nolint:errorlint // the question is whether it says anything more
+		return unfitf("%s%s", prefix, strings.TrimSuffix(inner.Error(), ": "+ErrNotFound.Error()))
+	}
+	return unfitf("%s%s", prefix, nothingTo(name, consumers))
+}
+
+// explainReplay tells a consumer that does not exist from one that must not be replayed.
+func (a *acts) explainReplay(ctx context.Context, err error, consumers []string) error {
+	k, readErr := a.access.readRegistry(ctx)
+	if readErr != nil {
+		return errors.Join(err, readErr)
+	}
+	if len(consumers) == 1 && !k.has(consumers[0]) {
+		return unknownf("ops: replay: no instance has ever registered a consumer %s", text.Quote(consumers[0]))
+	}
+	return err
+}
+
+// nothingTo says in which states a delivery of the consumers, or of any, must be for an action.
+func nothingTo(name string, consumers []string) string {
+	to := ""
+	if len(consumers) > 0 {
+		to = " to " + text.Clean(strings.Join(consumers, ", "), longest)
+	}
+	states := "DEAD, FAILED or PENDING"
+	switch {
+	case name == "replay":
+		return "a replay of the event" + to + " waits already"
+	case name == "retry" && len(consumers) == 0:
+		states = "DEAD or FAILED"
+	case name == "reopen":
+		states = "DEAD, FAILED, PENDING or SKIPPED"
+	}
+	return fmt.Sprintf("nothing to %s: no delivery of the event%s is %s", name, to, states)
 }
 
 // steer changes a consumer in the whole deployment.

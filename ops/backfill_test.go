@@ -209,7 +209,7 @@ func TestBackfillLeavesAlone(t *testing.T) {
 			"no instance takes order.paid for Late":          {paidID("0-0"), "Late"},
 			"no instance takes order.noted for Nobody":       {noted0, "Nobody"},
 			"Steady has had the event":                       {noted0, "Steady"},
-			"the event has no row (any more)":                {"gone", "Late"},
+			`there is no event "gone"`:                       {"gone", "Late"},
 			"ops: consumer is empty|name the consumer|empty": {noted0, ""},
 		} {
 			err := f.ops.Backfill(t.Context(), op, attempt[0], attempt[1])

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -244,13 +245,21 @@ func (s *bulks) turn(ctx context.Context, op Operation, action, id string, turn 
 	for i, f := range from {
 		states[i] = string(f)
 	}
-	return s.acts.audited(ctx, op, action, id, "", func(ctx context.Context, tx bun.Tx) error {
+	err := s.acts.audited(ctx, op, action, id, "", func(ctx context.Context, tx bun.Tx) error {
 		done, err := turn(ctx, tx, id, states)
 		if err == nil && !done {
-			err = fmt.Errorf("there is no such operation that is %v: %w", from, ErrNotFound)
+			err = ErrNotFound
 		}
 		return err
 	})
+	if !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	b, err := s.read(ctx, id)
+	if err == nil {
+		err = unfitf("ops: %s %s: it is %s, and must be %s", action, text.Quote(id), b.State, strings.Join(states, " or "))
+	}
+	return err
 }
 
 func (s *bulks) list(ctx context.Context, cursor string, limit int) (Page[Bulk], error) {
@@ -284,7 +293,7 @@ func (s *bulks) read(ctx context.Context, id string) (Bulk, error) {
 	if err != nil {
 		return Bulk{}, fmt.Errorf("ops: read bulk operations: %w", err)
 	}
-	none := fmt.Errorf("ops: bulk operation %s: %w", text.Quote(id), ErrNotFound)
+	none := unknownf("ops: there is no bulk operation %s", text.Quote(id))
 	if len(rows) == 0 {
 		return Bulk{}, none
 	}

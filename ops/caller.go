@@ -8,6 +8,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store/view"
+	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // Caller is on whose behalf something is asked or done.
@@ -57,20 +58,36 @@ func (a *access) mayChange(ctx context.Context, eventID string) error {
 	if !c.limited() {
 		return nil
 	}
+	tenant, found, err := a.tenantOf(ctx, eventID)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return noEvent(eventID)
+	case !c.Sees(tenant):
+		return kind.Of(noEvent(eventID), ErrOtherTenant)
+	}
+	return nil
+}
+
+// exists tells whether anything is left of an event.
+func (a *access) exists(ctx context.Context, eventID string) (bool, error) {
+	_, found, err := a.tenantOf(ctx, eventID)
+	return found, err
+}
+
+// tenantOf looks for the tenant of an event wherever something may be left of it.
+func (a *access) tenantOf(ctx context.Context, eventID string) (tenant int64, found bool, err error) {
 	for _, in := range []view.Table{view.Events, view.EventsArchive, view.Deliveries} {
-		tenant, found, err := view.TenantOf(ctx, a.sql, in, eventID)
-		if err != nil {
-			return fmt.Errorf("ops: look for the tenant of an event: %w", err)
-		}
-		if found && !c.Sees(tenant) {
-			return kind.Of(noEvent(eventID), ErrOtherTenant)
+		if tenant, found, err = view.TenantOf(ctx, a.sql, in, eventID); err != nil {
+			return 0, false, fmt.Errorf("ops: look for the tenant of an event: %w", err)
 		}
 		if found {
-			return nil
+			return tenant, true, nil
 		}
 	}
-	return noEvent(eventID)
+	return 0, false, nil
 }
 
 // noEvent says the same to a caller who is limited to some tenants, whether there is no such event or it is another tenant's.
-func noEvent(eventID string) error { return fmt.Errorf("ops: event %q: %w", eventID, ErrNotFound) }
+func noEvent(eventID string) error { return unknownf("ops: there is no event %s", text.Quote(eventID)) }

@@ -24,6 +24,16 @@ func invalidf(format string, args ...any) error { return asInvalid(fmt.Errorf(fo
 // asInvalid is err, as a mistake of the caller's.
 func asInvalid(err error) error { return kind.Of(err, ErrInvalid) }
 
+// unknownf is an error about something that does not exist at all.
+func unknownf(format string, args ...any) error {
+	return kind.Of(kind.Of(fmt.Errorf(format, args...), kind.ErrUnknown), ErrNotFound)
+}
+
+// unfitf is an error about something that exists in a state that does not allow what was asked for.
+func unfitf(format string, args ...any) error {
+	return kind.Of(fmt.Errorf(format, args...), ErrNotFound)
+}
+
 // field is a text that somebody has typed.
 type field struct{ name, value string }
 

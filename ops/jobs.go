@@ -12,6 +12,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/store/view"
+	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // runsShown is how many runs of a job are listed.
@@ -136,7 +137,7 @@ func (j *jobs) run(ctx context.Context, op Operation, code string) (counts map[s
 	return nil, false, j.acts.audited(ctx, op, "run job", code, "at its next look", func(ctx context.Context, tx bun.Tx) error {
 		known, err := store.MakeJobDue(ctx, tx, j.access.sql.D, code)
 		if err == nil && !known {
-			err = fmt.Errorf("no instance has ever had a job %q: %w", code, ErrNotFound)
+			err = unknownf("no instance has ever had a job %s", text.Quote(code))
 		}
 		return err
 	})

@@ -36,7 +36,7 @@ func parseCursor(s string) (cursor, error) {
 		return c, nil
 	}
 	if n, err := fmt.Sscanf(s, "%d.%d.%d", &c.leg, &c.place.Micros, &c.place.ID); err != nil || n != 3 || c.String() != s || c.leg < 0 {
-		return c, invalidf("ops: %q is not a cursor: take it from the page before", s)
+		return c, invalidf("ops: cursor %s is not a cursor: take it from the page before", text.Quote(s))
 	}
 	return c, nil
 }

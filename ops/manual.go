@@ -9,6 +9,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/uptrace/bun"
@@ -83,8 +84,11 @@ func (p publishable) named(eventType string) (bus.Event, error) {
 			return e, nil
 		}
 	}
-	return nil, invalidf("ops: events of type %s cannot be published by hand: the types are %q (ops.Config.Publishable)",
-		text.Quote(eventType), p.types())
+	types := "none"
+	if len(p) > 0 {
+		types = strings.Join(p.types(), ", ")
+	}
+	return nil, invalidf("ops: events of type %s cannot be published by hand: ops.Config.Publishable has %s", text.Quote(eventType), types)
 }
 
 // manualEvent is an event whose type has no key, with an id that is known before it is saved.

@@ -159,8 +159,15 @@ type Ops struct {
 
 // New returns the operations of the deployment that works on ob, in db. All mistakes are reported at once.
 func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Ops, error) {
-	if db == nil || ob == nil {
-		return nil, errors.New("ops.New: db and the outbox must not be nil: make the outbox by outbox.New(db, outbox.Config{})")
+	var missing []error
+	if db == nil {
+		missing = append(missing, fmt.Errorf("ops.New: %w", dialect.ErrNil))
+	}
+	if ob == nil {
+		missing = append(missing, errors.New("ops.New: the outbox is nil: make it by outbox.New(db, outbox.Config{})"))
+	}
+	if err := errors.Join(missing...); err != nil {
+		return nil, err
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err

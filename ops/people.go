@@ -97,7 +97,7 @@ func before(cursor string) (id int64, err error) {
 	}
 	id, err = strconv.ParseInt(cursor, 10, 64)
 	if err != nil || id <= 0 {
-		return 0, invalidf("ops: %q is not a cursor: take it from the page before", cursor)
+		return 0, invalidf("ops: cursor %s is not a cursor: take it from the page before", text.Quote(cursor))
 	}
 	return id, nil
 }

@@ -227,7 +227,7 @@ func (s *searcher) one(ctx context.Context, eventID string) (Event, error) {
 	}
 	events, err := s.named(ctx, Query{EventID: eventID}, pageText)
 	if err == nil && len(events) == 0 {
-		err = fmt.Errorf("ops: event %q: %w", eventID, ErrNotFound)
+		err = noEvent(eventID)
 	}
 	if err != nil {
 		return Event{}, err

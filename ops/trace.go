@@ -30,8 +30,7 @@ func (o *Ops) Trace(ctx context.Context, key string) (Story, error) {
 		return Story{}, err
 	}
 	if len(t.story.Events)+len(t.story.Sections)+len(t.lacks)+len(t.audit)+len(t.story.Reservations) == 0 {
-		return Story{}, fmt.Errorf("ops: nobody knows %s: it is no event id, aggregate id, idempotency key or trace id: %w", text.Quote(key),
-			ErrNotFound)
+		return Story{}, unknownf("ops: nobody knows %s: it is no event id, aggregate id, idempotency key or trace id", text.Quote(key))
 	}
 	return t.tell(), nil
 }

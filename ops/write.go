@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -17,31 +16,27 @@ import (
 // Retry makes deliveries of the event due at once, with all their attempts before them: those of
 // the named consumers, or every DEAD or FAILED one. What somebody has skipped or discarded stays so: see [Ops.Reopen].
 func (o *Ops) Retry(ctx context.Context, op Operation, eventID string, consumers ...string) error {
-	typed := []field{{"event id", eventID}}
-	for _, c := range consumers {
-		typed = append(typed, field{"consumer", c})
-	}
 	iv := outbox.Intervention{Action: outbox.ActionRetry, EventID: eventID, Consumers: consumers, KeepSkipped: true}
-	return o.acts.changeEvent(ctx, op, typed, eventID, func() error { return o.ob.Intervene(ctx, op, iv) })
+	return o.acts.changeEvent(ctx, op, "retry", eventID, consumers, func() error { return o.ob.Intervene(ctx, op, iv) })
 }
 
 // Reopen makes a delivery due at once although it was skipped or discarded. Whoever may do this undoes a skip and a
 // discard, so ask for the permissions for both.
 func (o *Ops) Reopen(ctx context.Context, op Operation, eventID, consumer string) error {
-	return o.acts.changeEvent(ctx, op, []field{{"event id", eventID}, {"consumer", consumer}}, eventID,
+	return o.acts.changeEvent(ctx, op, "reopen", eventID, []string{consumer},
 		func() error { return o.ob.Retry(ctx, op, eventID, consumer) })
 }
 
 // Skip closes a delivery without an effect. Later events of its aggregate may then pass.
 func (o *Ops) Skip(ctx context.Context, op Operation, eventID, consumer string) error {
-	return o.acts.changeEvent(ctx, op, []field{{"event id", eventID}, {"consumer", consumer}}, eventID,
+	return o.acts.changeEvent(ctx, op, "skip", eventID, []string{consumer},
 		func() error { return o.ob.Skip(ctx, op, eventID, consumer) })
 }
 
 // Discard gives up an event: every delivery that is not done is skipped, with the reason. An event
 // that is being delivered at this moment cannot be discarded.
 func (o *Ops) Discard(ctx context.Context, op Operation, eventID string) error {
-	return o.acts.changeEvent(ctx, op, []field{{"event id", eventID}}, eventID, func() error { return o.ob.Discard(ctx, op, eventID) })
+	return o.acts.changeEvent(ctx, op, "discard", eventID, nil, func() error { return o.ob.Discard(ctx, op, eventID) })
 }
 
 // Replay runs the delivery of an event to one consumer again although it has succeeded, in a slow
@@ -49,7 +44,7 @@ func (o *Ops) Discard(ctx context.Context, op Operation, eventID string) error {
 // bus.ConsumerConfig.Replayable. To ask for a replay that still waits changes nothing, and answers
 // [ErrNotFound].
 func (o *Ops) Replay(ctx context.Context, op Operation, eventID, consumer string) error {
-	return o.acts.changeEvent(ctx, op, []field{{"event id", eventID}, {"consumer", consumer}}, eventID,
+	return o.acts.changeEvent(ctx, op, "replay", eventID, []string{consumer},
 		func() error { return o.ob.Replay(ctx, op, eventID, consumer) })
 }
 
@@ -58,7 +53,7 @@ func (o *Ops) Replay(ctx context.Context, op Operation, eventID, consumer string
 // event must still have its row, so retention limits how far back this goes. For many events start a bulk operation with
 // [ActionBackfill].
 func (o *Ops) Backfill(ctx context.Context, op Operation, eventID, consumer string) error {
-	return o.acts.changeEvent(ctx, op, []field{{"event id", eventID}, {"consumer", consumer}}, eventID,
+	return o.acts.changeEvent(ctx, op, "backfill", eventID, []string{consumer},
 		func() error {
 			return o.ob.Intervene(ctx, op, outbox.Intervention{Action: outbox.ActionBackfill, EventID: eventID, Consumers: []string{consumer}})
 		})
@@ -73,7 +68,7 @@ func (o *Ops) Pause(ctx context.Context, op Operation, consumer string, d time.D
 	return o.acts.steer(ctx, op, []field{{"consumer", consumer}}, func() error { return o.ob.Pause(ctx, op, consumer, d) })
 }
 
-// Resume ends a pause.
+// Resume ends a pause. If there is none, it changes nothing and leaves nothing in the audit log.
 func (o *Ops) Resume(ctx context.Context, op Operation, consumer string) error {
 	return o.acts.steer(ctx, op, []field{{"consumer", consumer}}, func() error { return o.ob.Resume(ctx, op, consumer) })
 }
@@ -135,5 +130,5 @@ func (l *loader) payload(ctx context.Context, tx bun.Tx, eventID string) (Payloa
 }
 
 func noPayload() error {
-	return fmt.Errorf("there is no event of that id that still has its payload: %w", ErrNotFound)
+	return unknownf("there is no event of that id that still has its payload")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -80,14 +81,14 @@ func (o *Outbox) Pause(ctx context.Context, op Operation, consumer string, d tim
 	if d == 0 {
 		d = 100 * 365 * 24 * time.Hour
 	}
-	return steer(ctx, o, op, "pause", consumer, func(a act, key string) error {
-		return a.rows.PauseConsumer(ctx, a.tx, key, d, op.Actor, text.Clean(op.Reason, text.MaxError))
+	return steer(ctx, o, op, "pause", consumer, func(a act, key string) (bool, error) {
+		return true, a.rows.PauseConsumer(ctx, a.tx, key, d, op.Actor, text.Clean(op.Reason, text.MaxError))
 	})
 }
 
-// Resume ends a pause.
+// Resume ends a pause. If there is none, it changes nothing and leaves nothing in the audit log.
 func (o *Outbox) Resume(ctx context.Context, op Operation, consumer string) error {
-	return steer(ctx, o, op, "resume", consumer, func(a act, key string) error {
+	return steer(ctx, o, op, "resume", consumer, func(a act, key string) (bool, error) {
 		return a.rows.ResumeConsumer(ctx, a.tx, key)
 	})
 }
@@ -98,11 +99,11 @@ func (o *Outbox) Resume(ctx context.Context, op Operation, consumer string) erro
 // waits. An instance that still has the consumer, or the type, registers it again within half a minute. The error is
 // [ErrNotFound], too, if the consumer takes none of eventTypes.
 func (o *Outbox) Retire(ctx context.Context, op Operation, consumer string, eventTypes ...string) error {
-	return steer(ctx, o, op, "retire", consumer, func(a act, key string) error {
+	return steer(ctx, o, op, "retire", consumer, func(a act, key string) (bool, error) {
 		if len(eventTypes) > 0 {
-			return a.retireTypes(ctx, key, eventTypes)
+			return true, a.retireTypes(ctx, key, eventTypes)
 		}
-		return a.rows.RetireConsumers(ctx, a.tx, []string{key, store.ReplayName(key)})
+		return true, a.rows.RetireConsumers(ctx, a.tx, []string{key, store.ReplayName(key)})
 	}, eventTypes...)
 }
 
@@ -122,7 +123,7 @@ func (a act) retireTypes(ctx context.Context, key string, eventTypes []string) e
 	}
 	left := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return slices.Contains(eventTypes, t) })
 	if retired == 0 && len(left) == len(types) {
-		return fmt.Errorf("the consumer does not take %s: %w", strings.Join(eventTypes, ", "), ErrNotFound)
+		return kind.Of(fmt.Errorf("the consumer does not take %s", strings.Join(eventTypes, ", ")), ErrNotFound)
 	}
 	list, err := json.Marshal(append([]string{}, left...))
 	if err != nil {
@@ -143,8 +144,8 @@ func newAct(o *Outbox, tx bun.Tx, op Operation) act {
 	return act{o: o, tx: tx, op: op, rows: store.NewOperations(o.d)}
 }
 
-// steer changes a registered consumer, in a transaction that writes the audit log.
-func steer(ctx context.Context, o *Outbox, op Operation, action, consumer string, change func(a act, key string) error,
+// steer changes a registered consumer, in a transaction that writes the audit log if anything has changed.
+func steer(ctx context.Context, o *Outbox, op Operation, action, consumer string, change func(a act, key string) (bool, error),
 	details ...string,
 ) error {
 	if err := errors.Join(op.Validate(), text.ConsumerName("consumer", consumer)); err != nil {
@@ -161,10 +162,15 @@ func steer(ctx context.Context, o *Outbox, op Operation, action, consumer string
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
 		}
 		if !registered {
-			return fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer of that name or key: %w", action, consumer, ErrNotFound)
+			err := fmt.Errorf("outbox: %s %s: no instance has ever registered a consumer %q", action, consumer, consumer)
+			return kind.Of(kind.Of(err, kind.ErrUnknown), ErrNotFound)
 		}
-		if err := change(a, keys[0]); err != nil {
+		changed, err := change(a, keys[0])
+		if err != nil {
 			return fmt.Errorf("outbox: %s %s: %w", action, consumer, err)
+		}
+		if !changed {
+			return nil
 		}
 		return a.audit(ctx, action, keys[0], strings.Join(details, ", "))
 	})

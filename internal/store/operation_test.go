@@ -57,7 +57,11 @@ func TestSteerConsumers(t *testing.T) {
 		}
 		require.NoError(t, p.PauseConsumer(t.Context(), db, "A", time.Hour, "me", "why"))
 		require.Equal(t, []string{"A"}, paused())
-		require.NoError(t, p.ResumeConsumer(t.Context(), db, "A"))
+		for _, wasPaused := range []bool{true, false} {
+			resumed, err := p.ResumeConsumer(t.Context(), db, "A")
+			require.NoError(t, err)
+			require.Equal(t, wasPaused, resumed)
+		}
 		require.Empty(t, paused())
 
 		inTx(t, db, func(ctx context.Context, tx bun.Tx) {
