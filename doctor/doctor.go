@@ -5,7 +5,7 @@
 // [Examine] only reads. Every check answers at least one [Finding]: OK, WARN (it works, but an
 // accident is waiting) or FAIL (events would be lost, cut or never found). A finding that is not OK
 // says what to do about it. A check that cannot look, for want of a privilege say, is a WARN of its
-// own: it never hides behind the others.
+// own: it never hides behind the others. Only if no migration has been applied, one WARN stands for all checks of the tables.
 //
 // [Start] is the form for the start of a program: it logs every WARN once and returns an error, which
 // should end the start, if anything is a FAIL.
@@ -136,6 +136,8 @@ type exam struct {
 	d   dialect.Dialect
 	sql view.Reader // what it asks about the library's tables
 	cfg Config
+
+	isEmpty bool // no migration has been applied
 }
 
 // check looks at one thing. No findings and no error is OK.
@@ -167,8 +169,19 @@ func Examine(ctx context.Context, db *bun.DB, cfg Config) (Report, error) {
 		if c.dialects == "" || strings.Contains(c.dialects, d.Name) {
 			r = append(r, c.run(ctx, x)...)
 		}
+		if x.isEmpty { // every other check would say the same
+			return append(r, unmigrated()...), nil
+		}
 	}
 	return r, nil
+}
+
+// unmigrated stands for all checks of the tables when there are none.
+func unmigrated() []Finding {
+	found := warn("unmigrated", "not examined: there are none yet",
+		"migrate first (bluecone migrate up, or migrations.Up), then run the doctor again", nil)
+	found[0].Check = "tables"
+	return found
 }
 
 func checks() []check {

@@ -112,6 +112,7 @@ func TestFaultsAreFound(t *testing.T) {
 			{"read only", doctor.Fail, "read-only", "sqlite", []string{"PRAGMA query_only = 1"}},
 			{"durability", doctor.Warn, "synchronous_commit is off", "pg", []string{"SET synchronous_commit = off"}},
 			{"durability", doctor.Warn, "synchronous is 1", "sqlite", []string{"PRAGMA synchronous = 1"}},
+			{"busy timeout", doctor.Warn, "busy_timeout is 0", "sqlite", []string{"PRAGMA busy_timeout = 0"}},
 			{"pool", doctor.Warn, "wait for each other", "", nil},
 			{
 				"event states", doctor.Warn, `["BROKEN" "new"]`, "", []string{
@@ -132,7 +133,7 @@ func TestFaultsAreFound(t *testing.T) {
 				},
 			},
 			{"reservations", doctor.OK, "", "", []string{reservation + tomorrow[name] + ", " + tomorrow[name] + ")"}},
-			{"dead letters", doctor.Warn, "1 events are DEAD", "", []string{event, "UPDATE bc_outbox_event SET status = 'DEAD'"}},
+			{"dead letters", doctor.Warn, "events that are DEAD: 1", "", []string{event, "UPDATE bc_outbox_event SET status = 'DEAD'"}},
 			{
 				"consumer names", doctor.Fail, "differ only by case", "", []string{
 					consumer + "('Wallet', '[]', '[]')",
@@ -264,15 +265,33 @@ func TestServersThatLoseCommitsAreFound(t *testing.T) {
 	}
 }
 
-// An empty database fails for its missing tables, and what cannot be looked at says so.
+// An empty database fails for its missing tables. One line says that they were not examined, and nothing calls them fine.
 func TestDoctorOnAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Dialects() {
 		found := examine(t, testdb.Open(t, dialect, testdb.Bare), doctor.Config{})
 		require.Equal(t, doctor.Fail, found["migrations"].Level)
-		require.Equal(t, doctor.Warn, found["event states"].Level)
-		require.Contains(t, found["event states"].Says, "could not be examined")
+		require.Equal(t, doctor.Finding{
+			Check: "tables", Level: doctor.Warn, Rule: "unmigrated", Says: "not examined: there are none yet",
+			Remedy: "migrate first (bluecone migrate up, or migrations.Up), then run the doctor again",
+		}, found["tables"])
+		require.Contains(t, found, "version")
+		for _, missing := range []string{"indexes", "event states", "numbers"} {
+			require.NotContains(t, found, missing)
+		}
 	}
+}
+
+// A check that cannot look says what the database answered.
+func TestACheckThatCannotLookSaysSo(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		_, err := db.ExecContext(t.Context(), "DROP TABLE bc_consumer_type")
+		require.NoError(t, err)
+		found := examine(t, db, doctor.Config{})["absent consumers"]
+		require.Equal(t, doctor.Warn, found.Level)
+		require.Contains(t, found.Says, "could not be examined")
+	})
 }
 
 func TestPacketsMustHoldThePayload(t *testing.T) {

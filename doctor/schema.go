@@ -41,6 +41,7 @@ func pending(ctx context.Context, x *exam) ([]Finding, error) {
 	if len(missing) == 0 {
 		return nil, nil
 	}
+	x.isEmpty = len(missing) == len(all)
 	return fail("migrations_missing", "not applied: {missing}", upRemedy, values{"missing": strings.Join(missing, ", ")}), nil
 }
 

@@ -19,6 +19,7 @@ func serverChecks() []check {
 		{name: "quoting", dialects: "mysql postgres", fine: "texts stay texts", look: quoting},
 		{name: "read only", fine: "the database takes writes", look: readOnly},
 		{name: "durability", fine: "what is committed stays", look: durability},
+		{name: "busy timeout", dialects: "sqlite", fine: "a writer waits for another one", look: busyTimeout},
 		{name: "packet size", dialects: "mysql", fine: "payloads fit", look: packetSize},
 		{name: "pool", fine: "enough connections", look: pool},
 		{name: "pooler", dialects: "postgres", fine: "a connection stays with its server process", look: pooler},
@@ -136,6 +137,16 @@ func durability(ctx context.Context, x *exam) ([]Finding, error) {
 			"open the file with _pragma=synchronous(FULL)", values{"value": row[0]}), nil
 	}
 	return nil, nil
+}
+
+// busyTimeout asks whether a writer of a SQLite file waits for another one. SQLite itself does not, unless it is told to.
+func busyTimeout(ctx context.Context, x *exam) ([]Finding, error) {
+	row, err := x.one(ctx, "PRAGMA busy_timeout", 1)
+	if err != nil || row[0] != "0" {
+		return nil, err
+	}
+	return warn("busy_timeout", "busy_timeout is 0: a transaction fails with SQLITE_BUSY as soon as another one writes",
+		"open the file with _pragma=busy_timeout(10000), and with _txlock=immediate", nil), nil
 }
 
 func mysqlDurability(ctx context.Context, x *exam) ([]Finding, error) {

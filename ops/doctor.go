@@ -19,6 +19,15 @@ func (o *Ops) Doctor(ctx context.Context) (doctor.Report, error) {
 	return share(ctx, o.access, "doctor", nil, o.examiner.examine)
 }
 
+// DoctorWithErrors is [Ops.Doctor] for those who have the database themselves, as on the command line: the report says what
+// the database answered to a check that could not look.
+func (o *Ops) DoctorWithErrors(ctx context.Context) (doctor.Report, error) {
+	if err := CallerOf(ctx).whole("an examination"); err != nil {
+		return nil, err
+	}
+	return o.examiner.examineInTurn(ctx)
+}
+
 // examiner asks the doctor, for readers who may not see what the database answers.
 type examiner struct {
 	access *access
@@ -27,6 +36,11 @@ type examiner struct {
 }
 
 func (e examiner) examine(ctx context.Context) (doctor.Report, error) {
+	report, err := e.examineInTurn(ctx)
+	return e.withoutErrors(ctx, report), err
+}
+
+func (e examiner) examineInTurn(ctx context.Context) (doctor.Report, error) {
 	ctx, done, err := e.access.turn(ctx)
 	if err != nil {
 		return nil, err
@@ -36,7 +50,7 @@ func (e examiner) examine(ctx context.Context) (doctor.Report, error) {
 	if errors.Is(ctx.Err(), context.Canceled) { // nobody waits for it
 		return nil, ctx.Err()
 	}
-	return e.withoutErrors(ctx, report), err
+	return report, err
 }
 
 // withoutErrors puts the reference of a line of the log in the place of what the database answered to checks.

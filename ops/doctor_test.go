@@ -94,5 +94,18 @@ func TestTheDoctorShowsNoErrorsOfTheDatabase(t *testing.T) {
 			require.Regexp(t, line, log.String())
 		}
 		require.Positive(t, references, "a check could not look: %v", report)
+		full, err := o.DoctorWithErrors(t.Context())
+		require.NoError(t, err)
+		require.Len(t, full, len(report))
+		shown := 0
+		for _, f := range full {
+			if says, ok := f.Unexamined(); ok {
+				shown++
+				require.Regexp(t, answers, says)
+			}
+		}
+		require.Equal(t, references, shown)
+		_, err = o.DoctorWithErrors(ops.WithCaller(t.Context(), ops.Caller{Name: "mallory", Tenants: []int64{1}}))
+		require.ErrorIs(t, err, ops.ErrForbidden)
 	})
 }

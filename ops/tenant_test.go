@@ -151,7 +151,8 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 			}
 			return out
 		},
-		"Doctor": func(ctx context.Context) []any { return both(o.Doctor(ctx)) },
+		"Doctor":           func(ctx context.Context) []any { return both(o.Doctor(ctx)) },
+		"DoctorWithErrors": func(ctx context.Context) []any { return both(o.DoctorWithErrors(ctx)) },
 		"Bulks":  func(ctx context.Context) []any { return both(o.Bulks(ctx, "", 0)) },
 		"Bulk":   func(ctx context.Context) []any { return both(o.Bulk(ctx, x.bulk)) },
 		"DryRun": func(ctx context.Context) []any {

@@ -170,7 +170,11 @@ func TestPauseAndResume(t *testing.T) {
 		require.Contains(t, d.ok("consumers", "list"), "paused")
 		require.Contains(t, d.ok("consumers", "resume", "Points", "--reason", "done"), "Points is resumed")
 		require.Equal(t, ops.Running, as[[]ops.Consumer](t, d.ok("consumers", "list", "-o", "json"))[0].State)
-		require.Contains(t, d.bluecone("consumers", "resume", "Points", "--reason", "again").errors, "Points is not paused")
+		again := d.bluecone("consumers", "resume", "Points", "--reason", "again")
+		require.Equal(t, reply{out: "Points is not paused, it is running\n"}, again)
+		require.Len(t, as[ops.Page[ops.AuditRow]](t, d.ok("audit", "list", "--target", "Points", "-o", "json")).Rows, 2)
+		require.Contains(t, d.ok("consumers", "retire", "Points", "--reason", "r"),
+			"Points is retired until an instance announces it again: one has it and does so within 30 s")
 	})
 }
 

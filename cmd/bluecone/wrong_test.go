@@ -74,6 +74,7 @@ func TestWrongCommandsSayWhatIsWrongInOneLine(t *testing.T) {
 		"dsn of another kind":     {"status --dsn oracle://scott:tiger@localhost/x", 2, `"oracle" is not supported`},
 		"dsn no url":              {"status --dsn mysql://root:tiger@127.0.0.1:port/x", 2, "it is not a URL"},
 		"dsn empty":               {"status --dsn=", 2, "--dsn is missing: give it or set BLUECONE_DSN"},
+		"print for none":          {"migrate print --dsn=", 2, "or say --dialect mysql, postgres or sqlite, without a database"},
 		"nobody listens": {
 			"status --dsn mysql://root:tiger@127.0.0.1:1/x", 4,
 			"the database cannot be reached: mysql://root:xxxxx@127.0.0.1:1/x",
@@ -85,8 +86,9 @@ func TestWrongCommandsSayWhatIsWrongInOneLine(t *testing.T) {
 		"key unknown":            {"trace nope", 3, `nobody knows the key "nope"`},
 		"consumer unknown":       {"consumers pause Point --for 1h --reason x", 3, `the consumer "Point" is unknown: did you mean Points?`},
 		"job unknown":            {"jobs run outbox_publsher --reason x", 3, `the job "outbox_publsher" is unknown`},
-		"cursor":                 {"events list --cursor x", 2, `"x" is not a cursor: take it from the page before`},
-		"cursor of a log":        {"audit list --cursor -1", 2, "is not a cursor"},
+		"events of nobody":       {"events list --consumer Point", 3, `the consumer "Point" is unknown: did you mean Points?`},
+		"cursor":                 {"events list --cursor x", 2, `--cursor "x" is not a cursor: take it from the page before`},
+		"cursor of a log":        {"audit list --cursor -1", 2, `--cursor "-1" is not a cursor`},
 		"bulk unknown":           {"bulk show nope", 3, "nope"},
 		"group unknown":          {"dead retry --group nope --reason x", 3, `--group "nope": there is no such group`},
 		"nothing is dead":        {"dead retry --all --reason x", 3, "no delivery is DEAD"},
@@ -99,7 +101,7 @@ func TestWrongCommandsSayWhatIsWrongInOneLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := []string{"BLUECONE_DSN=" + d.dsn}
-			if name == "dsn empty" {
+			if name == "dsn empty" || name == "print for none" {
 				env = nil
 			}
 			r := program(t, "bluecone", env, strings.Split(c.line, " ")...)
@@ -119,6 +121,7 @@ func TestTablesThatAreMissing(t *testing.T) {
 	r := d.bluecone("migrate", "up", "--dry-run")
 	require.Equal(t, 4, r.code, "a dry run makes no file")
 	require.Contains(t, d.ok("migrate", "up"), "applied: 0001_bluecone")
+	require.NotContains(t, d.ok("migrate", "status"), "not applied")
 	require.Contains(t, d.ok("migrate", "up"), "every migration is applied already")
 	db := testdb.OpenDSN(t, d.dsn)
 	_, err := db.ExecContext(t.Context(), "DROP TABLE bc_consumer")
@@ -126,4 +129,56 @@ func TestTablesThatAreMissing(t *testing.T) {
 	r = d.bluecone("consumers", "list")
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.errors, "see 'bluecone migrate status'")
+}
+
+// Before the first migration the commands say that it is missing, and how to apply it.
+func TestDatabaseWithoutTables(t *testing.T) {
+	t.Parallel()
+	for _, dialect := range testdb.Dialects() {
+		t.Run(dialect, func(t *testing.T) {
+			t.Parallel()
+			d := &deployment{t: t, dsn: testdb.DSN(t, dialect)}
+			if dialect == "sqlite" {
+				require.NoError(t, testdb.OpenDSN(t, d.dsn).PingContext(t.Context())) // makes the file
+			}
+			require.Regexp(t, "^dry run, nothing is changed: would apply: 0001_bluecone, ", d.ok("migrate", "up", "--dry-run"))
+			r := d.bluecone("migrate", "status")
+			require.Zero(t, r.code)
+			require.Contains(t, r.out, "APPLIED (UTC)")
+			require.Contains(t, r.out, "not applied")
+			require.Regexp(t, "^[0-9]+ migrations are not applied: bluecone migrate up\n$", r.errors)
+			require.NotContains(t, d.ok("migrate", "status", "-o", "csv"), "not applied")
+			r = d.bluecone("doctor")
+			require.Equal(t, 1, r.code)
+			require.Contains(t, r.out, "not examined: there are none yet")
+			require.NotContains(t, r.out, "the log of the service")
+			require.NotContains(t, r.out, "is missing")
+		})
+	}
+}
+
+// Who has the database sees what it answered to a check that could not look.
+func TestTheDoctorPrintsTheErrorOfACheck(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *deployment) {
+		_, err := d.db.ExecContext(t.Context(), "DROP TABLE bc_consumer_type")
+		require.NoError(t, err)
+		r := d.bluecone("doctor")
+		require.Regexp(t, "could not be examined: .*(no such table|doesn't exist|does not exist)", r.out)
+		require.NotContains(t, r.out, "the log of the service")
+	})
+}
+
+// A search by consumer looks for DEAD deliveries unless it says another state: an empty answer says so.
+func TestEventsOfAConsumer(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d *deployment) {
+		d.save(paid{OrderID: "1"})
+		d.work(nil)
+		r := d.bluecone("events", "list", "--consumer", "Points")
+		require.Equal(t, "No event whose delivery to Points is DEAD (--delivery says another state).\n", r.errors)
+		r = d.bluecone("events", "list", "--consumer", "Points", "--delivery", "FAILED")
+		require.Contains(t, r.errors, "No event whose delivery to Points is FAILED")
+		require.Contains(t, d.ok("events", "list", "--consumer", "Points", "--delivery", "SUCCESS"), "order.paid")
+	})
 }

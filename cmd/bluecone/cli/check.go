@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -121,7 +122,8 @@ func (c *call) checked(found checked) error {
 	if len(v.rows) > 0 {
 		return errBroken
 	}
-	return c.say("Every invariant holds, and %s found nothing.", plural(int64(len(found.Checks)), "check"))
+	return c.say("Every invariant holds, and %s found nothing: %s.", plural(int64(len(found.Checks)), "check"),
+		strings.Join(slices.Sorted(maps.Keys(found.Checks)), ", "))
 }
 
 // doctor examines the database.
@@ -134,7 +136,7 @@ func (a *app) doctor() *cobra.Command {
 		RunE: a.run(func(ctx context.Context, c *call) error {
 			var report doctor.Report
 			err := c.meanwhile("examine", func() (err error) {
-				report, err = c.Ops.Doctor(ctx)
+				report, err = c.Ops.DoctorWithErrors(ctx)
 				return err
 			})
 			if err != nil {

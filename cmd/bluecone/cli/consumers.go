@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,21 @@ func (c *call) consumer(ctx context.Context, name string) (ops.Consumer, error) 
 		return ops.Consumer{}, notFound("the consumer %q is unknown: no instance has announced any", name)
 	}
 	return ops.Consumer{}, notFound("the consumer %q is unknown%s (see 'consumers list')", name, closeTo(name, known, ""))
+}
+
+// noneOf says of which deliveries to a consumer there are none, or that there is no such consumer.
+func (c *call) noneOf(ctx context.Context, q *query) (string, error) {
+	name := q.q.Consumer
+	if !consumelog.IsReplay(name) {
+		if _, err := c.consumer(ctx, name); err != nil {
+			return "", err
+		}
+	}
+	what := "event whose delivery to " + name + " is "
+	if q.delivery.is == "" {
+		return what + "DEAD (--delivery says another state)", nil
+	}
+	return what + q.delivery.is, nil
 }
 
 func (a consumerCommands) consumersPause() *cobra.Command {
@@ -151,8 +167,8 @@ func (a consumerCommands) consumersResume() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if is.State != ops.Paused {
-			c.note("%s is not paused, it is %s", is.Name, is.State)
+		if is.State == ops.Running || is.State == ops.CircuitOpen { // an unregistered one may be paused, too
+			return c.done(w, "resume", is.Name, "%s is not paused, it is %s", is.Name, is.State)
 		}
 		if !w.dryRun {
 			if err := c.Ops.Resume(ctx, w.operation(), is.Name); err != nil {
@@ -183,15 +199,19 @@ consumer. With --type only these event types end.`,
 		if err != nil {
 			return err
 		}
-		if is.State != ops.Unregistered && len(types) == 0 {
-			c.note("%s is still announced by an instance (it is %s), which will register it again", is.Name, is.State)
+		what, until := is.Name+" is retired", ""
+		if len(types) > 0 {
+			what = is.Name + " no longer takes " + strings.Join(types, ", ")
+		}
+		if is.State != ops.Unregistered {
+			until = " until an instance announces it again: one has it and does so within 30 s"
 		}
 		if !w.dryRun {
 			if err := c.Ops.Retire(ctx, w.operation(), is.Name, types...); err != nil {
 				return err
 			}
 		}
-		return c.done(w, "retire", is.Name, "%s is retired; %s for it", is.Name, waits(is.Waiting))
+		return c.done(w, "retire", is.Name, "%s%s; %s for it", what, until, waits(is.Waiting))
 	})
 	return cmd
 }

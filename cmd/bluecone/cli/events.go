@@ -95,7 +95,13 @@ func (a eventCommands) eventsList() *cobra.Command {
 		if !page.SearchedTo.IsZero() {
 			c.note("The search took too long: everything back to %s UTC has been looked at.", stamp(page.SearchedTo))
 		}
-		return c.page(eventsView(page.Rows), page, page.Next, "such event", len(page.Rows))
+		what := "such event"
+		if q.q.Consumer != "" && len(page.Rows) == 0 {
+			if what, err = c.noneOf(ctx, q); err != nil {
+				return err
+			}
+		}
+		return c.page(eventsView(page.Rows), page, page.Next, what, len(page.Rows))
 	})
 	return cmd
 }

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,7 +48,10 @@ It leaves nothing in the audit log, which it makes itself.`,
 			}
 		}
 		text := "every migration is applied already"
-		if len(pending) > 0 {
+		switch {
+		case len(pending) > 0 && w.dryRun:
+			text = "would apply: " + strings.Join(pending, ", ")
+		case len(pending) > 0:
 			text = "applied: " + strings.Join(pending, ", ")
 		}
 		return c.done(w, "migrate", "", "%s", text)
@@ -80,15 +85,26 @@ func (a migrateCommands) migrateStatus() *cobra.Command {
 				return err
 			}
 			v := view{columns: []string{"version", "name", "appliedAt"}}
-			list := make([]map[string]any, len(all))
+			list, missing := make([]map[string]any, len(all)), 0
 			for i, m := range all {
-				v.add(m.Version, m.Name, m.AppliedAt)
+				var applied any = m.AppliedAt
+				if m.AppliedAt.IsZero() {
+					if missing++; c.format != "csv" {
+						applied = "not applied"
+					}
+				}
+				v.add(m.Version, m.Name, applied)
 				list[i] = map[string]any{"version": m.Version, "name": m.Name}
 				if !m.AppliedAt.IsZero() {
 					list[i]["appliedAt"] = m.AppliedAt
 				}
 			}
-			return c.print(v, list)
+			if err := c.print(v, list); err != nil || missing == 0 {
+				return err
+			}
+			c.note("%s not applied: %s up", map[bool]string{true: "1 migration is", false: strconv.Itoa(missing) + " migrations are"}[missing == 1],
+				c.cmd.Parent().CommandPath())
+			return nil
 		}),
 	}
 }
@@ -111,7 +127,11 @@ func (a migrateCommands) migratePrint() *cobra.Command {
 		if which.is != "" {
 			return printSQL(cmd, which.is)
 		}
-		return opened(cmd, args)
+		err := opened(cmd, args)
+		if errors.Is(err, ErrUsage) {
+			err = fmt.Errorf("%w; or say --dialect mysql, postgres or sqlite, without a database", err)
+		}
+		return err
 	}
 	return cmd
 }

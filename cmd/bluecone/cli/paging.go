@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/bluecone-go/bluecone/ops"
@@ -29,6 +32,9 @@ func pages[T any](p *paging, read func(cursor string, limit int) (ops.Page[T], e
 	all := ops.Page[T]{Rows: []T{}, Next: p.cursor}
 	for {
 		next, err := read(all.Next, min(p.limit-len(all.Rows), most))
+		if says, isCursor := cutCursor(err); isCursor {
+			return all, usage("--cursor%s", says)
+		}
 		if err != nil {
 			return all, err
 		}
@@ -37,6 +43,14 @@ func pages[T any](p *paging, read func(cursor string, limit int) (ops.Page[T], e
 			return all, nil
 		}
 	}
+}
+
+// cutCursor tells whether the error is about the cursor that somebody gave, and what it says about it.
+func cutCursor(err error) (says string, ok bool) {
+	if !errors.Is(err, ops.ErrInvalid) {
+		return "", false
+	}
+	return strings.CutPrefix(err.Error(), "ops: cursor")
 }
 
 // page prints a list and how it goes on.
