@@ -153,8 +153,8 @@ func (x tenants) calls() map[string]func(ctx context.Context) []any {
 		},
 		"Doctor":           func(ctx context.Context) []any { return both(o.Doctor(ctx)) },
 		"DoctorWithErrors": func(ctx context.Context) []any { return both(o.DoctorWithErrors(ctx)) },
-		"Bulks":  func(ctx context.Context) []any { return both(o.Bulks(ctx, "", 0)) },
-		"Bulk":   func(ctx context.Context) []any { return both(o.Bulk(ctx, x.bulk)) },
+		"Bulks":            func(ctx context.Context) []any { return both(o.Bulks(ctx, "", 0)) },
+		"Bulk":             func(ctx context.Context) []any { return both(o.Bulk(ctx, x.bulk)) },
 		"DryRun": func(ctx context.Context) []any {
 			return both(o.DryRun(ctx, ops.NewBulk{Action: ops.ActionRetry, Query: ops.Query{Consumer: "Moody", TenantID: 2}}))
 		},
