@@ -83,7 +83,8 @@ type Message[E Event] struct {
 	Payload E
 	// Consumer is the name of the consumer that handles it. [Message.Key] uses its durable key instead.
 	Consumer string
-	// Attempt counts the runs of this delivery, this one included, from 1.
+	// Attempt is 1 and the counted attempts before this run, since the last retry by an operator. Runs that ended with
+	// [RetryAfter] or [Unavailable] do not count.
 	Attempt int
 	// Replay says that an operator has this event delivered again although it has succeeded before.
 	Replay bool

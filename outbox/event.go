@@ -53,7 +53,7 @@ func With(e bus.Event, opts ...Option) bus.Event {
 }
 
 // DeliverAt delays the event until t. Only then does it take its place among the
-// events of its aggregate. Save refuses a t that is not between the years 2000 and 9000.
+// events of its aggregate. The zero time means not delayed. Save refuses any other t that is not between the years 2000 and 9000.
 func DeliverAt(t time.Time) Option { return func(c *configured) { c.deliverAt = t } }
 
 // Tenant sets tenant_id and store_id; 0 stores NULL, and Save refuses a negative number. The tenant is part of the

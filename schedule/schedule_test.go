@@ -202,7 +202,7 @@ func TestMistakesOfJobsAreReturnedAtOnce(t *testing.T) {
 		`the job "` + strings.Repeat("x", 65) + `" has a name that is not valid`,
 		`the job "never" cannot have its schedule: cron expression "0 0 31 2 *" names a date that never comes`,
 		`the job "zoned" cannot have its schedule: cron expression "TZ=Asia/Shanghai 0 3 * * *" names a time zone: schedules are always UTC`,
-		`the job "broken" cannot have its schedule: cron expression "whenever" has 1 fields`,
+		`the job "broken" cannot have its schedule: cron expression "whenever" has 1 field:`,
 		`the job "broken" has no function`,
 	} {
 		require.ErrorContains(t, err, says)

@@ -37,7 +37,11 @@ func Parse(expr string) (spec Spec, err error) {
 	case len(fields) == 6:
 		parser = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 	default:
-		return Spec{}, fmt.Errorf("cron expression %q has %d fields: it must have 5 (minute first) or 6 (second first)", expr, len(fields))
+		noun := "fields"
+		if len(fields) == 1 {
+			noun = "field"
+		}
+		return Spec{}, fmt.Errorf("cron expression %q has %d %s: it must have 5 (minute first) or 6 (second first)", expr, len(fields), noun)
 	}
 	s, err := parser.Parse(strings.Join(fields, " "))
 	if err != nil {

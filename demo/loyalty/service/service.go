@@ -30,7 +30,7 @@ import (
 )
 
 const usage = `Serves one instance of the loyalty service over HTTP; several may share one database. It lands order.paid and
-order.refunded from a broker, to which the monolith sends them (bluecone serve --relay URL), and keeps stamps.
+order.refunded from a broker, to which the monolith sends them (go run ./demo/bluecone serve --relay URL), and keeps stamps.
 SIGTERM drains and exits 0, a second one exits at once.
 
   loyalty --dsn DSN --inbox URL [--addr HOST:PORT] [--host NAME,NAME]

@@ -27,7 +27,7 @@ import (
 )
 
 const usage = `Serves the points in a process of their own. It copies them from the monolith's database once, when nothing is under way
-there any more, and then gets its events from the ledger. The monolith asks it for accounts (bluecone serve --points URL).
+there any more, and then gets its events from the ledger. The monolith asks it for accounts (go run ./demo/bluecone serve --points URL).
 SIGTERM drains and exits 0, a second one exits at once.
 
   points --dsn DSN --from DSN --ledger URL --token FILE [--addr HOST:PORT] [--host NAME,NAME]
