@@ -22,7 +22,7 @@ import (
 const ledgerUsage = `Serves the ledger of the monolith's database, as "bluecone ledger serve" does, so that the demo needs no other program.
 SIGTERM drains and exits 0.
 
-  bluecone ledger --dsn DSN --tokens FILE [--addr HOST:PORT]
+  go run ./demo/bluecone ledger --dsn DSN --tokens FILE [--addr HOST:PORT]
 `
 
 // ledgerLease is short, so that what a killed process had in hand does not wait long.

@@ -62,11 +62,17 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 const playUsage = `Plays the scenarios of the demo and checks what came of them.
 
-  bluecone [--dsn DSN] [--scenario NAME,NAME] [--trace stdout|otlp]
-  bluecone serve --dsn DSN [--addr HOST:PORT] [--host NAME,NAME] [--config FILE] [--faults] [--node NAME] [--trace stdout|otlp]
-                 [--relay URL] [--relay-types TYPE,TYPE] [--points URL]
-  bluecone doctor --dsn DSN [--json]
-  bluecone check --dsn DSN [--quiet]
+  go run ./demo/bluecone [--dsn DSN] [--scenario NAME,NAME] [--trace stdout|otlp]
+  go run ./demo/bluecone serve --dsn DSN [--addr HOST:PORT] [--host NAME,NAME] [--config FILE] [--faults] [--node NAME]
+                               [--trace stdout|otlp] [--relay URL] [--relay-types TYPE,TYPE] [--points URL]
+  go run ./demo/bluecone doctor --dsn DSN [--json]
+  go run ./demo/bluecone check --dsn DSN [--quiet]
+
+These are for the scenarios two-services and extracted-points (COMMAND --help says more):
+
+  go run ./demo/bluecone loyalty --dsn DSN --inbox URL
+  go run ./demo/bluecone ledger --dsn DSN --tokens FILE
+  go run ./demo/bluecone points --dsn DSN --from DSN --ledger URL --token FILE
 
 DSN is sqlite:///abs/path/file.db, mysql://user:password@host:port/name or postgres://user:password@host:port/name.
 `

@@ -151,6 +151,7 @@ type counts struct{ Landed, Duplicates, Open, Dead int }
 
 // compare waits until the second service has everything, and compares the stamps of all users.
 func (s *services) compare(ctx context.Context) error {
+	s.w.step("waiting until the loyalty service has landed and handled %d events: what was interrupted is tried again after a pause", s.events)
 	var c counts
 	err := until(ctx, "the loyalty service to have everything", func() (bool, error) {
 		err := get(ctx, s.loyalty[1].base+"/stats", &c)
@@ -175,7 +176,7 @@ func (s *services) compare(ctx context.Context) error {
 	s.w.check(fmt.Sprintf(says, len(s.wanted), len(s.wanted)), fmt.Sprintf(says, right, len(s.wanted)))
 	s.w.check(fmt.Sprintf("%d events landed, 0 open, 0 DEAD", s.events),
 		fmt.Sprintf("%d events landed, %d open, %d DEAD", c.Landed, c.Open, c.Dead))
-	s.w.step("%d messages came twice, and landed once", c.Duplicates)
+	s.w.step("messages that came twice, and landed once: %d", c.Duplicates)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect"
 
 	"github.com/bluecone-go/bluecone/dburl"
 	"github.com/bluecone-go/bluecone/demo/bluecone/database"
@@ -38,7 +39,7 @@ func scenarios() []scenario {
 		{"crash-restart", "a process is killed with events undelivered; a new one delivers them", crashRestart},
 		{"duplicate-callback", "the payment callback comes 20 times at once; assets move once", duplicateCallback},
 		{"lock-timeout", "locks that are too old are released; a paid order in backoff keeps its own", lockTimeout},
-		{"lost-event", "order.paid is lost; the consistency check backfills it in full, once", lostEvent},
+		{"lost-event", "order.paid is lost; the consistency check repairs it: it is saved in full, once", lostEvent},
 		{"trace", "one trace from the request to the asset movement", traceOrder},
 		{"poison", "one consumer fails for good; the others are done, an alert is raised", poison},
 		{"multi-instance", "three processes on one database, one killed at work; nothing is lost or doubled", multiInstance},
@@ -85,7 +86,9 @@ var ErrFailed = errors.New("not every scenario passed")
 
 // Play plays the scenarios and prints each step, the final balances and a table of results.
 func Play(ctx context.Context, o Options) error {
+	where := "the database of --dsn"
 	if o.DSN == "" {
+		where = "a file in a temporary folder (--dsn DSN takes another database)"
 		dir, err := os.MkdirTemp("", "bluecone-demo-")
 		if err != nil {
 			return fmt.Errorf("temporary folder: %w", err)
@@ -101,6 +104,8 @@ func Play(ctx context.Context, o Options) error {
 	if err := database.Up(ctx, db); err != nil { // each scenario would fail on its own
 		return err
 	}
+	product := map[dialect.Name]string{dialect.SQLite: "SQLite", dialect.PG: "PostgreSQL", dialect.MySQL: "MariaDB or MySQL"}[db.Dialect().Name()]
+	_, _ = fmt.Fprintf(o.Out, "Playing on %s, %s\n", product, where)
 	w := &world{Options: o, db: db, began: time.Now(), users: make(map[string]string)}
 	for _, s := range scenarios() {
 		if slices.Contains(o.Scenarios, s.name) && ctx.Err() == nil {
@@ -196,5 +201,6 @@ func (w *world) table() error {
 	if count["FAIL"] > 0 {
 		return ErrFailed
 	}
+	_, _ = fmt.Fprintln(w.Out, "Next: go run ./demo/bluecone serve --dsn sqlite:///tmp/demo.db --faults prints a link to the console of a shop of your own.")
 	return nil
 }

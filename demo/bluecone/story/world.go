@@ -125,7 +125,7 @@ func (w *world) expectAssets(ctx context.Context, app *monolith.App, userID, exp
 func (w *world) expectSound(ctx context.Context, app *monolith.App) error {
 	broken, err := app.Verify(ctx)
 	if err == nil {
-		w.check("ledgers and balances agree", either(len(broken) == 0, "ledgers and balances agree", strings.Join(broken, "; ")))
+		w.check("bookings and balances agree", either(len(broken) == 0, "bookings and balances agree", strings.Join(broken, "; ")))
 	}
 	return err
 }
