@@ -104,8 +104,8 @@ func Play(ctx context.Context, o Options) error {
 	if err := database.Up(ctx, db); err != nil { // each scenario would fail on its own
 		return err
 	}
-	product := map[dialect.Name]string{dialect.SQLite: "SQLite", dialect.PG: "PostgreSQL", dialect.MySQL: "MariaDB or MySQL"}[db.Dialect().Name()]
-	_, _ = fmt.Fprintf(o.Out, "Playing on %s, %s\n", product, where)
+	products := map[dialect.Name]string{dialect.SQLite: "SQLite", dialect.PG: "PostgreSQL", dialect.MySQL: "MariaDB or MySQL"}
+	_, _ = fmt.Fprintf(o.Out, "Playing on %s, %s\n", products[db.Dialect().Name()], where)
 	w := &world{Options: o, db: db, began: time.Now(), users: make(map[string]string)}
 	for _, s := range scenarios() {
 		if slices.Contains(o.Scenarios, s.name) && ctx.Err() == nil {
@@ -201,6 +201,6 @@ func (w *world) table() error {
 	if count["FAIL"] > 0 {
 		return ErrFailed
 	}
-	_, _ = fmt.Fprintln(w.Out, "Next: go run ./demo/bluecone serve --dsn sqlite:///tmp/demo.db --faults prints a link to the console of a shop of your own.")
+	_, _ = fmt.Fprintln(w.Out, "Next: go run ./demo/bluecone serve --dsn sqlite:///tmp/demo.db --faults prints a link to the console of a running shop.")
 	return nil
 }
