@@ -104,7 +104,7 @@ func deadLetters(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil || n == 0 {
 		return nil, err
 	}
-	return warn("dead", "events that are DEAD: {n}", "see why (bluecone dead list, or the console's page Dead letters), then retry or skip them",
+	return warn("dead", "events that are DEAD: {n}", "see why (bluecone dead list, or the page Dead letters), then retry or skip them",
 		values{"n": counted(n)}), nil
 }
 

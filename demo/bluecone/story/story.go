@@ -201,6 +201,7 @@ func (w *world) table() error {
 	if count["FAIL"] > 0 {
 		return ErrFailed
 	}
-	_, _ = fmt.Fprintln(w.Out, "Next: go run ./demo/bluecone serve --dsn sqlite:///tmp/demo.db --faults prints a link to the console of a running shop.")
+	const next = "go run ./demo/bluecone serve --dsn sqlite:///tmp/demo.db --faults"
+	_, _ = fmt.Fprintln(w.Out, "Next: "+next+" prints a link to the console of a running shop.")
 	return nil
 }
