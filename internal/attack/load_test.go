@@ -183,9 +183,9 @@ func TestPagesReadLittleOfLargeRows(t *testing.T) {
 		for i := range 4 { // several at a time
 			readers.Go(func() {
 				for _, path := range []string{
-					"/events?limit=", "/api/v1/events?limit=", "/api/v1/dead?x=", "/api/v1/overview?x=", "/forensics?key=l1&x=",
-					"/api/v1/event?id=l1&x=", "/api/v1/consumers?x=", "/api/v1/audit?limit=", "/api/v1/events?consumer=Shop&limit=",
-					"/api/v1/doctor?x=", "/doctor?x=",
+					"/events?limit=", "/api/v1/events?limit=", "/api/v1/dead?lang=", "/api/v1/overview?lang=", "/forensics?key=l1&x=",
+					"/api/v1/event?id=l1&lang=", "/api/v1/consumers?lang=", "/api/v1/audit?limit=", "/api/v1/events?consumer=Shop&limit=",
+					"/api/v1/doctor?lang=", "/doctor?x=",
 				} {
 					r, err := v.request(t.Context(), fmt.Sprintf("reader%d/viewer", i), http.MethodGet, path+strconv.Itoa(100+i), nil)
 					if err != nil {
