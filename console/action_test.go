@@ -176,7 +176,7 @@ func TestWhatDoesNotExistIsNotFound(t *testing.T) {
 	t.Parallel()
 	unfit := kind.Of(errors.New("nothing to retry: no delivery of the event is DEAD or FAILED"), ops.ErrNotFound)
 	for code, err := range map[int]error{
-		http.StatusNotFound: kind.Of(kind.Of(errors.New(`there is no event "nope"`), kind.ErrUnknown), ops.ErrNotFound),
+		http.StatusNotFound: kind.Of(kind.Of(errors.New(`there is no event "nope"`), ops.ErrUnknown), ops.ErrNotFound),
 		http.StatusConflict: unfit,
 	} {
 		c := consoleOf(&fake{text: "x", fails: err}, everything())

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/ops"
 )
 
@@ -59,7 +58,7 @@ func refused(r *http.Request, err error) *refusal {
 		return &refusal{http.StatusForbidden, "error.forbidden", err}
 	case errors.Is(err, ops.ErrBusy):
 		return &refusal{http.StatusServiceUnavailable, "error.busy", ops.ErrBusy}
-	case errors.Is(err, kind.ErrUnknown):
+	case errors.Is(err, ops.ErrUnknown):
 		return &refusal{http.StatusNotFound, "error.notfound", err}
 	case errors.Is(err, ops.ErrNotFound) && r.Method == http.MethodPost:
 		return &refusal{http.StatusConflict, "error.state", err}

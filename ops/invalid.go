@@ -26,7 +26,7 @@ func asInvalid(err error) error { return kind.Of(err, ErrInvalid) }
 
 // unknownf is an error about something that does not exist at all.
 func unknownf(format string, args ...any) error {
-	return kind.Of(kind.Of(fmt.Errorf(format, args...), kind.ErrUnknown), ErrNotFound)
+	return kind.Of(kind.Of(fmt.Errorf(format, args...), ErrUnknown), ErrNotFound)
 }
 
 // unfitf is an error about something that exists in a state that does not allow what was asked for.

@@ -28,6 +28,7 @@ import (
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/doctor"
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/outbox"
 	"github.com/bluecone-go/bluecone/schedule"
@@ -39,6 +40,9 @@ type Operation = outbox.Operation
 // ErrNotFound means that there is nothing of that id or name, or nothing in a state that allows
 // the operation.
 var ErrNotFound = outbox.ErrNotFound
+
+// ErrUnknown means that there is nothing of that id or name at all. An error that is ErrUnknown is ErrNotFound, too.
+var ErrUnknown = kind.ErrUnknown
 
 // ErrNotReplayable means that no instance has the consumer as bus.ConsumerConfig.Replayable.
 var ErrNotReplayable = outbox.ErrNotReplayable

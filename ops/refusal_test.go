@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
 
-	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ops"
 )
@@ -51,9 +50,9 @@ func TestARefusalSaysWhatIsSo(t *testing.T) {
 			require.ErrorContains(t, c.err, c.says)
 			require.NotContains(t, c.err.Error(), ops.ErrNotFound.Error())
 			if c.unknown {
-				require.ErrorIs(t, c.err, kind.ErrUnknown, c.says)
+				require.ErrorIs(t, c.err, ops.ErrUnknown, c.says)
 			} else {
-				require.NotErrorIs(t, c.err, kind.ErrUnknown, c.says)
+				require.NotErrorIs(t, c.err, ops.ErrUnknown, c.says)
 			}
 		}
 		require.ErrorIs(t, f.ops.Replay(ctx, op, id, "Moody"), ops.ErrNotReplayable)
