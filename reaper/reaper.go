@@ -6,9 +6,9 @@
 // Age alone never releases a lock. A lock belongs to an aggregate, such as an order, and to a
 // consumer, whose deliveries make and settle it. The reaper leaves it alone while an event of the
 // aggregate is not fanned out yet, or the consumer's delivery of one is unfinished: a paid order in
-// backoff keeps its freeze. So is a past event that a backfill still has to give to the consumer. What other consumers have not done does not matter. A DEAD delivery does
-// not hold a lock for ever: after a second, longer limit the lock is reported and, if the task says
-// so, released.
+// backoff keeps its freeze. So is a past event that a backfill still has to give to the consumer.
+// What other consumers have not done does not matter. A DEAD delivery does not hold a lock for ever:
+// after a second, longer limit the lock is reported and, if the task says so, released.
 //
 // A lock is released in one transaction. First the [Owner] locks the aggregate's row and says whether
 // the lock may go. Then the reaper asks about events: whoever saves an event of the aggregate holds the

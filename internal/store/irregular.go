@@ -31,8 +31,8 @@ func (i Irregular) Stretch(ctx context.Context, idb bun.IDB, before, within int6
 	return s, err
 }
 
-// RegisteredFor is since when a consumer c has been registered for an event type t. A release before migration 0015 does not say it of the type: then it is since
-// the consumer was registered.
+// RegisteredFor is since when a consumer c has been registered for an event type t. A release before migration 0015 does not say it of
+// the type: then it is since the consumer was registered.
 func RegisteredFor(c, t string) string {
 	return "COALESCE(" + t + ".registered_at, " + c + ".registered_at)"
 }

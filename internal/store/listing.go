@@ -181,8 +181,8 @@ const oldestFailed = 1000
 // MeasureBacklog measures what is pending, by idx_status_next_retry.
 func MeasureBacklog(ctx context.Context, idb bun.IDB, d dialect.Dialect) (b EventBacklog, err error) {
 	var oldest int64
-	first := "SELECT MIN(" + DueSince(d, "e") + ") FROM " + eventTable + " e WHERE e.status <> 'SENT' AND (e.status IN ('NEW', 'DISPATCHING')" +
-		" OR (e.status = 'SCHEDULED' AND e.next_retry_at <= " + d.Now + "))"
+	first := "SELECT MIN(" + DueSince(d, "e") + ") FROM " + eventTable + " e WHERE e.status <> 'SENT' AND " +
+		"(e.status IN ('NEW', 'DISPATCHING') OR (e.status = 'SCHEDULED' AND e.next_retry_at <= " + d.Now + "))"
 	failed := "SELECT MIN(" + DueSince(d, "x") + ") FROM (SELECT e.event_id, e.status, e.last_error, e.retry_count, e.next_retry_at, " +
 		"e.created_at, e.updated_at FROM " + d.Due(eventTable) + " WHERE e.status = 'FAILED' AND e.status <> 'SENT' ORDER BY " +
 		d.MySQLOnly("e.status, ") + "e.next_retry_at, e.id LIMIT " + strconv.Itoa(oldestFailed) + ") x"

@@ -64,7 +64,8 @@ type Page struct {
 // database's clock, says nothing about those behind it: the walk goes on, and reads no more than all of these and the old ones.
 func (r Removal) Sent(ctx context.Context, idb bun.IDB, p Page) (events []OldEvent, last int64, err error) {
 	keep := -dialect.Micro(p.Keep)
-	return readPage(ctx, idb, p, "SELECT id, event_id, lock_version, CASE WHEN created_at >= "+r.d.After+" AND created_at <= "+r.d.Now+" THEN 2 "+
+	return readPage(ctx, idb, p, "SELECT id, event_id, lock_version, CASE WHEN created_at >= "+r.d.After+
+		" AND created_at <= "+r.d.Now+" THEN 2 "+
 		"WHEN status = 'SENT' AND COALESCE(sent_at, created_at) < "+r.d.After+" THEN 1 ELSE 0 END "+
 		"FROM "+eventTable+" WHERE id > ? ORDER BY id LIMIT ?", keep, keep, p.After, p.Limit)
 }
