@@ -331,9 +331,9 @@ type Ending struct {
 	Failed bool          // a delivery has failed, and the event keeps what it said
 }
 
-// End ends leases of the owner that all have one lock version, by primary key, and tells how many events the owner had lost
-// before: they stay as they are.
-func (s Settling) End(ctx context.Context, idb bun.IDB, owner string, ids []int64, version int64, e Ending) (lost int, err error) {
+// End ends leases of the owner that all have one lock version, by primary key, and tells how many events the owner did
+// not hold: they stay as they are.
+func (s Settling) End(ctx context.Context, idb bun.IDB, owner string, ids []int64, version int64, e Ending) (missing int, err error) {
 	set, args := "status = ?, locked_by = NULL, lock_version = lock_version + 1, updated_at = "+s.d.Now, []any{e.Status}
 	switch {
 	case e.Status == "SENT":

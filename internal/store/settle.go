@@ -45,6 +45,33 @@ func (s Settling) held(ctx context.Context, idb bun.IDB, owner string, leases []
 	return ids, nil
 }
 
+// EventLease is whether an event is leased, and what its status is.
+type EventLease struct {
+	Status   string
+	Version  int64 // of the lock
+	IsLeased bool
+}
+
+// Leases are those of the events that exist, by their ids, by primary key.
+func (s Settling) Leases(ctx context.Context, idb bun.IDB, ids []int64) (map[int64]EventLease, error) {
+	rows, err := idb.QueryContext(ctx, "SELECT e.id, e.status, e.lock_version, CASE WHEN e.locked_by IS NULL THEN 0 ELSE 1 END FROM "+
+		s.d.Keyed(eventTable)+" WHERE "+dialect.IDs(dialect.Pairs(ids)))
+	if err != nil {
+		return nil, fmt.Errorf("look at events: %w", err)
+	}
+	defer rows.Close()
+	found := make(map[int64]EventLease, len(ids))
+	for rows.Next() {
+		var id int64
+		var r EventLease
+		if err := rows.Scan(&id, &r.Status, &r.Version, &r.IsLeased); err != nil {
+			return nil, fmt.Errorf("look at events: %w", err)
+		}
+		found[id] = r
+	}
+	return found, rows.Err()
+}
+
 // Now is the time by the database's clock, in microseconds since the epoch.
 func (s Settling) Now(ctx context.Context, idb bun.IDB) (now int64, err error) {
 	if err = idb.QueryRowContext(ctx, "SELECT "+s.d.Micros(s.d.Now)).Scan(&now); err != nil {
@@ -62,8 +89,8 @@ func (s Settling) Extend(ctx context.Context, tx bun.IDB, ids []int64, lease tim
 	return nil
 }
 
-// DeleteHeld ends leases of the owner by deleting the events, by primary key, and tells how many the owner had lost before.
-func (s Settling) DeleteHeld(ctx context.Context, idb bun.IDB, owner string, leases []dialect.Pair) (lost int, err error) {
+// DeleteHeld ends leases of the owner by deleting the events, by primary key, and tells how many the owner did not hold.
+func (s Settling) DeleteHeld(ctx context.Context, idb bun.IDB, owner string, leases []dialect.Pair) (missing int, err error) {
 	return missed(len(leases))(idb.ExecContext(ctx, s.d.DeleteIDs(eventTable, leases, heldBy), owner))
 }
 

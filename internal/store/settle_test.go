@@ -72,6 +72,13 @@ func TestOnlyTheOwnerEndsTheLeaseOfAnEvent(t *testing.T) {
 		}
 		require.Equal(f.t, eventRow{status: "DISPATCHING", owner: "other", version: 2, due: "later"}, f.eventRow("stolen"))
 
+		leases, err := s.Leases(ctx, f.db, []int64{a.OutboxID, stolen.OutboxID, failed, -1})
+		require.NoError(f.t, err)
+		require.Equal(f.t, map[int64]store.EventLease{
+			a.OutboxID: {Status: "SENT", Version: 2}, stolen.OutboxID: {Status: "DISPATCHING", Version: 2, IsLeased: true},
+			failed: {Status: "FAILED", Version: 2},
+		}, leases)
+
 		done := f.event("done", "5")
 		lost, err := s.DeleteHeld(ctx, f.db, "me", []dialect.Pair{leaseOf(done), leaseOf(stolen), leaseOf(a)})
 		require.NoError(f.t, err)

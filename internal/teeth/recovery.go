@@ -131,5 +131,10 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			"left[ln] = ln.shut()", "ln.out.giveBack(ctx, ln.shut()...)",
 			rooms, "QuiesceTakesItsTurn", nil,
 		},
+		{
+			"a settle whose answer is lost counts as a lost lease", "internal/engine/settle/lost.go",
+			"Status(row.Status) == status; isSettled", "Status(row.Status) == status && false; isSettled",
+			rooms, "LostAnswerOfASettle", nil,
+		},
 	}
 }

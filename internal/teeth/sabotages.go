@@ -157,9 +157,9 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			rooms, "TestRollUp", nil,
 		},
 		{
-			"an event is settled for an instance that has lost it", "internal/engine/settle/settler.go",
-			"return !isAmong(e.Lease.ID, held)", "return len(held) == 0",
-			rooms, "TestSettle", nil,
+			"an event is settled for an instance that has lost it", "internal/engine/settle/lost.go",
+			"isSettled || (isDeleting && !ok) {", "isSettled || !isDeleting || !ok {",
+			rooms, "TestSettle|LostEventsAreNotCounted", nil,
 		},
 		{
 			"what a sweep has found is not looked at", "internal/engine/settle/sweep.go",

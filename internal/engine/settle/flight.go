@@ -39,6 +39,9 @@ type Flight struct {
 	routed *registry.Snapshot // by which registry, if that may be a little old
 	status Status             // what it was settled as, "" while it is not
 
+	isLost  bool // another instance had taken it over before it was settled
+	isRetry bool // a try to settle it has answered an error
+
 	open  atomic.Int32 // deliveries without an outcome, plus one for the dispatch itself
 	clean atomic.Bool  // every delivery that does not wait in the log has succeeded here
 }
@@ -90,7 +93,8 @@ func (f *Flight) delivery(consumer string) store.Delivery {
 
 // event is what settling needs to know of it, once its deliveries have ended.
 func (f *Flight) event() Event {
-	return Event{Lease: leaseOf(f.Row), EventID: f.Row.ID, Needed: f.needed, Waits: f.waits, Certain: f.IsFresh && f.clean.Load()}
+	return Event{Lease: leaseOf(f.Row), EventID: f.Row.ID, Needed: f.needed, Waits: f.waits, Certain: f.IsFresh && f.clean.Load(),
+		IsRetry: f.isRetry}
 }
 
 func leaseOf(row eventrow.Row) dialect.Pair {

@@ -37,7 +37,7 @@ func (s *Settler) GiveBack(ctx context.Context, owner string, leases []dialect.P
 		}
 		return s.events.NoteParked(ctx, tx, idsOf(events), r.Why)
 	})
-	return done.Lost, err
+	return len(done.Lost), err
 }
 
 // Renewal is what has become of leases that were to be renewed. Those that are neither renewed nor held have been lost.

@@ -2,7 +2,6 @@ package settle
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -48,6 +47,7 @@ type Event struct {
 	// Certain says that nobody else can have written about the other deliveries: this instance is the first to have leased
 	// the event, and all of them have succeeded.
 	Certain bool
+	IsRetry bool // an earlier try to settle it has answered an error, and may have ended its lease
 }
 
 // IsDelivered reports whether the event is SENT for certain, without a look at the log.
@@ -64,19 +64,7 @@ func (e Event) Uncertain() []string {
 // Settled is what has become of events.
 type Settled struct {
 	Status map[int64]Status // by outbox id, of those whose leases were ended
-	Lost   int              // events that another instance had taken over before
-}
-
-// add notes the answer of a statement that ends the leases of events.
-func (r *Settled) add(events []Event, status string, lost int, err error) error {
-	if err != nil {
-		return fmt.Errorf("settle as %s: %w", status, err)
-	}
-	r.Lost += lost
-	for _, e := range events {
-		r.Status[e.Lease.ID] = Status(status)
-	}
-	return nil
+	Lost   []int64          // outbox ids of events that another instance had taken over before
 }
 
 // settleIn looks at deliveries. Another instance may be writing them, so it does that only under the lock of the event's row.
@@ -85,9 +73,9 @@ func (s *Settler) settleIn(ctx context.Context, tx bun.Tx, owner string, events 
 	if err != nil {
 		return err
 	}
-	mine := slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return !isAmong(e.Lease.ID, held) })
-	if done.Lost += len(events) - len(mine); len(mine) == 0 {
-		return nil
+	mine, missing := split(events, func(e Event) bool { return isAmong(e.Lease.ID, held) })
+	if err := s.noteMissing(ctx, tx, missing, done); err != nil || len(mine) == 0 {
+		return err
 	}
 	states, err := s.look(ctx, tx, mine)
 	if err != nil {

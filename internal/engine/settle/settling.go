@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -113,8 +114,8 @@ func insist(ctx context.Context, do func() error) error {
 
 const settleTries = 5
 
-// settle ends flights: it writes the status of their events and their leases are over. What an earlier try has settled is left
-// alone.
+// settle ends flights: it writes the status of their events and their leases are over. What an earlier try has settled, or found
+// lost, is left alone.
 func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
 	slices.SortFunc(flights, byID)
 	if err := g.recheck(ctx, flights); err != nil {
@@ -122,7 +123,7 @@ func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
 	}
 	var ended []Event
 	for _, f := range flights {
-		if f.status == "" {
+		if f.status == "" && !f.isLost {
 			ended = append(ended, f.event())
 		}
 	}
@@ -132,8 +133,10 @@ func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
 		if status, ok := done.Status[f.Row.OutboxID]; ok {
 			f.status = status
 		}
+		f.isLost = f.isLost || slices.Contains(done.Lost, f.Row.OutboxID)
+		f.isRetry = err != nil
 	}
-	g.countLost(ctx, done.Lost)
+	g.countLost(ctx, len(done.Lost))
 	return err
 }
 
@@ -166,7 +169,7 @@ func (s *Settler) Settle(ctx context.Context, owner string, events []Event, isDr
 	})
 	if err == nil {
 		maps.Copy(done.Status, looked.Status)
-		done.Lost += looked.Lost
+		done.Lost = append(done.Lost, looked.Lost...)
 	}
 	return done, err
 }
@@ -178,16 +181,22 @@ func (s *Settler) end(ctx context.Context, idb bun.IDB, owner string, events []E
 		var traced []Event
 		traced, events = split(events, func(e Event) bool { return len(e.Needed) > 0 })
 		if len(traced) > 0 {
-			lost, err := s.events.DeleteHeld(ctx, idb, owner, leasesOf(traced))
-			if err := done.add(traced, e.Status, lost, err); err != nil {
-				return err
+			missed, err := s.events.DeleteHeld(ctx, idb, owner, leasesOf(traced))
+			if err == nil {
+				err = s.note(ctx, idb, traced, Sent, missed, true, done)
+			}
+			if err != nil {
+				return fmt.Errorf("settle as %s: %w", e.Status, err)
 			}
 		}
 	}
 	for version, same := range byVersion(events) {
-		lost, err := s.events.End(ctx, idb, owner, idsOf(same), version, e)
-		if err := done.add(same, e.Status, lost, err); err != nil {
-			return err
+		missed, err := s.events.End(ctx, idb, owner, idsOf(same), version, e)
+		if err == nil {
+			err = s.note(ctx, idb, same, Status(e.Status), missed, false, done)
+		}
+		if err != nil {
+			return fmt.Errorf("settle as %s: %w", e.Status, err)
 		}
 	}
 	return nil
