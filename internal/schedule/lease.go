@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -18,11 +19,14 @@ const (
 	bookkeeping = 10 * time.Second
 )
 
-var errLost = errors.New("the job's lease passed to another instance")
+var (
+	errLost = errors.New("the job's lease passed to another instance")
+	errOver = errors.New("the job's lease has run out, because it could not be renewed: another instance may run the job")
+)
 
 // run takes the lease, runs the job under it, and writes down what came of it.
 func (r *Runner) run(ctx context.Context, j Job, due time.Time, outOfTurn bool) (Report, error) {
-	version, err := r.acquire(ctx, j, due, outOfTurn)
+	version, asked, err := r.acquire(ctx, j, due, outOfTurn)
 	if err != nil {
 		return Report{Job: j.Code}, err
 	}
@@ -36,7 +40,7 @@ func (r *Runner) run(ctx context.Context, j Job, due time.Time, outOfTurn bool) 
 	renewed := make(chan struct{})
 	go func() {
 		defer close(renewed)
-		r.renew(jobCtx, j.Code, version, cancel)
+		r.renew(jobCtx, j.Code, version, asked, cancel)
 	}()
 	began := time.Now()
 	counts, err := guarded(jobCtx, j)
@@ -59,7 +63,7 @@ func (r *Runner) run(ctx context.Context, j Job, due time.Time, outOfTurn bool) 
 	return report, err
 }
 
-// guarded runs the job and turns a panic into an error.
+// guarded runs the job and turns a panic, and a call of runtime.Goexit, into an error.
 func guarded(ctx context.Context, j Job) (counts Counts, err error) {
 	err = Contain(func() (err error) {
 		counts, err = j.Run(ctx)
@@ -72,23 +76,24 @@ func guarded(ctx context.Context, j Job) (counts Counts, err error) {
 }
 
 // acquire takes the lease if it is free or expired. In turn, it also demands that nobody
-// has taken this turn since it was read.
-func (r *Runner) acquire(ctx context.Context, j Job, due time.Time, outOfTurn bool) (version int64, err error) {
+// has taken this turn since it was read. The lease lasts from asked on, or longer.
+func (r *Runner) acquire(ctx context.Context, j Job, due time.Time, outOfTurn bool) (version int64, asked time.Time, err error) {
 	turn, err := r.sql.Turn(ctx, r.db, j.Code)
 	if err != nil {
-		return 0, fmt.Errorf("schedule: %s: %w", j.Code, err)
+		return 0, asked, fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
 	if !outOfTurn && j.Spec.Next(time.UnixMicro(turn.LastDue)).After(due) {
-		return 0, ErrBusy // somebody was faster
+		return 0, asked, ErrBusy // somebody was faster
 	}
+	asked = time.Now()
 	done, err := r.sql.Lease(ctx, r.db, r.lease(j.Code, turn.Version), r.cfg.Lease, !outOfTurn)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("schedule: %s: take the lease: %w", j.Code, err)
+		return 0, asked, fmt.Errorf("schedule: %s: take the lease: %w", j.Code, err)
 	case !done:
-		return 0, fmt.Errorf("schedule: %s: %w", j.Code, ErrBusy)
+		return 0, asked, fmt.Errorf("schedule: %s: %w", j.Code, ErrBusy)
 	}
-	return turn.Version + 1, nil
+	return turn.Version + 1, asked, nil
 }
 
 // lease is the lease of a job that this instance has taken, or takes.
@@ -96,8 +101,12 @@ func (r *Runner) lease(code string, version int64) store.JobLease {
 	return store.JobLease{Code: code, Owner: r.cfg.Instance, Version: version}
 }
 
-// renew prolongs the lease at a third of its length; a lost one cancels the job.
-func (r *Runner) renew(ctx context.Context, code string, version int64, cancel context.CancelCauseFunc) {
+// renew prolongs the lease, which began at a time or later, at a third of its length. It cancels the job when the lease is lost, and
+// when it is over because no renewal has succeeded.
+func (r *Runner) renew(ctx context.Context, code string, version int64, asked time.Time, cancel context.CancelCauseFunc) {
+	left := func() time.Duration { return time.Until(asked.Add(r.cfg.Lease)) }
+	over := time.AfterFunc(left(), func() { cancel(errOver) }) // a driver may not heed the deadline of a renewal
+	defer over.Stop()
 	tick := time.NewTicker(r.cfg.Lease / 3)
 	defer tick.Stop()
 	for {
@@ -106,12 +115,27 @@ func (r *Runner) renew(ctx context.Context, code string, version int64, cancel c
 			return
 		case <-tick.C:
 		}
-		isMine, err := r.sql.Renew(ctx, r.db, r.lease(code, version), r.cfg.Lease)
-		if err == nil && !isMine { // after an error the next beat tries again
+		now := time.Now()
+		isMine, err := r.tryRenew(ctx, code, version)
+		switch {
+		case err != nil:
+			r.cfg.Logger.DebugContext(ctx, "the lease of a job could not be renewed; the next beat tries again", "job", code,
+				telemetry.Err, err)
+		case !isMine:
 			cancel(errLost)
 			return
+		default:
+			asked = now
+			over.Reset(left())
 		}
 	}
+}
+
+// tryRenew prolongs the lease once. It does not wait longer than until the next try.
+func (r *Runner) tryRenew(ctx context.Context, code string, version int64) (isMine bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Lease/3)
+	defer cancel()
+	return r.sql.Renew(ctx, r.db, r.lease(code, version), r.cfg.Lease)
 }
 
 // release ends the lease and writes the history, even if ctx is over.

@@ -1,6 +1,6 @@
 package main
 
-// ofTheJobs are the sabotages of the reaper and the consistency checks.
+// ofTheJobs are the sabotages of jobs, the reaper and the consistency checks.
 func ofTheJobs() []sabotage {
 	return []sabotage{
 		{
@@ -37,6 +37,16 @@ func ofTheJobs() []sabotage {
 			"each check of a run has a limit of its own", "consistency/check.go",
 			"if p.repaired >= s.cfg.MaxRepairs {", "if r.Repaired >= s.cfg.MaxRepairs {",
 			"./consistency", "TheLimitOfRepairs", nil,
+		},
+		{
+			"a job goes on after its lease", "internal/schedule/lease.go",
+			"func() { cancel(errOver) }", "func() {}",
+			"./internal/schedule", "CannotBeRenewed", nil,
+		},
+		{
+			"a renewal that is not answered is the last one", "internal/schedule/lease.go",
+			"context.WithTimeout(ctx, r.cfg.Lease/3)", "context.WithCancel(ctx)",
+			"./internal/schedule", "SomeOfItsRenewals", nil,
 		},
 	}
 }
