@@ -136,5 +136,10 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			"Status(row.Status) == status; isSettled", "Status(row.Status) == status && false; isSettled",
 			rooms, "LostAnswerOfASettle", nil,
 		},
+		{
+			"what is too old and too large for a page ends without its event", "internal/engine/delivery/age.go",
+			"if !found && isPart {", "if !found && isPart && false {",
+			rooms, "TooOldWithItsPayload", nil,
+		},
 	}
 }

@@ -56,7 +56,8 @@ func (q *retryQueue) ageLimits() map[time.Duration][]string {
 	return limits
 }
 
-// giveUpPage ends some deliveries that are too old, and tells whether there may be more.
+// giveUpPage ends some deliveries that are too old, and tells whether there may be more. Those whose events do not fit into this page
+// are given back and due at once: whoever is told of a dead delivery gets the whole event.
 func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types []string) (more bool, err error) {
 	var aged []store.Aged
 	err = q.l.cfg.Budget.Write(ctx, func() (err error) {
@@ -72,13 +73,22 @@ func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types 
 	for i, a := range aged {
 		ids[i] = a.EventID
 	}
-	events, _, err := q.l.load(ctx, ids, func(n int) bool { bytes += n; return bytes == n || bytes <= mostGivenUpBytes })
+	events, isPart, err := q.l.load(ctx, ids, func(n int) bool { bytes += n; return bytes == n || bytes <= mostGivenUpBytes })
 	if err != nil {
 		return false, err // their leases run out
 	}
+	var late []*delivery
 	for _, a := range aged {
-		d := fromLog(a.Leased, events[a.EventID]) // one that is gone, or too large for this page, needs no payload
+		event, found := events[a.EventID]
+		d := fromLog(a.Leased, event)
+		if !found && isPart {
+			late = append(late, d)
+			continue
+		}
 		q.ln.out.conclude(ctx, d, store.Verdict{Status: store.Dead, Error: givenUp(d, limit, a.Error)}, errors.New(a.Error))
 	}
-	return len(aged) == mostGivenUp, nil
+	if len(late) > 0 {
+		q.ln.out.putBackAll(ctx, late, 0)
+	}
+	return isPart || len(aged) == mostGivenUp, nil
 }

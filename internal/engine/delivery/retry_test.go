@@ -103,6 +103,33 @@ func TestOpenCircuitEndsWhatIsTooOld(t *testing.T) {
 	require.Equal(t, store.Failed, h.row("C", "young").status)
 }
 
+// Whoever is told of what was too old gets the whole event, however much memory all of them would take together.
+func TestOpenCircuitEndsWhatIsTooOldWithItsPayload(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.consumer("C", handler.Config{MaxAge: time.Minute}, always(handler.Unavailable(errNo)))
+	h.open()
+	const many = 3
+	payload := `"` + strings.Repeat("x", mostGivenUpBytes*2/many) + `"`
+	for i := range many {
+		id := fmt.Sprint("old ", i)
+		h.failing("C", id, id, 1)
+		h.exec("UPDATE bc_outbox_event SET event_payload = ?, event_metadata = '{\"of\": \"it\"}' WHERE event_id = ?", payload, id)
+	}
+	require.Equal(t, 1, h.push("C", h.event("e", "1")))
+	h.eventually(func() bool { return h.rows("C", store.Dead) == many }, "all are too old")
+	h.idle()
+	h.note(func() {
+		require.Len(t, h.dead, many)
+		for _, d := range h.dead {
+			require.Len(t, d.Event.Payload, len(payload), d.Event.ID)
+			require.Equal(t, map[string]string{"of": "it"}, d.Event.Metadata)
+			require.NotZero(t, d.Event.CreatedAt)
+			require.Contains(t, d.Error, "MaxAge is 1m0s: it failed")
+		}
+	})
+}
+
 // A delivery behind one that fails waits, and is woken when that one has ended.
 func TestEndOfADeliveryWakesTheNext(t *testing.T) {
 	t.Parallel()
