@@ -89,5 +89,10 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 			"case !first:", "case !first && tx == nil:",
 			"./ledger", machine, nil,
 		},
+		{
+			"the end of a remote delivery waits for a silent database for ever", "internal/engine/remote/finish.go",
+			"context.WithTimeout(context.WithoutCancel(ctx), afterTimeout)", "context.WithCancel(context.WithoutCancel(ctx))",
+			rooms, "HasADeadline", nil,
+		},
 	}
 }

@@ -137,10 +137,14 @@ func asLost(err error) error {
 	return err
 }
 
-// after wakes what waits behind deliveries that have ended, and brings the status of their events up to date. What fails here the
-// sweep of a publisher repairs within a minute.
+// afterTimeout is how long what follows the end of deliveries may take, all together.
+const afterTimeout = 10 * time.Second
+
+// after wakes what waits behind deliveries that have ended, and brings the status of their events up to date, also when the caller has
+// gone. What fails here the sweep of a publisher repairs within a minute.
 func (r *Deliveries) after(ctx context.Context, ended ...store.Delivery) {
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterTimeout)
+	defer cancel()
 	byConsumer, events := make(map[string][]store.Delivery), make([]string, len(ended))
 	for i, d := range ended {
 		byConsumer[d.Consumer] = append(byConsumer[d.Consumer], d)
