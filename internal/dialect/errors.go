@@ -88,6 +88,12 @@ func Classify(err error) Class {
 	return classOfConnection(err)
 }
 
+// IsAway reports whether an error says that the database does not answer, or refuses writes.
+func IsAway(err error) bool {
+	class := Classify(err)
+	return class == Conn || class == Unavailable
+}
+
 func classOf(matches func(mysql []uint16, postgres []string, sqlite []int) bool) Class {
 	for _, c := range classes {
 		if matches(c.mysql, c.postgres, c.sqlite) {

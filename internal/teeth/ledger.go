@@ -94,5 +94,10 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 			"context.WithTimeout(context.WithoutCancel(ctx), afterTimeout)", "context.WithCancel(context.WithoutCancel(ctx))",
 			rooms, "HasADeadline", nil,
 		},
+		{
+			"a service that a remote handler does not reach burns attempts", "internal/engine/pulled/answer.go",
+			"case handler.IsUnreached(err), isTrouble", "case handler.IsUnreached(err) && isTrouble(err), isTrouble",
+			rooms, "AnswerToAnError", nil,
+		},
 	}
 }

@@ -294,7 +294,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			"./internal/text ./internal/signals", "ErrorsDoNotQuote|NoPayload", nil,
 		},
 		{
-			"SQL that does not fit the tables burns attempts", "internal/engine/delivery/circuit.go",
+			"SQL that does not fit the tables burns attempts", "internal/handler/unreached.go",
 			"if dialect.Classify(err) == dialect.Schema {", "if dialect.Classify(err) == dialect.Schema && false {",
 			engine, "SchemaError", nil,
 		},

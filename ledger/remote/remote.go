@@ -79,7 +79,8 @@ type Runner struct {
 // publisher would call; at the ledger a consumer has the name that it has there, its key, so it goes on where publishers stopped.
 // Order, retries, DEAD and pauses are the ledger's: of a consumer's configuration Key, Concurrency, Batch, Rate and Timeout count here.
 // With a Rate a consumer has no more in flight than starts within a second.
-// An answer bus.RetryAfter or bus.Unavailable keeps the delivery here, with its lease, until its time has come, and does not count.
+// An answer bus.RetryAfter or bus.Unavailable, and an error that says that the other side was not reached, as a publisher sees it, keeps
+// the delivery here, with its lease, until its time has come, and does not count.
 // Messages have no OutboxID, StoreID and CreatedAt, which the ledger does not tell.
 //
 // All mistakes, those in cfg and those in what was registered, are returned at once. Nothing can be registered afterwards.

@@ -3,10 +3,12 @@ package remote_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,7 +55,7 @@ func TestAnswers(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		w := newWorld(t, db, 0)
-		var laters atomic.Int32
+		var laters, calls atomic.Int32
 		w.consume(func(_ context.Context, m bus.Message[paid]) error {
 			switch m.Payload.Order {
 			case "skips":
@@ -68,6 +70,10 @@ func TestAnswers(t *testing.T) {
 				if laters.Add(1) <= 3 {
 					return bus.RetryAfter(errors.New("not yet"), time.Millisecond)
 				}
+			case "unreached":
+				if calls.Add(1) == 1 {
+					return fmt.Errorf("call the partner: %w", syscall.ECONNREFUSED)
+				}
 			}
 			return nil
 		}, remote.Config{})
@@ -80,7 +86,8 @@ func TestAnswers(t *testing.T) {
 		w.becomes(ids["skips"], "SKIPPED 1  a test")
 		w.becomes(ids["dies"], "DEAD 1  hopeless")
 		w.becomes(ids["fails"], `SUCCESS 2 {"points":0} `)
-		require.Len(t, w.effects(), 3, "what has failed has no effect")
+		w.becomes(w.publish("unreached", 1)[0], `SUCCESS 1 {"points":0} `) // alone: of a batch it would run again at once
+		require.Len(t, w.effects(), 4, "what has failed has no effect")
 	})
 }
 

@@ -3,47 +3,14 @@ package delivery
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"slices"
-	"syscall"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
-
-// unreached reports whether a handler's error says that the next event may end in the same way: the handler says that the
-// service is away, or the other side was not reached, or went away, or a table is not as the code takes it to be. Such an
-// attempt does not count: no event becomes DEAD at once because a service was away or a migration was late.
-func unreached(err error) bool {
-	if later := (*handler.RetryAfterError)(nil); errors.As(err, &later) {
-		return false // the handler knows better
-	}
-	if away := (*handler.UnavailableError)(nil); errors.As(err, &away) {
-		return true
-	}
-	if dialect.Classify(err) == dialect.Schema {
-		return true
-	}
-	var dns *net.DNSError
-	var op *net.OpError
-	if errors.As(err, &dns) || errors.As(err, &op) {
-		return true
-	}
-	for _, e := range []error{
-		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EPIPE,
-		io.ErrUnexpectedEOF,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
 
 // outcomeOf is what a handler's error says about other deliveries, if anything.
 func outcomeOf(err error) (o flow.Outcome, says bool) {
@@ -59,7 +26,7 @@ func outcomeOf(err error) (o flow.Outcome, says bool) {
 		return 0, false
 	case errors.As(err, &away):
 		return flow.Unavailable, true
-	case unreached(err):
+	case handler.IsUnreached(err):
 		return flow.Unreached, true
 	}
 	return flow.Failed, true

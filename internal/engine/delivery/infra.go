@@ -35,8 +35,7 @@ func isInfra(err error) bool {
 
 // isOutage reports whether the database is away or refuses writes, which no number of attempts would change.
 func isOutage(err error) bool {
-	class := dialect.Classify(err)
-	return isInfra(err) && (class == dialect.Conn || class == dialect.Unavailable)
+	return isInfra(err) && dialect.IsAway(err)
 }
 
 // lostByHandler reports whether the connection was lost while the handler was at work. It may be the handler's doing: a limit

@@ -213,7 +213,7 @@ func (o *outcomes) fail(ctx context.Context, d *delivery, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	v := verdict(ctx, o.c, d, cause)
-	if v.Status == store.Failed && !v.Counts && unreached(cause) {
+	if v.Status == store.Failed && !v.Counts && handler.IsUnreached(cause) {
 		wait := flow.RetryUnreached(d.sinceFirstRun())
 		v.Delay = wait*3/4 + rand.N(wait/2)
 	}

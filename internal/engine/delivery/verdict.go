@@ -24,7 +24,7 @@ func verdict(ctx context.Context, c *handler.Consumer, d *delivery, err error) s
 		v.Status = store.Dead
 	case errors.As(err, &later):
 		v.Delay, v.Counts = later.Delay, false
-	case unreached(err):
+	case handler.IsUnreached(err):
 		v.Counts = false // the circuit says when to try again
 	case dialect.Classify(err) == dialect.Data:
 		v.Status = store.Dead

@@ -38,8 +38,7 @@ func NewOutage(logger *slog.Logger) *Outage { return &Outage{logger: logger} }
 
 // says reports whether err says that the database is away, refuses writes or has gone silent.
 func says(err error) bool {
-	class := dialect.Classify(err)
-	return class == dialect.Conn || class == dialect.Unavailable || errors.Is(err, context.DeadlineExceeded)
+	return dialect.IsAway(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // begin says that the database is away, if nobody has.

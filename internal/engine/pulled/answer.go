@@ -50,31 +50,26 @@ func isTrouble(err error) bool {
 	return errors.As(err, &t)
 }
 
-// answerTo is what an error makes of its delivery.
+// answerTo is what an error makes of its delivery: what does not count as an attempt for a publisher does not count here.
 func answerTo(ctx context.Context, err error) Answer {
 	a := Answer{Outcome: Failed, Error: text.Error(err)}
 	var skip *handler.SkipError
 	var later *handler.RetryAfterError
-	var away *handler.UnavailableError
 	switch {
 	case errors.As(err, &skip):
 		a.Outcome, a.Error = Skipped, skip.Reason
-	case handler.IsPermanent(err) || dialect.Classify(err) == dialect.Data:
+	case handler.IsPermanent(err):
 		a.Outcome = Permanent
 	case ctx.Err() != nil: // the process ends
 		a.Outcome, a.After = Later, pauseTrouble
 	case errors.As(err, &later):
 		a.Outcome, a.After, a.IsAsked = Later, later.Delay, true
-	case errors.As(err, &away), isTrouble(err) && isAway(err):
+	case handler.IsUnreached(err), isTrouble(err) && dialect.IsAway(err):
 		a.Outcome, a.After = Later, pauseUnavailable
+	case dialect.Classify(err) == dialect.Data:
+		a.Outcome = Permanent
 	case isTrouble(err):
 		a.Outcome, a.After = Later, pauseTrouble
 	}
 	return a
-}
-
-// isAway reports whether the database does not answer, or refuses writes.
-func isAway(err error) bool {
-	class := dialect.Classify(err)
-	return class == dialect.Conn || class == dialect.Unavailable
 }
