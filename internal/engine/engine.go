@@ -246,11 +246,13 @@ func (r *run) loop(ctx context.Context) {
 		if t.isBeat && cfg.Handlers.HasLate() { // the bus says so
 			return
 		}
-		if t.isFull = t.isBeat && !time.Now().Before(next); t.isFull {
-			next = cfg.Cron.Next(time.Now())
-		}
+		began := time.Now()
+		t.isFull = t.isBeat && !began.Before(next)
 		err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.take(ctx, t) })
 		timer.Reset(time.Until(plan.NextLook(cfg.Poll)))
+		if err == nil && t.isFull {
+			next = cfg.Cron.Next(began)
+		}
 		if err == nil && r.outage.IsFading() {
 			if err = r.enrollment.Register(ctx); err == nil { // that it can be read does not mean that it can be written
 				r.outage.End(ctx)

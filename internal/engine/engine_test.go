@@ -14,7 +14,9 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/engine"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/faultdb"
 	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
@@ -216,6 +218,35 @@ func TestOutageIsSaidOnce(t *testing.T) {
 	p.eventually(func() bool { return strings.Contains(p.log(), "the database answers again") }, "it says so")
 	require.Equal(t, 1, strings.Count(p.log(), "the database does not answer as it should"))
 	r.stop()
+}
+
+// A look at everything that fails is tried again when the database answers, not at its next time.
+func TestAFullLookThatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t)
+	p.cfg.Poll = 10 * time.Millisecond
+	p.consumer("C", false, nil)
+	isSweep := func(s faultdb.Step) bool {
+		return strings.Contains(s.Query, "NOT EXISTS") && strings.Contains(s.Query, "'FAILED'")
+	}
+	for try, isInTime := 0, false; !isInTime; try++ {
+		at := time.Now().UTC().Add(3 * time.Second).Truncate(time.Second)
+		var err error
+		p.cfg.Cron, err = schedule.Parse(at.Format("5 4 15") + " * * ?") // once a day
+		require.NoError(t, err)
+		first, left := fmt.Sprint("first", try), fmt.Sprint("left", try)
+		r := p.run()
+		p.save(first)
+		p.becomes("SENT", first)
+		p.saveOf(left, left, "status = 'FAILED', next_retry_at = NULL")
+		p.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('C', ?, ?, 'SUCCESS')", left, anEvent)
+		p.fails.Store(&isSweep)
+		if isInTime = time.Now().Before(at); isInTime {
+			p.becomes("SENT", left)
+			require.Nil(t, p.fails.Load(), "it has not failed")
+		}
+		r.stop()
+	}
 }
 
 // An engine that starts during an outage waits for its end, and one that is told to stop meanwhile does.

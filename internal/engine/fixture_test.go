@@ -52,7 +52,8 @@ type process struct {
 	regs   *handler.Registrations
 	cfg    engine.Config
 	engine *engine.Engine
-	isAway atomic.Bool // the engine's database
+	isAway atomic.Bool                             // the engine's database
+	fails  atomic.Pointer[func(faultdb.Step) bool] // one statement, once
 
 	mu     sync.Mutex
 	logged bytes.Buffer
@@ -101,7 +102,10 @@ func (f file) Connect(context.Context) (driver.Conn, error) {
 
 func (f file) Driver() driver.Driver { return &sqlite.Driver{} }
 
-func (p *process) answer(context.Context, faultdb.Step) error {
+func (p *process) answer(_ context.Context, s faultdb.Step) error {
+	if is := p.fails.Load(); is != nil && (*is)(s) && p.fails.CompareAndSwap(is, nil) {
+		return io.ErrUnexpectedEOF
+	}
 	if p.isAway.Load() {
 		return io.ErrUnexpectedEOF
 	}

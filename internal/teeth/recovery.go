@@ -141,5 +141,10 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			"if !found && isPart {", "if !found && isPart && false {",
 			rooms, "TooOldWithItsPayload", nil,
 		},
+		{
+			"a look at everything that fails waits for its next time", "internal/engine/engine.go",
+			"if err == nil && t.isFull {", "if t.isFull {",
+			rooms, "AFullLookThatFails", nil,
+		},
 	}
 }
