@@ -166,7 +166,8 @@ func (e *Engine) open() *run {
 	})
 	r.rollUps = settle.NewRollUps(cfg.Settler, cfg.Meter, turns, r.outage, cfg.Lease)
 	r.lanes = delivery.Open(cfg.Handlers, delivery.Config{
-		Instance: cfg.Owner, Lease: cfg.Lease, MaxBytes: cfg.MaxBytes, Budget: turns, Roster: roster, Outage: r.outage, RollUps: r.rollUps,
+		Dialect: cfg.Dialect, Instance: cfg.Owner, Lease: cfg.Lease, MaxBytes: cfg.MaxBytes, Budget: turns, Roster: roster,
+		Outage: r.outage, RollUps: r.rollUps,
 	})
 	r.flights = settle.NewFlights(r.lanes.Most()+settle.Batch, cfg.MaxBytes)
 	r.spiller = settle.NewSpiller(settle.SpillerConfig{

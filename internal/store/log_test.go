@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -119,7 +120,7 @@ func (f logFixture) claim(owner string) (ds []store.Leased) {
 		}
 		return f.log.LeaseLocked(ctx, tx, owner, time.Hour, ds)
 	}))
-	slices.SortFunc(ds, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
+	slices.SortFunc(ds, func(a, b store.Leased) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	return ds
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -164,7 +165,7 @@ func (r Remote) Take(ctx context.Context, tx bun.Tx, owner string, lease time.Du
 // Succeed ends leases of one owner as SUCCESS, by the primary key. It reports [ErrLeaseLost] unless all still hold: then tx must be
 // rolled back. Results are JSON texts by the ids of the rows; what has none keeps its column empty.
 func (r Remote) Succeed(ctx context.Context, tx bun.Tx, owner string, leases []dialect.Pair, results map[int64]string) error {
-	slices.SortFunc(leases, func(a, b dialect.Pair) int { return int(a.ID - b.ID) })
+	slices.SortFunc(leases, func(a, b dialect.Pair) int { return cmp.Compare(a.ID, b.ID) })
 	for chunk := range slices.Chunk(leases, dialect.MostIDs) {
 		res, err := tx.ExecContext(ctx, r.d.UpdateIDs(deliveryTable, chunk, "status = 'SUCCESS', attempts = attempts + 1 - "+whetherCounted+
 			", started = 0, next_retry_at = NULL, error_message = NULL, lock_version = lock_version + 1, consumed_at = "+r.d.Now+

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -79,7 +80,7 @@ func LeaseLocked(ctx context.Context, tx bun.Tx, log store.Log, g store.Gate, le
 // keepFirsts keeps, of deliveries that are locked, the first of each aggregate. What is PENDING behind it is not leased: it is put off
 // until the end of what is before it wakes it.
 func keepFirsts(ctx context.Context, tx bun.Tx, log store.Log, ds []store.Leased) ([]store.Leased, error) {
-	slices.SortFunc(ds, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
+	slices.SortFunc(ds, func(a, b store.Leased) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	seen := make(map[store.Aggregate]bool, len(ds))
 	var firsts, behind []store.Leased
 	for _, d := range ds {
@@ -134,7 +135,7 @@ func keepOpen(ctx context.Context, tx bun.Tx, log store.Log, gate store.Gate, ds
 		return nil, nil, err
 	}
 	asleep = slices.DeleteFunc(blocked, func(d store.Leased) bool { return d.Waits() != store.Pending || untilNextLook(d) <= time.Second })
-	slices.SortStableFunc(open, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
+	slices.SortStableFunc(open, func(a, b store.Leased) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	return open, asleep, nil
 }
 

@@ -146,7 +146,7 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 	if err := inject.Call(faults.BeforeDelivery, r.c.Name, ids); err != nil {
 		return nil, &infraError{err: err}
 	}
-	tx, fence, err := handler.Begin(ctx, r.l.regs.DB, r.l.options())
+	tx, fence, err := handler.Begin(ctx, r.l.regs.DB, r.l.cfg.Dialect.ReadCommitted())
 	if err != nil {
 		return nil, &infraError{err: silenced(ctx, err)}
 	}

@@ -50,7 +50,7 @@ func (r *runner) finishExternal(ctx context.Context, ds []*delivery) {
 		leases[i] = *d.lease
 	}
 	err := r.l.cfg.Budget.Write(limited, func() error {
-		return r.l.regs.DB.RunInTx(limited, r.l.options(), func(ctx context.Context, tx bun.Tx) error {
+		return r.l.regs.DB.RunInTx(limited, r.l.cfg.Dialect.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
 			if err := r.l.regs.Log.Finish(ctx, tx, r.l.cfg.Instance, leases); err != nil {
 				return err
 			}

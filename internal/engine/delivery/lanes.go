@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/health"
@@ -23,6 +24,8 @@ import (
 
 // Config is what the lanes are told, and the rooms that they tell of what happens.
 type Config struct {
+	// Dialect is that of the database of the consumers.
+	Dialect dialect.Dialect
 	// Instance is the owner name of every lease.
 	Instance string
 	// Lease is how long a retried delivery is leased. Renewed at a third.

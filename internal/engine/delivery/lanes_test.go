@@ -16,6 +16,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -103,7 +104,8 @@ func TestOfferedEventsAreRun(t *testing.T) {
 	h.consumer("C", handler.Config{}, nil)
 	h.open()
 	d := h.event("e", "1")
-	f := settle.NewFlights(1, 1).Begin(*d.Event, time.Now().Add(lease).UnixMicro(), nil)
+	fs := settle.NewFlights(1, 1)
+	f := fs.Begin(*d.Event, time.Now().Add(lease).UnixMicro(), nil)
 	f.Route([]string{"C"}, 1)
 	f.Done(settle.Succeeded) // the dispatch
 	offered := []Offered{{Flight: f, Kind: claim.New}}
@@ -112,7 +114,13 @@ func TestOfferedEventsAreRun(t *testing.T) {
 	h.pause("C", false)
 	require.Equal(t, 1, h.lanes.Offer("C", offered))
 	h.idle()
-	require.True(t, f.HasEnded())
+	over := make(chan struct{})
+	close(over)
+	settle.NewSettling(settle.SettlingConfig{
+		DB: h.db, Settler: settle.NewSettler(h.db, h.d, prepared.New(h.db), false), Meter: settle.NewMeter(h.regs.Metrics, h.regs.Logger),
+		Owner: me, Lease: lease, Flights: fs, Outage: h.cfg.Outage, Budget: h.cfg.Budget,
+	}).Run(over) // it settles what has ended
+	require.Equal(t, "SENT", h.status("e"))
 	require.Equal(t, row{store.Success, 1, ""}, h.row("C", "e"))
 }
 

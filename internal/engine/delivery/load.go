@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
@@ -13,11 +12,7 @@ import (
 // result; more says that others may be missing because they did not fit.
 func (l *Lanes) load(ctx context.Context, eventIDs []string, fits func(bytes int) bool,
 ) (found map[string]*eventrow.Row, more bool, err error) {
-	d, err := dialect.Of(l.regs.DB)
-	if err != nil {
-		return nil, false, err
-	}
-	rows, more, err := store.EventsByID(ctx, l.regs.DB, d, eventIDs, fits)
+	rows, more, err := store.EventsByID(ctx, l.regs.DB, l.cfg.Dialect, eventIDs, fits)
 	if err != nil {
 		return nil, false, fmt.Errorf("load events: %w", err)
 	}

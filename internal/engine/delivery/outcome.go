@@ -2,13 +2,11 @@ package delivery
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -24,15 +22,6 @@ type outcomes struct {
 	l  *Lanes
 	c  *handler.Consumer
 	ln *lane
-}
-
-// options are those of a delivery's transaction.
-func (l *Lanes) options() *sql.TxOptions {
-	d, err := dialect.Of(l.regs.DB)
-	if err != nil {
-		return nil
-	}
-	return d.ReadCommitted()
 }
 
 // setAside ends deliveries that do not run now, without counting an attempt.
@@ -198,8 +187,6 @@ func (o *outcomes) deferDirect(ctx context.Context, delay time.Duration, ds ...*
 // postpone puts a delivery off because the database is in trouble, uncounted.
 func (o *outcomes) postpone(ctx context.Context, d *delivery, err error) {
 	o.warn(ctx, d, "the database is in trouble; the delivery is tried again later and does not count as an attempt", err)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-	defer cancel()
 	delay := time.Second + rand.N(4*time.Second)
 	if d.direct() {
 		o.deferDirect(ctx, delay, d)

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -176,7 +177,7 @@ func (r *Deliveries) claim(ctx context.Context, g store.Gate, limit int) ([]stor
 
 // choose says which of the leased deliveries to hand out, in the order of the outbox, and which not: the first of each aggregate.
 func choose(leased []store.Leased, limit int) (chosen, back []store.Leased) {
-	slices.SortFunc(leased, func(a, b store.Leased) int { return int(a.OutboxID - b.OutboxID) })
+	slices.SortFunc(leased, func(a, b store.Leased) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	taken := make(map[store.Aggregate]bool, len(leased))
 	for _, d := range leased {
 		if taken[d.Aggregate()] {

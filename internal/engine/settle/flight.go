@@ -78,9 +78,6 @@ func (f *Flight) Waiting() []store.Delivery {
 	return ds
 }
 
-// HasEnded reports whether the dispatch and all deliveries that were offered have an outcome.
-func (f *Flight) HasEnded() bool { return f.open.Load() == 0 }
-
 // bytes is what the event takes in memory, roughly.
 func (f *Flight) bytes() int { return len(f.Row.Payload) }
 
