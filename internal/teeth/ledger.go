@@ -92,12 +92,12 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 		{
 			"the end of a remote delivery waits for a silent database for ever", "internal/engine/remote/finish.go",
 			"context.WithTimeout(context.WithoutCancel(ctx), afterTimeout)", "context.WithCancel(context.WithoutCancel(ctx))",
-			rooms, "HasADeadline", nil,
+			"./internal/engine/remote", "HasADeadline", nil,
 		},
 		{
 			"a service that a remote handler does not reach burns attempts", "internal/engine/pulled/answer.go",
 			"case handler.IsUnreached(err), isTrouble", "case handler.IsUnreached(err) && isTrouble(err), isTrouble",
-			rooms, "AnswerToAnError", nil,
+			"./internal/engine/pulled", "AnswerToAnError", nil,
 		},
 	}
 }

@@ -134,17 +134,17 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 		{
 			"a settle whose answer is lost counts as a lost lease", "internal/engine/settle/lost.go",
 			"Status(row.Status) == status; isSettled", "Status(row.Status) == status && false; isSettled",
-			rooms, "LostAnswerOfASettle", nil,
+			"./internal/engine/settle", "LostAnswerOfASettle", nil,
 		},
 		{
 			"what is too old and too large for a page ends without its event", "internal/engine/delivery/age.go",
 			"if !found && isPart {", "if !found && isPart && false {",
-			rooms, "TooOldWithItsPayload", nil,
+			"./internal/engine/delivery", "TooOldWithItsPayload", nil,
 		},
 		{
 			"a look at everything that fails waits for its next time", "internal/engine/engine.go",
 			"if err == nil && t.isFull {", "if t.isFull {",
-			rooms, "AFullLookThatFails", nil,
+			"./internal/engine", "AFullLookThatFails", nil,
 		},
 	}
 }
