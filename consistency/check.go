@@ -9,8 +9,8 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/schema"
 
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/paging"
-	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -132,14 +132,14 @@ func (c Check[T]) run(ctx context.Context, s *Consistency, p *pass, r *Result) e
 			}
 		}
 		for _, fact := range missing {
-			err := schedule.Contain(func() error { return c.repair(ctx, s, p, fact, r) })
+			err := contain.Call("it", func() error { return c.repair(ctx, s, p, fact, r) })
 			if errors.Is(err, ErrTooManyRepairs) {
 				return errors.Join(append(errs, err)...)
 			}
 			if err != nil {
 				r.Failed++
 				errs = append(errs, fmt.Errorf("fact %s: %w", c.Key(fact), err))
-				schedule.LogPanic(ctx, s.cfg.Logger, err, "check", c.Name, "fact", c.Key(fact))
+				contain.Log(ctx, s.cfg.Logger, err, "check", c.Name, "fact", c.Key(fact))
 			}
 		}
 		if len(facts) < q.Limit {

@@ -26,6 +26,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -256,7 +257,7 @@ func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
 			continue
 		}
 		var result Result
-		err := schedule.Contain(func() error { return c.run(ctx, s, p, &result) })
+		err := contain.Call("it", func() error { return c.run(ctx, s, p, &result) })
 		p.report[c.name()] = result
 		total["found"] += int64(result.Found)
 		total["repaired"] += int64(result.Repaired)
@@ -264,7 +265,7 @@ func (s *Consistency) runChecks(ctx context.Context) (schedule.Counts, error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("consistency: %s: %w", c.name(), err))
 			s.cfg.Logger.ErrorContext(ctx, "consistency check failed", "check", c.name(), telemetry.Err, text.Error(err))
-			schedule.LogPanic(ctx, s.cfg.Logger, err, "check", c.name())
+			contain.Log(ctx, s.cfg.Logger, err, "check", c.name())
 		}
 		if errors.Is(err, ErrTooManyRepairs) {
 			break

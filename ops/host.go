@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/bluecone-go/bluecone/internal/schedule"
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
 )
@@ -76,8 +76,8 @@ func (t *tracer) missing(ctx context.Context, keys []string) error {
 
 // containHost calls code of the host's. A panic is its error, and the log says where it was.
 func containHost(ctx context.Context, log *slog.Logger, call func() error) error {
-	err := schedule.Contain(call)
-	schedule.LogPanic(ctx, log, err)
+	err := contain.Call("it", call)
+	contain.Log(ctx, log, err)
 	return err
 }
 
@@ -87,7 +87,7 @@ func containURL(url func(traceID string) string, log *slog.Logger) func(traceID 
 		return nil
 	}
 	return func(traceID string) (link string) {
-		schedule.LogPanic(context.Background(), log, schedule.Contain(func() error {
+		contain.Log(context.Background(), log, contain.Call("it", func() error {
 			link = url(traceID)
 			return nil
 		}), "of", "ops.Config.TraceURL")

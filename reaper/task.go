@@ -9,6 +9,7 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/schema"
 
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/paging"
 	"github.com/bluecone-go/bluecone/internal/schedule"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -168,7 +169,7 @@ func (r *Reaper) reapTask(ctx context.Context, t Task, report *Report) error {
 
 // contain makes a panic of what a task brings an error of that task, or of one lock of it. The log says where it was.
 func (r *Reaper) contain(ctx context.Context, t Task, call func() error, attrs ...any) error {
-	err := schedule.Contain(call)
-	schedule.LogPanic(ctx, r.cfg.Logger, err, append(attrs, "task", t.Name)...)
+	err := contain.Call("it", call)
+	contain.Log(ctx, r.cfg.Logger, err, append(attrs, "task", t.Name)...)
 	return err
 }

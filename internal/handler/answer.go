@@ -102,11 +102,3 @@ func AnswerTo(err error, i, n int) error {
 type SkipError struct{ Reason string }
 
 func (e *SkipError) Error() string { return "skipped: " + e.Reason }
-
-// PanicError is the failure of a handler that panicked or called runtime.Goexit.
-type PanicError struct {
-	Value any    // what it panicked with
-	Stack string // where, empty for Goexit
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v", e.Value) }

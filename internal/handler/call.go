@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/origin"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -47,7 +48,7 @@ func (c *Consumer) Prepare(ms []*Message) (*Call, error) {
 // that is stuck. Its error is a [RefusalError].
 func (c *Call) Run(ctx context.Context, tx Transaction) (took time.Duration, err error) {
 	c.began.Store(time.Now().UnixNano())
-	result := contained(func() error { return c.all(ctx, tx) })
+	result := contain.Start("handler", func() error { return c.all(ctx, tx) })
 	start := time.Now()
 	err = finite(c.watch(ctx, result))
 	took = time.Since(start)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -195,11 +196,11 @@ func (c *Consumer) defaultBackoff(eventType string, n int) time.Duration {
 
 // CallBackoff asks a function of the user's. It reports a panic and a negative time as errors.
 func CallBackoff(fn func(attempt int) time.Duration, n int) (d time.Duration, err error) {
-	err = Contain(func() error {
+	err = contain.Call("handler", func() error {
 		d = fn(n)
 		return nil
 	})
-	if p, ok := errors.AsType[*PanicError](err); ok {
+	if p, ok := errors.AsType[*contain.PanicError](err); ok {
 		return 0, fmt.Errorf("ConsumerConfig.Backoff(%d) panicked: %v: it must answer a duration for every attempt", n, p.Value)
 	}
 	if d < 0 {

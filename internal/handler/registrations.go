@@ -13,6 +13,7 @@ import (
 	"github.com/uptrace/bun"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/inject"
@@ -102,14 +103,14 @@ func (r *Registrations) decode(event *eventrow.Row, h *Handler) (payload any, er
 	if h.Raw {
 		return h.Decode(event.Payload)
 	}
-	err = Contain(func() error {
+	err = contain.Call("handler", func() error {
 		upcast, err := r.Upcast(event.Type, event.SchemaVersion, h.Version, event.Payload)
 		if err == nil {
 			payload, err = h.Decode(upcast)
 		}
 		return err
 	})
-	if p, ok := errors.AsType[*PanicError](err); ok {
+	if p, ok := errors.AsType[*contain.PanicError](err); ok {
 		if p.Stack != "" {
 			p.Value = fmt.Sprintf("decoding it, with a %T", p.Value) // the value itself may be of the payload
 		}

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -65,11 +65,11 @@ func (r *Runner) run(ctx context.Context, j Job, due time.Time, outOfTurn bool) 
 
 // guarded runs the job and turns a panic, and a call of runtime.Goexit, into an error.
 func guarded(ctx context.Context, j Job) (counts Counts, err error) {
-	err = Contain(func() (err error) {
+	err = contain.Call("it", func() (err error) {
 		counts, err = j.Run(ctx)
 		return err
 	})
-	if p, ok := err.(*PanicError); ok { //nolint:errorlint // what it wraps is an error of the job's
+	if p, ok := err.(*contain.PanicError); ok { //nolint:errorlint // what it wraps is an error of the job's
 		err = fmt.Errorf("job %s panicked: %v\n%s", j.Code, p.Value, p.Stack)
 	}
 	return counts, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/pulled"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
@@ -53,11 +54,11 @@ func DeadLetter(ctx context.Context, b *bus.Bus, consumer string, m *PulledMessa
 	if tell == nil {
 		return nil
 	}
-	err := handler.Contain(func() error {
+	err := contain.Call("handler", func() error {
 		tell(ctx, handler.DeadLetter{Event: m.Event, Consumer: consumer, Key: consumer, Attempts: m.Attempt, Error: why})
 		return nil
 	})
-	if p, ok := errors.AsType[*handler.PanicError](err); ok {
+	if p, ok := errors.AsType[*contain.PanicError](err); ok {
 		return fmt.Errorf("bus.Config.OnDeadLetter panicked with a %T", p.Value)
 	}
 	return nil

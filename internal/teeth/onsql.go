@@ -44,9 +44,9 @@ func ofOnSQL() []sabotage { //nolint:funlen // a list
 			engine, "EndsTheTransactionOfSeveral", nil,
 		},
 		{
-			"runtime.Goexit in a hook ends the worker", "internal/handler/contain.go",
-			"func Contain(call func() error) error { return <-contained(call) }", "func Contain(call func() error) error { return call() }",
-			"./internal/handler", "BackoffsAreContained|CannotBeDecoded", nil,
+			"runtime.Goexit in code of the user's ends the worker", "internal/contain/contain.go",
+			"error { return <-Start(who, call) }", "error { return call() }",
+			"./internal/contain", "CallsAreContained", nil,
 		},
 		{
 			"a consumer that is paused as another is resumed is not noticed", "internal/store/registry.go",

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/contain"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -265,7 +266,7 @@ func (o *outcomes) publishFailure(ctx context.Context, d *delivery, v store.Verd
 		return
 	}
 	telemetry.Add(ctx, m.Refused, 1, kv...)
-	var p *handler.PanicError
+	var p *contain.PanicError
 	if errors.As(cause, &p) && p.Stack != "" {
 		o.line(ctx, slog.LevelError, d, "handler panicked", telemetry.Err, v.Error, telemetry.Stack, text.Clean(p.Stack, text.MaxError))
 	}
@@ -281,11 +282,11 @@ func (o *outcomes) publishFailure(ctx context.Context, d *delivery, v store.Verd
 
 // raiseAlert calls the user's hook. A panic in it ends that call only: the delivery is stored, and others have to go on.
 func (o *outcomes) raiseAlert(ctx context.Context, d *delivery, letter handler.DeadLetter) {
-	err := handler.Contain(func() error {
+	err := contain.Call("handler", func() error {
 		o.l.regs.OnDeadLetter(ctx, letter)
 		return nil
 	})
-	if p, ok := errors.AsType[*handler.PanicError](err); ok {
+	if p, ok := errors.AsType[*contain.PanicError](err); ok {
 		o.line(ctx, slog.LevelError, d, "Config.OnDeadLetter panicked", telemetry.Stack, text.Clean(p.Stack, text.MaxError))
 	}
 }
