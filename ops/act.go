@@ -41,6 +41,8 @@ func (a *acts) explain(ctx context.Context, err error, name, eventID string, con
 	switch {
 	case errors.Is(err, ErrNotReplayable):
 		return a.explainReplay(ctx, err, consumers)
+	case errors.Is(err, ErrInFlight):
+		return fmt.Errorf("ops: %s %s: %w", name, text.Quote(eventID), ErrInFlight)
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}

@@ -217,7 +217,7 @@ func (w *bulkWork) change(ctx context.Context, tx bun.Tx, hits []view.Hit) (p st
 		switch err := w.s.ob.InterveneIn(ctx, tx, w.operation(), w.intervention(h.EventID, delay)); {
 		case err == nil:
 			p.Done++
-		case w.b.Action == ActionBackfill && errors.Is(err, outbox.ErrInFlight):
+		case w.b.Action == ActionBackfill && errors.Is(err, ErrInFlight):
 			p.Passed, w.isHeld = 0, true // they are looked at again
 			return p, nil
 		case errors.Is(err, ErrNotFound):

@@ -44,6 +44,9 @@ var ErrNotFound = outbox.ErrNotFound
 // ErrUnknown means that there is nothing of that id or name at all. An error that is ErrUnknown is ErrNotFound, too.
 var ErrUnknown = kind.ErrUnknown
 
+// ErrInFlight means that an instance is delivering the event at this moment: try again when that has ended. It is an [ErrNotFound], too.
+var ErrInFlight = outbox.ErrInFlight
+
 // ErrNotReplayable means that no instance has the consumer as bus.ConsumerConfig.Replayable.
 var ErrNotReplayable = outbox.ErrNotReplayable
 

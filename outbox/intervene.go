@@ -13,6 +13,7 @@ import (
 
 	claiming "github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
+	"github.com/bluecone-go/bluecone/internal/kind"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -42,7 +43,7 @@ var ErrNotReplayable = errors.New("the consumer is not replayable: running its p
 	"bus.ConsumerConfig.Replayable")
 
 // ErrInFlight means that an instance is delivering the event at this moment. It is an [ErrNotFound], too.
-var ErrInFlight = fmt.Errorf("the event is being delivered at this moment, try again when that has ended: %w", ErrNotFound)
+var ErrInFlight = kind.Of(errors.New("the event is being delivered at this moment: try again when that has ended"), ErrNotFound)
 
 // change is how an action changes rows of the consume log.
 type change struct {
