@@ -116,12 +116,12 @@ func (o *Ops) StartBulk(ctx context.Context, op Operation, b NewBulk) (Bulk, err
 
 // CancelBulk stops a bulk operation. What is done stays done.
 func (o *Ops) CancelBulk(ctx context.Context, op Operation, id string) error {
-	return o.bulks.turn(ctx, op, "cancel bulk", id, o.bulks.rows.Cancel, BulkRunning)
+	return o.bulks.setState(ctx, op, "cancel bulk", id, o.bulks.rows.Cancel, BulkRunning)
 }
 
 // ResumeBulk goes on with a bulk operation that was canceled or has failed, where it stopped.
 func (o *Ops) ResumeBulk(ctx context.Context, op Operation, id string) error {
-	err := o.bulks.turn(ctx, op, "resume bulk", id, o.bulks.rows.Resume, BulkCanceled, BulkFailed)
+	err := o.bulks.setState(ctx, op, "resume bulk", id, o.bulks.rows.Resume, BulkCanceled, BulkFailed)
 	if err == nil {
 		o.bulks.wakeUp()
 	}
@@ -234,10 +234,10 @@ func (s *bulks) mayReplay(ctx context.Context, b NewBulk) error {
 	return nil
 }
 
-// turner changes the state of an operation, if it is in one of some states.
-type turner func(ctx context.Context, tx bun.Tx, id string, from []string) (done bool, err error)
+// stateSetter changes the state of an operation, if it is in one of some states.
+type stateSetter func(ctx context.Context, tx bun.Tx, id string, from []string) (done bool, err error)
 
-func (s *bulks) turn(ctx context.Context, op Operation, action, id string, turn turner, from ...BulkState) error {
+func (s *bulks) setState(ctx context.Context, op Operation, action, id string, set stateSetter, from ...BulkState) error {
 	if _, err := s.read(ctx, id); CallerOf(ctx).limited() && err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (s *bulks) turn(ctx context.Context, op Operation, action, id string, turn 
 		states[i] = string(f)
 	}
 	err := s.acts.audited(ctx, op, action, id, "", func(ctx context.Context, tx bun.Tx) error {
-		done, err := turn(ctx, tx, id, states)
+		done, err := set(ctx, tx, id, states)
 		if err == nil && !done {
 			err = ErrNotFound
 		}

@@ -26,7 +26,7 @@ type claims struct {
 	claimer  *claim.Claimer
 	plan     *claim.Plan
 	alarm    *claim.Alarm
-	more     chan struct{} // the last turn has left something
+	more     chan struct{} // the last pass has left something
 	statements
 
 	lanes    *delivery.Lanes
@@ -63,7 +63,7 @@ func (c *claims) handedOver() (ids []string, areAll bool) {
 
 // cycle claims what is due and hands it to the lanes, each kind in its turn, until nothing that it knows of is left. Unless
 // it has to be exhaustive, it ends when the time has come to look again at what else has fallen due.
-func (r *run) cycle(ctx context.Context, t turn) error {
+func (r *run) cycle(ctx context.Context, t pass) error {
 	if t.isFull {
 		if err := r.upkeep.Sweep(ctx); err != nil {
 			return err
@@ -203,7 +203,7 @@ func (c *claims) claimNext(ctx context.Context, kind claim.Kind, limit int) (cla
 			return r, err
 		}
 	}
-	defer c.budget.Turn()()
+	defer c.budget.Acquire()()
 	r, err := c.claimer.Claim(ctx, kind, from, limit, c.flights.FreeBytes())
 	if err != nil {
 		return r, fmt.Errorf("outbox: claim: %w", err)
@@ -213,7 +213,7 @@ func (c *claims) claimNext(ctx context.Context, kind claim.Kind, limit int) (cla
 
 // claimDelayed leases events that their producers delayed.
 func (c *claims) claimDelayed(ctx context.Context, limit int) (claim.Result, error) {
-	defer c.budget.Turn()()
+	defer c.budget.Acquire()()
 	r, err := c.claimer.ClaimDelayed(ctx, limit, c.flights.FreeBytes())
 	if err != nil {
 		return r, fmt.Errorf("outbox: claim delayed events: %w", err)
@@ -259,7 +259,7 @@ func (r *run) once(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		all := turn{isBeat: true, isFull: true, isExhaustive: true}
+		all := pass{isBeat: true, isFull: true, isExhaustive: true}
 		if err := r.silence.Limit(ctx, func(ctx context.Context) error { return r.cycle(ctx, all) }); err != nil {
 			r.settling.NoteOrphans()
 			return err

@@ -156,7 +156,7 @@ func (e *Engine) open() *run {
 	cfg := &e.cfg
 	cfg.Handlers.Close()
 	r := &run{e: e, stop: make(chan struct{}), outage: health.NewOutage(cfg.Logger), silence: health.NewSilence(cfg.Lease)}
-	turns := budget.New(cfg.Handlers)
+	transactions := budget.New(cfg.Handlers)
 	consumers := cfg.Handlers.ByName()
 	known := registry.New(store.NewRegistry(cfg.Dialect, cfg.Statements), enroll.TypesOf(consumers))
 	roster := registry.NewRoster(cfg.DB, known, cfg.Rotten)
@@ -164,35 +164,35 @@ func (e *Engine) open() *run {
 		DB: cfg.DB, Consumers: consumers, Tables: e.tables, Registry: known, Roster: roster, Outage: r.outage, Logger: cfg.Logger,
 		Limit: cfg.Lease,
 	})
-	r.rollUps = settle.NewRollUps(cfg.Settler, cfg.Meter, turns, r.outage, cfg.Lease)
+	r.rollUps = settle.NewRollUps(cfg.Settler, cfg.Meter, transactions, r.outage, cfg.Lease)
 	r.lanes = delivery.Open(cfg.Handlers, delivery.Config{
-		Dialect: cfg.Dialect, Instance: cfg.Owner, Lease: cfg.Lease, MaxBytes: cfg.MaxBytes, Budget: turns, Roster: roster,
+		Dialect: cfg.Dialect, Instance: cfg.Owner, Lease: cfg.Lease, MaxBytes: cfg.MaxBytes, Budget: transactions, Roster: roster,
 		Outage: r.outage, RollUps: r.rollUps,
 	})
 	r.flights = settle.NewFlights(r.lanes.Most()+settle.Batch, cfg.MaxBytes)
 	r.spiller = settle.NewSpiller(settle.SpillerConfig{
-		DB: cfg.DB, Log: cfg.Log, Logger: cfg.Logger, Budget: turns, Outage: r.outage, Limit: cfg.Lease,
+		DB: cfg.DB, Log: cfg.Log, Logger: cfg.Logger, Budget: transactions, Outage: r.outage, Limit: cfg.Lease,
 	})
 	r.settling = settle.NewSettling(settle.SettlingConfig{
 		DB: cfg.DB, Log: cfg.Log, Settler: cfg.Settler, Meter: cfg.Meter, Instance: cfg.Instance, Owner: cfg.Owner, Lease: cfg.Lease,
-		Flights: r.flights, Registry: known, Outage: r.outage, Budget: turns,
+		Flights: r.flights, Registry: known, Outage: r.outage, Budget: transactions,
 	})
 	claimer := claim.NewClaimer(cfg.DB, cfg.Dialect, cfg.Statements, known, store.Lease{Owner: cfg.Owner, For: cfg.Lease})
 	r.upkeep = upkeep.New(upkeep.Config{
 		DB: cfg.DB, Dialect: cfg.Dialect, Statements: cfg.Statements, Log: cfg.Log, Logger: cfg.Logger, Name: cfg.Name, Owner: cfg.Owner,
 		Lease: cfg.Lease, LeftGrace: cfg.UnroutableGrace, Claimer: claimer, Settler: cfg.Settler, Settling: r.settling, Meter: cfg.Meter,
-		Lanes: r.lanes, Roster: roster, Budget: turns, Outage: r.outage,
+		Lanes: r.lanes, Roster: roster, Budget: transactions, Outage: r.outage,
 	})
 	r.backfills = backfill.New(backfill.Config{
 		DB: cfg.DB, Dialect: cfg.Dialect, Statements: cfg.Statements, Log: cfg.Log, Logger: cfg.Logger, Consumers: consumers,
-		Limit: cfg.Lease, Settler: cfg.Settler, Meter: cfg.Meter, Roster: roster, Lanes: r.lanes, Budget: turns, Outage: r.outage,
+		Limit: cfg.Lease, Settler: cfg.Settler, Meter: cfg.Meter, Roster: roster, Lanes: r.lanes, Budget: transactions, Outage: r.outage,
 	})
 	r.dispatch = newDispatcher(cfg, consumers, roster)
 	r.dispatch.lanes, r.dispatch.flights, r.dispatch.spiller, r.dispatch.settling = r.lanes, r.flights, r.spiller, r.settling
 	r.claims = &claims{
 		cfg: cfg, handover: e.handover, claimer: claimer, plan: claim.NewPlan(cfg.BatchSize), alarm: claim.NewAlarm(),
 		more: make(chan struct{}, 1), statements: newStatements(cfg), lanes: r.lanes, flights: r.flights, settling: r.settling, roster: roster,
-		budget: turns, silence: r.silence, dispatch: r.dispatch,
+		budget: transactions, silence: r.silence, dispatch: r.dispatch,
 	}
 	r.start()
 	return r
@@ -211,8 +211,8 @@ func (r *run) start() {
 	}
 }
 
-// turn is what one turn of the loop is about.
-type turn struct {
+// pass is what one pass of the loop is about.
+type pass struct {
 	isHandedOver bool // events were handed over
 	isBeat       bool // it is time to look at what has fallen due
 	isFull       bool // it is time to look at everything
@@ -227,7 +227,7 @@ func (r *run) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for try := 0; ctx.Err() == nil; {
-		t := turn{}
+		t := pass{}
 		select {
 		case <-ctx.Done():
 			return
@@ -271,8 +271,8 @@ func (r *run) loop(ctx context.Context) {
 	}
 }
 
-// take does one turn: first what was handed over; if that was not all, or it is time to look, a cycle of claims.
-func (r *run) take(ctx context.Context, t turn) error {
+// take does one pass: first what was handed over; if that was not all, or it is time to look, a cycle of claims.
+func (r *run) take(ctx context.Context, t pass) error {
 	if err := r.releaseOrphans(ctx); err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (c *claims) takeByID(ctx context.Context, ids []string) error {
 			return err
 		}
 	}
-	over := c.budget.Turn()
+	over := c.budget.Acquire()
 	r, blocked, err := c.claimer.ClaimByID(ctx, ids)
 	if err == nil {
 		r.Rows, blocked = c.flights.Without(r.Rows), c.flights.Without(blocked)

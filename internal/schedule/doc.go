@@ -1,8 +1,8 @@
 // Package schedule runs jobs by cron expression, each due run once in the whole deployment.
 //
-// A job's turn is a row in bc_job_lease, taken with one conditional UPDATE by the
-// database's clock: a turn that one instance has taken is over for the others, however far
-// their own clocks are off. A turn that everybody missed is made up for once. Every run
+// A job's due time is a row in bc_job_lease, taken with one conditional UPDATE by the
+// database's clock: a due time that one instance has taken is over for the others, however far
+// their own clocks are off. A due time that everybody missed is made up for once. Every run
 // leaves a row in bc_job_run.
 //
 // While a job runs its instance renews the lease, three times in its length, and ends the

@@ -75,25 +75,25 @@ func guarded(ctx context.Context, j Job) (counts Counts, err error) {
 	return counts, err
 }
 
-// acquire takes the lease if it is free or expired. In turn, it also demands that nobody
-// has taken this turn since it was read. The lease lasts from asked on, or longer.
+// acquire takes the lease if it is free or expired. When the job is due, it also demands that nobody
+// has taken this due time since it was read. The lease lasts from asked on, or longer.
 func (r *Runner) acquire(ctx context.Context, j Job, due time.Time, outOfTurn bool) (version int64, asked time.Time, err error) {
-	turn, err := r.sql.Turn(ctx, r.db, j.Code)
+	last, err := r.sql.LastDue(ctx, r.db, j.Code)
 	if err != nil {
 		return 0, asked, fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
-	if !outOfTurn && j.Spec.Next(time.UnixMicro(turn.LastDue)).After(due) {
+	if !outOfTurn && j.Spec.Next(time.UnixMicro(last.LastDue)).After(due) {
 		return 0, asked, ErrBusy // somebody was faster
 	}
 	asked = time.Now()
-	done, err := r.sql.Lease(ctx, r.db, r.lease(j.Code, turn.Version), r.cfg.Lease, !outOfTurn)
+	done, err := r.sql.Lease(ctx, r.db, r.lease(j.Code, last.Version), r.cfg.Lease, !outOfTurn)
 	switch {
 	case err != nil:
 		return 0, asked, fmt.Errorf("schedule: %s: take the lease: %w", j.Code, err)
 	case !done:
 		return 0, asked, fmt.Errorf("schedule: %s: %w", j.Code, ErrBusy)
 	}
-	return turn.Version + 1, asked, nil
+	return last.Version + 1, asked, nil
 }
 
 // lease is the lease of a job that this instance has taken, or takes.

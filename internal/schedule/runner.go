@@ -23,7 +23,7 @@ import (
 // Counts is what a run did, by name, such as "released": 3.
 type Counts map[string]int64
 
-// Job is a piece of work with a turn.
+// Job is a piece of work that is due at times.
 type Job struct {
 	Code    string        // durable name, the key of its lease
 	Spec    Spec          // when it is due
@@ -49,7 +49,7 @@ type Config struct {
 	Logger         *slog.Logger // Default: slog.Default().
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
-	Lease          time.Duration // how long the turn of a dead instance lasts. Default: 1 min.
+	Lease          time.Duration // how long the lease of a dead instance lasts. Default: 1 min.
 }
 
 // Runner runs jobs.
@@ -117,7 +117,7 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 	var away time.Time
 	said, told := false, false
 	for ctx.Err() == nil {
-		due, wait, err := r.patientTurn(ctx, j, !told)
+		due, wait, err := r.patientDue(ctx, j, !told)
 		told = told || err == nil
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -126,7 +126,7 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 			}
 			if !said && time.Since(away) > awaySay {
 				said = true
-				r.cfg.Logger.WarnContext(ctx, "the database does not answer as it should; the job keeps waiting for its turn", "job", j.Code,
+				r.cfg.Logger.WarnContext(ctx, "the database does not answer as it should; the job keeps waiting for its due time", "job", j.Code,
 					telemetry.Err, err)
 			}
 			wait = 5 * time.Second
@@ -147,23 +147,23 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 	}
 }
 
-// patientTurn is [Runner.turn] that does not wait for a silent database. At first it also tells the others when the job is due.
-func (r *Runner) patientTurn(ctx context.Context, j Job, isFirst bool) (due *time.Time, wait time.Duration, err error) {
+// patientDue is [Runner.nextDue] that does not wait for a silent database. At first it also tells the others when the job is due.
+func (r *Runner) patientDue(ctx context.Context, j Job, isFirst bool) (due *time.Time, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	if due, wait, err = r.turn(ctx, j); err == nil && isFirst {
+	if due, wait, err = r.nextDue(ctx, j); err == nil && isFirst {
 		err = r.sql.SetCron(ctx, r.db, j.Code, j.Spec.String())
 	}
 	return due, wait, err
 }
 
-// turn tells, by the database's clock, whether the job is due (and since when), or how
+// nextDue tells, by the database's clock, whether the job is due (and since when), or how
 // long it is until then.
-func (r *Runner) turn(ctx context.Context, j Job) (due *time.Time, wait time.Duration, err error) {
+func (r *Runner) nextDue(ctx context.Context, j Job) (due *time.Time, wait time.Duration, err error) {
 	if err := r.ensure(ctx, j.Code); err != nil {
 		return nil, 0, err
 	}
-	is, err := r.sql.Turn(ctx, r.db, j.Code)
+	is, err := r.sql.LastDue(ctx, r.db, j.Code)
 	if err != nil {
 		return nil, 0, fmt.Errorf("schedule: %s: %w", j.Code, err)
 	}
@@ -175,7 +175,7 @@ func (r *Runner) turn(ctx context.Context, j Job) (due *time.Time, wait time.Dur
 	return &current, 0, nil // once, however many turns were missed
 }
 
-// ensure makes the job's row; a new job is first due at its next turn, not at once.
+// ensure makes the job's row; a new job is first due at its next time, not at once.
 func (r *Runner) ensure(ctx context.Context, code string) error {
 	exists, err := r.sql.Exists(ctx, r.db, code)
 	if err == nil && !exists {

@@ -42,15 +42,15 @@ func (b BulkOperations) Insert(ctx context.Context, tx bun.Tx, n NewBulk) error 
 
 // Cancel stops an operation that is in one of the states.
 func (b BulkOperations) Cancel(ctx context.Context, tx bun.Tx, id string, from []string) (done bool, err error) {
-	return b.turn(ctx, tx, id, "state = 'CANCELED', finished_at = "+b.d.Now, from)
+	return b.setState(ctx, tx, id, "state = 'CANCELED', finished_at = "+b.d.Now, from)
 }
 
 // Resume starts an operation again that is in one of the states.
 func (b BulkOperations) Resume(ctx context.Context, tx bun.Tx, id string, from []string) (done bool, err error) {
-	return b.turn(ctx, tx, id, "state = 'RUNNING', finished_at = NULL, error_message = NULL", from)
+	return b.setState(ctx, tx, id, "state = 'RUNNING', finished_at = NULL, error_message = NULL", from)
 }
 
-func (b BulkOperations) turn(ctx context.Context, tx bun.Tx, id, set string, from []string) (bool, error) {
+func (b BulkOperations) setState(ctx context.Context, tx bun.Tx, id, set string, from []string) (bool, error) {
 	return hasChanged(tx.ExecContext(ctx, "UPDATE bc_bulk_operation SET "+set+
 		", locked_by = NULL, locked_until = NULL, lock_version = lock_version + 1, updated_at = "+b.d.Now+
 		" WHERE operation_id = ? AND state IN (?)", id, bun.List(from)))

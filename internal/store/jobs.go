@@ -36,20 +36,20 @@ func (Jobs) SetCron(ctx context.Context, idb bun.IDB, code, cron string) error {
 	return err
 }
 
-// JobTurn is when a job was last due.
-type JobTurn struct {
+// JobLastDue is when a job was last due.
+type JobLastDue struct {
 	Version      int64 // of its lease
 	Now, LastDue int64
 }
 
-// Turn reads when a job was last due, by the primary key.
-func (j Jobs) Turn(ctx context.Context, idb bun.IDB, code string) (t JobTurn, err error) {
+// State reads when a job was last due, by the primary key.
+func (j Jobs) LastDue(ctx context.Context, idb bun.IDB, code string) (t JobLastDue, err error) {
 	err = idb.QueryRowContext(ctx, "SELECT lock_version, "+j.d.Micros(j.d.Now)+", COALESCE("+j.d.Micros("last_due_at")+
 		", 0) FROM bc_job_lease WHERE job_code = ?", code).Scan(&t.Version, &t.Now, &t.LastDue)
 	return t, err
 }
 
-// MakeJobDue makes a job due at the next look of whoever has it: a turn that was last due in the distant past is one that
+// MakeJobDue makes a job due at the next look of whoever has it: a time that was last due in the distant past is one that
 // everybody has missed. known is false if no instance has ever had the job.
 func MakeJobDue(ctx context.Context, tx bun.Tx, d dialect.Dialect, code string) (known bool, err error) {
 	if _, err := tx.ExecContext(ctx, "UPDATE bc_job_lease SET last_due_at = "+d.At+" WHERE job_code = ?",
@@ -67,7 +67,7 @@ type JobLease struct {
 }
 
 // Lease takes the lease of a job that is free or whose lease has run out, unless its version has changed, and counts the version
-// up, by the primary key. A turn that is taken makes the job last due now.
+// up, by the primary key. A due time that is taken makes the job last due now.
 func (j Jobs) Lease(ctx context.Context, idb bun.IDB, l JobLease, length time.Duration, takesTurn bool) (done bool, err error) {
 	set := ""
 	if takesTurn {

@@ -76,7 +76,7 @@ func newProcess(t *testing.T, db *bun.DB, startFrom time.Time) *process {
 	p.roster = registry.NewRoster(db, p.known, registry.NewRottenRows(logger))
 	settler, meter := settle.NewSettler(db, p.d, stmts, false), settle.NewMeter(metrics, logger)
 	p.lanes = delivery.Open(regs, delivery.Config{
-		Instance: "me", Lease: time.Minute, MaxBytes: 1 << 20, Budget: turns, Roster: p.roster, Outage: outage,
+		Dialect: p.d, Instance: "me", Lease: time.Minute, MaxBytes: 1 << 20, Budget: turns, Roster: p.roster, Outage: outage,
 		RollUps: settle.NewRollUps(settler, meter, turns, outage, limit),
 	})
 	t.Cleanup(func() {

@@ -78,10 +78,10 @@ func (b *Transactions) Most() int {
 	return cap(b.tokens)
 }
 
-// Turn waits until a transaction may be open, and returns what to call when it is over. Where there
+// Acquire waits until a transaction may be open, and returns what to call when it is over. Where there
 // are connections enough, that is at once. On SQLite the engine's own writers take turns here:
 // inside the database they would poll for the lock.
-func (b *Transactions) Turn() (over func()) {
+func (b *Transactions) Acquire() (over func()) {
 	if b.tokens == nil {
 		return func() {}
 	}
@@ -89,18 +89,18 @@ func (b *Transactions) Turn() (over func()) {
 	return func() { <-b.tokens }
 }
 
-// LaneTurn is [Transactions.Turn] for a lane. Lanes stand in a line of their own, of which one at a time waits with the engine's
+// AcquireForLane is [Transactions.Acquire] for a lane. Lanes stand in a line of their own, of which one at a time waits with the engine's
 // writers: behind thousands of lanes these would wait until their time is up.
-func (b *Transactions) LaneTurn() (over func()) {
+func (b *Transactions) AcquireForLane() (over func()) {
 	if b.tokens == nil {
 		return func() {}
 	}
 	b.line <- struct{}{}
 	defer func() { <-b.line }()
-	return b.Turn()
+	return b.Acquire()
 }
 
-// Write runs a short write of the engine's, on SQLite when it is its turn. A caller who has one already would wait for
+// Write runs a short write of the engine's, on SQLite after those that came before. A caller who has one already would wait for
 // itself.
 func (b *Transactions) Write(ctx context.Context, write func() error) error {
 	if b.hasOneWriter {

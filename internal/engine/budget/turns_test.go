@@ -26,7 +26,7 @@ func TestWritersOfSQLiteTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := ofSQLite(t, testdb.Open(t, "sqlite", testdb.Bare))
 	require.Equal(t, []int{1, 4}, []int{b.Most(), b.Share("key of C")})
-	over := b.LaneTurn()
+	over := b.AcquireForLane()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, b.Write(ended, func() error { t.Error("it is not its turn"); return nil }), context.Canceled)
@@ -41,7 +41,7 @@ func TestWritersOfSQLiteTakeTurns(t *testing.T) {
 	require.NoError(t, <-done)
 	no := errors.New("no")
 	require.ErrorIs(t, b.Write(t.Context(), func() error { return no }), no)
-	b.Turn()()
+	b.Acquire()()
 }
 
 // Where there are connections enough nobody waits for anybody.
@@ -50,8 +50,8 @@ func TestNobodyTakesTurnsWithoutALimit(t *testing.T) {
 	var b Transactions
 	require.Equal(t, math.MaxInt, b.Most())
 	for range 3 {
-		b.Turn()
-		b.LaneTurn()
+		b.Acquire()
+		b.AcquireForLane()
 	}
 	wrote := false
 	require.NoError(t, b.Write(t.Context(), func() error { wrote = true; return nil }))

@@ -117,7 +117,7 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 		return false
 	}
 	got, all := 0, true
-	defer func() { q.l.room.turn(q, got > 0, all) }()
+	defer func() { q.l.room.claimEnded(q, got > 0, all) }()
 	if !closed && q.isCutOff() {
 		q.giveUp(ctx)
 	}

@@ -42,8 +42,8 @@ func (r *payloadRoom) give(bytes int) {
 	r.wake()
 }
 
-// turn ends a claim of the lane.
-func (r *payloadRoom) turn(q *retryQueue, got, all bool) {
+// claimEnded ends a claim of the lane.
+func (r *payloadRoom) claimEnded(q *retryQueue, got, all bool) {
 	r.mu.Lock()
 	next := r.bytes.EndTurn(q, got, all)
 	r.mu.Unlock()

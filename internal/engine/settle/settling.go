@@ -127,7 +127,7 @@ func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
 			ended = append(ended, f.event())
 		}
 	}
-	defer g.cfg.Budget.Turn()()
+	defer g.cfg.Budget.Acquire()()
 	done, err := g.cfg.Settler.Settle(ctx, g.cfg.Owner, ended, g.isDraining.Load())
 	for _, f := range flights {
 		if status, ok := done.Status[f.Row.OutboxID]; ok {

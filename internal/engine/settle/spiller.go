@@ -98,7 +98,7 @@ func (p *Spiller) Write(ctx context.Context) (err error) {
 		for _, e := range held {
 			waiting = append(waiting, e.Deliveries...)
 		}
-		over := p.cfg.Budget.Turn()
+		over := p.cfg.Budget.Acquire()
 		err = errors.Join(err, p.cfg.Log.Defer(ctx, p.cfg.DB, waiting, 0))
 		over()
 		for _, e := range held {

@@ -26,13 +26,13 @@ type Sweep struct {
 // NewSweep returns a sweep of the whole database.
 func (s *Settler) NewSweep() *Sweep { return &Sweep{s: s} }
 
-// Run does all steps, each when it is its turn: beside lanes that write without a break it would wait for seconds on SQLite, and
+// Run does all steps, each when it may write: beside lanes that write without a break it would wait for seconds on SQLite, and
 // all claims with it.
-func (w *Sweep) Run(ctx context.Context, meter *Meter, turns *budget.Transactions) error {
+func (w *Sweep) Run(ctx context.Context, meter *Meter, transactions *budget.Transactions) error {
 	for {
 		more, err := w.Next(ctx)
 		if err == nil && more {
-			err = turns.Write(ctx, func() error {
+			err = transactions.Write(ctx, func() error {
 				changes, err := w.Step(ctx)
 				meter.Count(ctx, changes...)
 				return err

@@ -78,7 +78,7 @@ func newRun(t *testing.T, db *bun.DB) *run {
 	r.roster = registry.NewRoster(db, r.known, registry.NewRottenRows(logger))
 	settler, meter := settle.NewSettler(db, r.d, stmts, false), settle.NewMeter(metrics, logger)
 	r.lanes = delivery.Open(regs, delivery.Config{
-		Instance: me, Lease: lease, MaxBytes: 1 << 20, Budget: turns, Roster: r.roster, Outage: outage,
+		Dialect: r.d, Instance: me, Lease: lease, MaxBytes: 1 << 20, Budget: turns, Roster: r.roster, Outage: outage,
 		RollUps: settle.NewRollUps(settler, meter, turns, outage, lease),
 	})
 	t.Cleanup(func() {
