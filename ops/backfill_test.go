@@ -176,7 +176,8 @@ func TestBackfillWaitsForWhatIsInFlight(t *testing.T) {
 		const rounds = 6
 		f, l := afterwards(t, db, rounds)
 		third := f.texts("SELECT event_id FROM bc_outbox_event WHERE event_type = 'order.noted' ORDER BY id")[2]
-		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'old', next_retry_at = "+f.now(time.Hour)+" WHERE event_id = ?", third)
+		f.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'old', next_retry_at = "+f.now(time.Hour)+
+			" WHERE event_id = ?", third)
 		require.ErrorIs(t, f.ops.Backfill(t.Context(), op, third, "Late"), outbox.ErrInFlight)
 		_, err := f.ops.StartBulk(t.Context(), op, ops.NewBulk{
 			ID: "past", Action: ops.ActionBackfill, Consumer: "Late", Rate: 1000, Query: ops.Query{EventType: "order.noted"},

@@ -27,8 +27,10 @@ func TestSessionThatAHandlerChangesHarmsNobodyElse(t *testing.T) {
 			"DO $$ BEGIN EXECUTE 'SET default_transaction_read_only = on'; END $$",
 			"DELETE FROM effect WHERE seq = 77; SET default_transaction_read_only = on",
 		},
-		"sqlite": {"PRAGMA query_only = 1", "PRAGMA foreign_keys = 0", "PRAGMA busy_timeout = 0", "ATTACH DATABASE ':memory:' AS extra",
-			"DELETE FROM effect WHERE seq = 77; PRAGMA query_only = 1"},
+		"sqlite": {
+			"PRAGMA query_only = 1", "PRAGMA foreign_keys = 0", "PRAGMA busy_timeout = 0", "ATTACH DATABASE ':memory:' AS extra",
+			"DELETE FROM effect WHERE seq = 77; PRAGMA query_only = 1",
+		},
 	}
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		for i, change := range changes[dialect(db)] {

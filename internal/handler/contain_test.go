@@ -59,7 +59,7 @@ func TestHandlersMayHaveAllTimeThereIs(t *testing.T) {
 		all, _ := registrations(t)
 		c := handler.NewConsumer(all, "A", "A", handler.Config{Timeout: math.MaxInt64})
 		c.Add(handlerOf("one", func(context.Context, handler.Transaction, []*handler.Message) error {
-			time.Sleep(24 * time.Hour)
+			<-time.After(24 * time.Hour)
 			return nil
 		}))
 		require.NoError(t, call(t, c, handler.Transaction{}, messages("one", `{}`)))

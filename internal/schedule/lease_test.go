@@ -69,7 +69,7 @@ func TestAJobIsCancelledWhenItsLeaseCannotBeRenewed(t *testing.T) {
 			return ctx.Err()
 		},
 		"its driver knows no deadline": func(context.Context) error {
-			time.Sleep(10 * lease)
+			<-time.After(10 * lease)
 			return io.ErrUnexpectedEOF
 		},
 	} {

@@ -42,7 +42,7 @@ type JobLastDue struct {
 	Now, LastDue int64
 }
 
-// State reads when a job was last due, by the primary key.
+// LastDue reads when a job was last due, by the primary key.
 func (j Jobs) LastDue(ctx context.Context, idb bun.IDB, code string) (t JobLastDue, err error) {
 	err = idb.QueryRowContext(ctx, "SELECT lock_version, "+j.d.Micros(j.d.Now)+", COALESCE("+j.d.Micros("last_due_at")+
 		", 0) FROM bc_job_lease WHERE job_code = ?", code).Scan(&t.Version, &t.Now, &t.LastDue)

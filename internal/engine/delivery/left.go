@@ -69,7 +69,7 @@ func (q *retryQueue) findLeft(ctx context.Context, most int) (known []int64) {
 	for began := time.Now(); w.on && len(known) == 0; w.took, began = w.took+time.Since(began), time.Now() {
 		page, err := q.l.regs.Log.Left.Page(ctx, q.l.regs.DB, q.c.Key, w.after, leftPage)
 		if err != nil {
-			q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "deliveries that others have left could not be looked at; it is tried again in a moment",
+			q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "deliveries that others have left could not be seen; it is tried again in a moment",
 				telemetry.Consumer, q.c.Name, telemetry.Err, err)
 		}
 		w.on = len(page) == leftPage

@@ -100,7 +100,8 @@ func (n *Enrollment) KeepAlive(ctx context.Context, stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		if err := n.Register(ctx); err != nil && ctx.Err() == nil {
-			n.cfg.Logger.Log(ctx, n.cfg.Outage.Level(ctx, err), "consumers could not be announced; it is tried again in a moment", telemetry.Err, err)
+			n.cfg.Logger.Log(ctx, n.cfg.Outage.Level(ctx, err), "consumers could not be announced; it is tried again in a moment",
+				telemetry.Err, err)
 		}
 	}
 }

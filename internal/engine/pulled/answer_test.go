@@ -25,7 +25,7 @@ func TestAnswerToAnError(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for name, of := range map[string]struct {
-		ctx  context.Context
+		ctx  context.Context //nolint:containedctx // a table of tests
 		err  error
 		want Answer
 	}{

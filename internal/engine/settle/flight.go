@@ -90,8 +90,10 @@ func (f *Flight) delivery(consumer string) store.Delivery {
 
 // event is what settling needs to know of it, once its deliveries have ended.
 func (f *Flight) event() Event {
-	return Event{Lease: leaseOf(f.Row), EventID: f.Row.ID, Needed: f.needed, Waits: f.waits, Certain: f.IsFresh && f.clean.Load(),
-		IsRetry: f.isRetry}
+	return Event{
+		Lease: leaseOf(f.Row), EventID: f.Row.ID, Needed: f.needed, Waits: f.waits, Certain: f.IsFresh && f.clean.Load(),
+		IsRetry: f.isRetry,
+	}
 }
 
 func leaseOf(row eventrow.Row) dialect.Pair {
