@@ -47,7 +47,9 @@ func With(e bus.Event, opts ...Option) bus.Event {
 		c.meta = maps.Clone(inner.meta)
 	}
 	for _, o := range opts {
-		o(&c)
+		if o != nil {
+			o(&c)
+		}
 	}
 	return c
 }

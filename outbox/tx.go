@@ -70,25 +70,25 @@ func isUnopened(v reflect.Value) bool {
 		}
 		v = v.Elem()
 	}
+	isNil, isSet := pointersOf(v)
+	return isNil && !isSet
+}
+
+// pointersOf tells whether any pointer or interface of a struct, and of the structs inside of it, is nil, and whether any is not.
+func pointersOf(v reflect.Value) (isNil, isSet bool) {
 	if v.Kind() != reflect.Struct {
-		return false
+		return false, false
 	}
-	isNil := false
 	for i := range v.NumField() {
-		f := v.Field(i)
-		switch {
-		case f.Kind() == reflect.Pointer, f.Kind() == reflect.Interface:
-			isNil = f.IsNil()
-		case v.Type().Field(i).Anonymous:
-			isNil = isUnopened(f)
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Pointer, reflect.Interface:
+			isNil, isSet = isNil || f.IsNil(), isSet || !f.IsNil()
 		default:
-			continue
-		}
-		if !isNil {
-			return false
+			innerNil, innerSet := pointersOf(f)
+			isNil, isSet = isNil || innerNil, isSet || innerSet
 		}
 	}
-	return isNil
+	return isNil, isSet
 }
 
 // refusal says why events of a type were not saved, and what to do about it if that is known.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
 	"reflect"
 	"testing"
@@ -57,6 +58,11 @@ func txKinds(t *testing.T, dialect, dsn string, db *bun.DB) map[string]func() ou
 			require.NoError(t, err)
 			return wrapped{tx, "as sqlx has it"}
 		},
+		"a struct with a bun.Tx in a field": func() outbox.Tx {
+			tx, err := db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			return logged{inner: tx}
+		},
 	}
 	if testdb.Dialect(dialect) == "postgres" {
 		for _, mode := range []string{"simple_protocol", "exec", "describe_exec"} {
@@ -69,6 +75,25 @@ func txKinds(t *testing.T, dialect, dsn string, db *bun.DB) map[string]func() ou
 type wrapped struct {
 	*sql.Tx
 	driver string
+}
+
+// logged has an optional logger, which may be nil.
+type logged struct {
+	inner  bun.Tx
+	logger *slog.Logger
+}
+
+func (l logged) Commit() error   { return l.inner.Commit() }
+func (l logged) Rollback() error { return l.inner.Rollback() }
+func (l logged) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if l.logger != nil {
+		l.logger.DebugContext(ctx, query)
+	}
+	return l.inner.Tx.ExecContext(ctx, query, args...)
+}
+
+func (l logged) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return l.inner.Tx.QueryContext(ctx, query, args...)
 }
 
 func withOption(t *testing.T, dsn, name, value string) string {
@@ -88,7 +113,7 @@ func all(id string) []bus.Event {
 		outbox.With(orderPaid{OrderID: id, Seq: 2}, outbox.Tenant(7, 3), outbox.Meta("note", `it's a \ "test" ? $1 ?`)),
 		keyedPaid{orderPaid{OrderID: id, Seq: 3}},
 		outbox.With(keyedPaid{orderPaid{OrderID: id, Seq: 4}}, outbox.Tenant(8, 0)),
-		outbox.With(orderPaid{OrderID: id, Seq: 5}, outbox.DeliverAt(time.Now().Add(time.Hour))),
+		outbox.With(orderPaid{OrderID: id, Seq: 5}, nil, outbox.DeliverAt(time.Now().Add(time.Hour))),
 		keyedPaid{orderPaid{OrderID: id, Seq: 6}}, // a repetition
 	}
 }
@@ -210,6 +235,7 @@ func TestSaveNeedsAnOpenTransaction(t *testing.T) {
 		paid := orderPaid{OrderID: "1"}
 		for _, never := range []outbox.Tx{
 			bun.Tx{}, &bun.Tx{}, (*bun.Tx)(nil), (*sql.Tx)(nil), &sql.Tx{}, wrapped{}, &wrapped{}, (*wrapped)(nil), struct{ bun.Tx }{},
+			logged{}, &logged{},
 		} {
 			err := f.ob.Save(t.Context(), never, paid)
 			require.ErrorContains(t, err, fmt.Sprintf("outbox: Save needs an open transaction, got a %T that was never begun: begin one", never))
