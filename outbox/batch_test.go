@@ -158,21 +158,16 @@ func TestWhatIsBehindAFailureIsSetAsideTogether(t *testing.T) {
 	const each = 40
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
-		var fails atomic.Bool
-		bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
-			if fails.Load() {
-				return errHandler
+		bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+			if strings.HasPrefix(m.AggregateID, "quick") {
+				return nil
 			}
-			return nil
+			return errHandler
 		})
 		var events []bus.Event
 		for _, id := range ids(each) { // a handler known as quick gets many at a time, also where its first call took a moment
 			events = append(events, orderPaid{OrderID: "quick" + id})
 		}
-		f.save(events...)
-		f.once()
-		fails.Store(true)
-		events = nil
 		for i := range 2 * each {
 			events = append(events, orderPaid{OrderID: fmt.Sprint(i % 2), Seq: i})
 		}

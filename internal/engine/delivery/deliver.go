@@ -161,7 +161,7 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 	}
 	silence.Stop()
 	handled, err := r.handle(ctx, r.handed(fence, tx, ds), ds)
-	if err == nil {
+	if err == nil && fence.Poisoned() == nil {
 		silence.Reset(r.l.cfg.Lease)
 		aside, err = r.marks.verify(ctx, tx, ds)
 	}

@@ -217,7 +217,7 @@ func (c *Consumer) inside(ctx context.Context, tx bun.Tx, fence *handler.Fence, 
 		return err
 	}
 	_, err = call.Run(ctx, fence.Transaction(tx, c.regs.Log.Statements(), len(ms)))
-	if err == nil {
+	if err == nil && fence.Poisoned() == nil {
 		err = c.record(ctx, tx, ms)
 	}
 	switch p := fence.Poisoned(); {
