@@ -172,14 +172,15 @@ func TestWhatIsBehindAFailureIsSetAsideTogether(t *testing.T) {
 			events = append(events, orderPaid{OrderID: fmt.Sprint(i % 2), Seq: i})
 		}
 		f.save(events...)
+		want := map[consumelog.Status]int{consumelog.Success: each, consumelog.Failed: 2, consumelog.Pending: 2*each - 2}
 		rollbacks := &statements{part: "ROLLBACK"}
 		db.AddQueryHook(rollbacks) //nolint:staticcheck // the engine's own statements are to be seen
 		f.once()
-		require.Equal(t, map[consumelog.Status]int{consumelog.Success: each, consumelog.Failed: 2, consumelog.Pending: 2*each - 2}, f.deliveries())
+		require.Equal(t, want, f.deliveries())
 		require.Less(t, rollbacks.n.Swap(0), int64(each/2))
 		f.hurry()
 		f.once()
-		require.Equal(t, map[consumelog.Status]int{consumelog.Success: each, consumelog.Failed: 2, consumelog.Pending: 2*each - 2}, f.deliveries())
+		require.Equal(t, want, f.deliveries())
 		require.Less(t, rollbacks.n.Load(), int64(each/2), "again, when all are due")
 		require.Equal(t, 4, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"))
 	})

@@ -79,8 +79,8 @@ func pointersOf(v reflect.Value) (isNil, isSet bool) {
 	if v.Kind() != reflect.Struct {
 		return false, false
 	}
-	for i := range v.NumField() {
-		switch f := v.Field(i); f.Kind() {
+	for _, f := range v.Fields() {
+		switch f.Kind() {
 		case reflect.Pointer, reflect.Interface:
 			isNil, isSet = isNil || f.IsNil(), isSet || !f.IsNil()
 		default:

@@ -87,7 +87,7 @@ func (l logged) Commit() error   { return l.inner.Commit() }
 func (l logged) Rollback() error { return l.inner.Rollback() }
 func (l logged) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if l.logger != nil {
-		l.logger.DebugContext(ctx, query)
+		l.logger.DebugContext(ctx, "statement", "sql", query)
 	}
 	return l.inner.Tx.ExecContext(ctx, query, args...)
 }
@@ -234,8 +234,13 @@ func TestSaveNeedsAnOpenTransaction(t *testing.T) {
 		f := newFixture(t, db)
 		paid := orderPaid{OrderID: "1"}
 		for _, never := range []outbox.Tx{
-			bun.Tx{}, &bun.Tx{}, (*bun.Tx)(nil), (*sql.Tx)(nil), &sql.Tx{}, wrapped{}, &wrapped{}, (*wrapped)(nil), struct{ bun.Tx }{},
-			logged{}, &logged{},
+			bun.Tx{},
+			&bun.Tx{}, (*bun.Tx)(nil), (*sql.Tx)(nil), &sql.Tx{},
+			wrapped{},
+			&wrapped{}, (*wrapped)(nil),
+			struct{ bun.Tx }{},
+			logged{},
+			&logged{},
 		} {
 			err := f.ob.Save(t.Context(), never, paid)
 			require.ErrorContains(t, err, fmt.Sprintf("outbox: Save needs an open transaction, got a %T that was never begun: begin one", never))
