@@ -41,8 +41,6 @@ func (a *acts) explain(ctx context.Context, err error, name, eventID string, con
 	switch {
 	case errors.Is(err, ErrNotReplayable):
 		return a.explainReplay(ctx, err, consumers)
-	case errors.Is(err, ErrInFlight):
-		return fmt.Errorf("ops: %s %s: %w", name, text.Quote(eventID), ErrInFlight)
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
@@ -54,9 +52,8 @@ func (a *acts) explain(ctx context.Context, err error, name, eventID string, con
 	if !there {
 		return unknownf("%sthere is no event %s", prefix, text.Quote(eventID))
 	}
-	inner := errors.Unwrap(err)               // without the names of the action and the event, which come first
-	if inner != nil && inner != ErrNotFound { //nolint:errorlint // the question is whether it says anything more
-		return unfitf("%s%s", prefix, strings.TrimSuffix(inner.Error(), ": "+ErrNotFound.Error()))
+	if said := errors.Unwrap(err); said != nil && said != ErrNotFound { //nolint:errorlint // the question is whether it says anything more
+		return fmt.Errorf("%s%w", prefix, said)
 	}
 	return unfitf("%s%s", prefix, nothingTo(name, consumers))
 }

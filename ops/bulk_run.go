@@ -209,25 +209,32 @@ func (w *bulkWork) change(ctx context.Context, tx bun.Tx, hits []view.Hit) (p st
 	}
 	w.isHeld = false
 	for _, h := range hits {
-		if before[h.EventID] || h.OutboxID > w.upTo {
-			p.Reached = max(p.Reached, h.OutboxID)
-			continue
-		}
-		delay := w.delay(w.b.Seen + p.Done + p.Passed)
-		switch err := w.s.ob.InterveneIn(ctx, tx, w.operation(), w.intervention(h.EventID, delay)); {
-		case err == nil:
-			p.Done++
-		case w.b.Action == ActionBackfill && errors.Is(err, ErrInFlight):
-			p.Passed, w.isHeld = 0, true // they are looked at again
-			return p, nil
-		case errors.Is(err, ErrNotFound):
-			p.Passed++
-		default:
-			return p, err
+		if !before[h.EventID] && h.OutboxID <= w.upTo {
+			err := w.changeOne(ctx, tx, h.EventID, &p)
+			if w.isHeld = w.b.Action == ActionBackfill && errors.Is(err, ErrInFlight); w.isHeld {
+				p.Passed = 0 // they are looked at again
+				return p, nil
+			}
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				return p, err
+			}
 		}
 		p.Reached = max(p.Reached, h.OutboxID)
 	}
 	return p, nil
+}
+
+// changeOne changes an event, and counts it: as passed if it is in no state that allows the action.
+func (w *bulkWork) changeOne(ctx context.Context, tx bun.Tx, eventID string, p *store.BulkProgress) error {
+	delay := w.delay(w.b.Seen + p.Done + p.Passed)
+	err := w.s.ob.InterveneIn(ctx, tx, w.operation(), w.intervention(eventID, delay))
+	switch {
+	case err == nil:
+		p.Done++
+	case errors.Is(err, ErrNotFound):
+		p.Passed++
+	}
+	return err
 }
 
 // operation is who is written down for every event.

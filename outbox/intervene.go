@@ -45,12 +45,14 @@ var ErrNotReplayable = errors.New("the consumer is not replayable: running its p
 // ErrInFlight means that an instance is delivering the event at this moment. It is an [ErrNotFound], too.
 var ErrInFlight = kind.Of(errors.New("the event is being delivered at this moment: try again when that has ended"), ErrNotFound)
 
+// refusedf is an [ErrNotFound] that says what is so.
+func refusedf(format string, args ...any) error { return kind.Of(fmt.Errorf(format, args...), ErrNotFound) }
+
 // change is how an action changes rows of the consume log.
 type change struct {
 	from    []store.Status // the states that allow it
 	to      store.DeliveryChange
 	deliver bool // the event is to be delivered, so its row must be there
-	whole   bool // it is about the whole event: nothing of it may run
 	pass    bool // later events may pass
 }
 
@@ -91,7 +93,6 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 	case ActionSkip:
 		return needs(closed)
 	case ActionDiscard:
-		closed.whole = true
 		return closed, nil
 	case ActionMarkDead:
 		return needs(change{
@@ -131,7 +132,7 @@ func (a act) intervene(ctx context.Context, iv Intervention, c change) error {
 		return err
 	}
 	if c.deliver && len(events) == 0 {
-		return fmt.Errorf("the event has no row (any more), there is nothing to deliver: %w", ErrNotFound)
+		return refusedf("the event has no row (any more), there is nothing to deliver")
 	}
 	names, err := a.keysOf(ctx, iv.Consumers)
 	if err != nil {
@@ -211,14 +212,14 @@ func (a act) prepareReplay(ctx context.Context, e store.LockedEvent, consumer st
 		return nil, fmt.Errorf("%s: %w", consumer, ErrNotReplayable)
 	}
 	if st := Status(e.Status); st != StatusSent && st != StatusFailed && st != StatusDead {
-		return nil, fmt.Errorf("the event is %s and not delivered yet: %w", st, ErrNotFound)
+		return nil, refusedf("the event is %s and not delivered yet", st)
 	}
 	done, err := a.o.log.Existing(ctx, a.tx, consumer, []string{e.EventID})
 	if err != nil {
 		return nil, err
 	}
 	if !done[e.EventID].Done() {
-		return nil, fmt.Errorf("%s is not done with the event, so there is nothing to repeat (retry it instead): %w", consumer, ErrNotFound)
+		return nil, refusedf("%s is not done with the event, so there is nothing to repeat (retry it instead)", consumer)
 	}
 	name := store.ReplayName(consumer)
 	return []string{name}, a.rows.AddSkipped(ctx, a.tx, e.ID, name)
@@ -232,21 +233,21 @@ func (a act) prepareBackfill(ctx context.Context, e store.LockedEvent, consumer 
 	case StatusDispatching: // whoever claimed it may not have known the consumer
 		return ErrInFlight
 	default:
-		return fmt.Errorf("the event is %s and on its way to every consumer: %w", st, ErrNotFound)
+		return refusedf("the event is %s and on its way to every consumer", st)
 	}
 	takes, err := a.rows.TakesType(ctx, a.tx, consumer, e.EventType)
 	if err != nil {
 		return err
 	}
 	if !takes {
-		return fmt.Errorf("no instance takes %s for %s: %w", e.EventType, consumer, ErrNotFound)
+		return refusedf("no instance takes %s for %s", e.EventType, consumer)
 	}
 	had, err := a.o.log.Existing(ctx, a.tx, consumer, []string{e.EventID})
 	if err != nil {
 		return err
 	}
 	if _, ok := had[e.EventID]; ok {
-		return fmt.Errorf("%s has had the event (retry or replay it instead): %w", consumer, ErrNotFound)
+		return refusedf("%s has had the event (retry or replay it instead)", consumer)
 	}
 	return a.rows.AddSkipped(ctx, a.tx, e.ID, consumer)
 }

@@ -46,6 +46,11 @@ func (d alongIndexes) UpTo(p, cond string) string {
 
 // SameAggregate is a FROM and WHERE of the events p of the same aggregate as the event e, in any state, by idx_aggregate.
 func (d alongIndexes) SameAggregate(table, p, e string) string {
+	return d.OfAggregate(table, p, e+".aggregate_type", e+".aggregate_id", "COALESCE("+e+".tenant_id, 0)")
+}
+
+// OfAggregate is the same of the aggregate with this type, id and tenant, 0 for none.
+func (d alongIndexes) OfAggregate(table, p, kind, id, tenant string) string {
 	from := table + " AS " + p
 	switch d.name {
 	case "mysql":
@@ -53,8 +58,8 @@ func (d alongIndexes) SameAggregate(table, p, e string) string {
 	case "sqlite":
 		from += " INDEXED BY " + table + "_idx_aggregate"
 	}
-	return from + " WHERE " + p + ".aggregate_type = " + e + ".aggregate_type AND " + p + ".aggregate_id = " + e + ".aggregate_id" +
-		" AND COALESCE(" + p + ".tenant_id, 0) = COALESCE(" + e + ".tenant_id, 0)"
+	return from + " WHERE " + p + ".aggregate_type = " + kind + " AND " + p + ".aggregate_id = " + id +
+		" AND COALESCE(" + p + ".tenant_id, 0) = " + tenant
 }
 
 // AlongAggregate orders the events p of [Dialect.SameAggregate]. PostgreSQL would walk along the primary key otherwise, and MySQL sort

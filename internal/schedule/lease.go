@@ -65,12 +65,12 @@ func (r *Runner) run(ctx context.Context, j Job, due time.Time, outOfTurn bool) 
 
 // guarded runs the job and turns a panic, and a call of runtime.Goexit, into an error.
 func guarded(ctx context.Context, j Job) (counts Counts, err error) {
-	err = contain.Call("it", func() (err error) {
+	err = contain.Call("job "+j.Code, func() (err error) {
 		counts, err = j.Run(ctx)
 		return err
 	})
 	if p, ok := err.(*contain.PanicError); ok { //nolint:errorlint // what it wraps is an error of the job's
-		err = fmt.Errorf("job %s panicked: %v\n%s", j.Code, p.Value, p.Stack)
+		err = fmt.Errorf("%w\n%s", p, p.Stack)
 	}
 	return counts, err
 }
@@ -119,7 +119,7 @@ func (r *Runner) renew(ctx context.Context, code string, version int64, asked ti
 		isMine, err := r.tryRenew(ctx, code, version)
 		switch {
 		case err != nil:
-			r.cfg.Logger.DebugContext(ctx, "the lease of a job could not be renewed; the next beat tries again", "job", code,
+			r.cfg.Logger.DebugContext(ctx, "the lease of a job could not be renewed; it is tried again in a moment", "job", code,
 				telemetry.Err, err)
 		case !isMine:
 			cancel(errLost)

@@ -117,7 +117,7 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 	var away time.Time
 	said, told := false, false
 	for ctx.Err() == nil {
-		due, wait, err := r.patientDue(ctx, j, !told)
+		due, wait, err := r.nextDueInTime(ctx, j, !told)
 		told = told || err == nil
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -147,8 +147,8 @@ func (r *Runner) loop(ctx context.Context, j Job) {
 	}
 }
 
-// patientDue is [Runner.nextDue] that does not wait for a silent database. At first it also tells the others when the job is due.
-func (r *Runner) patientDue(ctx context.Context, j Job, isFirst bool) (due *time.Time, wait time.Duration, err error) {
+// nextDueInTime is [Runner.nextDue] that does not wait for a silent database. At first it also tells the others when the job is due.
+func (r *Runner) nextDueInTime(ctx context.Context, j Job, isFirst bool) (due *time.Time, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	if due, wait, err = r.nextDue(ctx, j); err == nil && isFirst {
@@ -172,7 +172,7 @@ func (r *Runner) nextDue(ctx context.Context, j Job) (due *time.Time, wait time.
 	if next.After(current) {
 		return nil, next.Sub(current), nil
 	}
-	return &current, 0, nil // once, however many turns were missed
+	return &current, 0, nil // once, however many times it was missed
 }
 
 // ensure makes the job's row; a new job is first due at its next time, not at once.

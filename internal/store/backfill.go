@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -255,11 +254,7 @@ func openPast(ctx context.Context, idb bun.IDB, d dialect.Dialect, a Aggregate, 
 	if err != nil || to == 0 {
 		return 0, err
 	}
-	ofAggregate := d.SameAggregate(eventTable, "p", "\x00")
-	for _, part := range []string{"COALESCE(\x00.tenant_id, 0)", "\x00.aggregate_type", "\x00.aggregate_id"} {
-		ofAggregate = strings.ReplaceAll(ofAggregate, part, "?")
-	}
-	err = idb.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+ofAggregate+" AND p.id > ? AND p.id <= ?"+
+	err = idb.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+d.OfAggregate(eventTable, "p", "?", "?", "?")+" AND p.id > ? AND p.id <= ?"+
 		" AND p.status IN ('SENT', 'FAILED', 'DEAD') AND "+pastIsTaken+" AND "+pastIsNew,
 		a.Type, a.ID, a.Tenant, from, to, consumer, consumer).Scan(&n)
 	return n, err

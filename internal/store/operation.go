@@ -52,13 +52,8 @@ func (p Operations) PauseConsumer(ctx context.Context, tx bun.IDB, key string, p
 
 // ResumeConsumer ends a pause, by primary key, and reports whether there was one.
 func (p Operations) ResumeConsumer(ctx context.Context, tx bun.IDB, key string) (bool, error) {
-	res, err := tx.ExecContext(ctx, "UPDATE bc_consumer SET paused_until = NULL, paused_by = NULL, pause_reason = NULL"+
-		" WHERE name = ? AND paused_until IS NOT NULL", key)
-	if err != nil {
-		return false, err
-	}
-	n, err := res.RowsAffected()
-	return n > 0, err
+	return hasChanged(tx.ExecContext(ctx, "UPDATE bc_consumer SET paused_until = NULL, paused_by = NULL, pause_reason = NULL"+
+		" WHERE name = ? AND paused_until IS NOT NULL", key))
 }
 
 // RetireConsumers removes consumers, and the event types that they take, from the registry, by primary key.

@@ -65,7 +65,7 @@ func ofOnSQL() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a bulk backfill passes over what is in flight", "ops/bulk_run.go",
-			"case w.b.Action == ActionBackfill && errors", "case false && errors",
+			"w.isHeld = w.b.Action == ActionBackfill &&", "w.isHeld = w.b.Action == \"\" &&",
 			"./ops", "BackfillWaitsForWhatIsInFlight", nil,
 		},
 		{
