@@ -26,6 +26,7 @@ var elsewhere = map[string]string{
 	"bench":             "a module of its own, which measures the tables from outside",
 	"internal/dialect":  "names the indexes that SQLite has to be told",
 	"internal/hostile":  "a text that looks like SQL; only tests",
+	"internal/roomtest": "only tests",
 	"internal/testdb":   "only tests",
 	"internal/testplan": "only tests",
 	"internal/txtest":   "only tests",

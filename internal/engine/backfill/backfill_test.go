@@ -47,15 +47,15 @@ func TestOnlyWhatIsWantedIsGiven(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		p := newProcess(t, db, time.Now().Add(-48*time.Hour))
-		p.lanes.Quiesce(t.Context()) // the deliveries stay as they were made
+		p.Lanes.Quiesce(t.Context()) // the deliveries stay as they were made
 		p.sent("too old", "other type", "new", "scheduled", "sent", "failed", "dead", "had")
-		p.set("too old", "created_at = "+p.d.After, -dialect.Micro(72*time.Hour))
+		p.set("too old", "created_at = "+p.Dialect.After, -dialect.Micro(72*time.Hour))
 		p.set("other type", "event_type = 'c.d'")
 		p.set("new", "status = 'NEW'")
 		p.set("scheduled", "status = 'SCHEDULED'")
 		p.set("failed", "status = 'FAILED'")
 		p.set("dead", "status = 'DEAD'")
-		p.exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id) " +
+		p.Exec("INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, outbox_id, aggregate_type, aggregate_id) " +
 			"SELECT 'C', event_id, event_type, 'SKIPPED', id, aggregate_type, aggregate_id FROM bc_outbox_event WHERE event_id = 'had'")
 		p.register()
 		require.Equal(t, backfill.Result{IsGiven: true}, p.step())
@@ -77,7 +77,7 @@ func TestAPastThatNobodyWantsIsPassedOver(t *testing.T) {
 	require.Equal(t, backfill.Result{IsGiven: true}, p.step())
 	require.Empty(t, p.given())
 	require.Equal(t, "DONE: 1 seen, 0 given, 1 passed", p.operation())
-	require.Equal(t, "SENT", p.status("other type"))
+	require.Equal(t, "SENT", p.Status("other type"))
 }
 
 // An event that an instance has in hand holds up the backfill: what was before it is given, and the rest when it is settled.
@@ -86,7 +86,7 @@ func TestAnEventInHandHoldsUpTheBackfill(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		p := newProcess(t, db, beginning())
 		p.sent("first", "in hand", "last")
-		p.set("in hand", "status = 'DISPATCHING', locked_by = 'elsewhere', next_retry_at = "+p.d.After, dialect.Micro(time.Hour))
+		p.set("in hand", "status = 'DISPATCHING', locked_by = 'elsewhere', next_retry_at = "+p.Dialect.After, dialect.Micro(time.Hour))
 		p.register()
 		require.Equal(t, backfill.Result{IsGiven: true}, p.step())
 		require.Equal(t, []string{"first"}, p.calls())
@@ -110,12 +110,12 @@ func TestHandlersThatHaveEnoughToDoGetNoMore(t *testing.T) {
 		require.Equal(t, backfill.Result{IsGiven: true}, p.step())
 		require.Equal(t, backfill.Result{IsHeldBack: true}, p.step())
 		require.Empty(t, p.calls())
-		p.exec("UPDATE bc_event_consume_log SET status = 'SKIPPED', next_retry_at = NULL WHERE outbox_id > " +
+		p.Exec("UPDATE bc_event_consume_log SET status = 'SKIPPED', next_retry_at = NULL WHERE outbox_id > " +
 			"(SELECT MIN(id) + 248 FROM bc_outbox_event)") // 249 wait
 		require.Equal(t, backfill.Result{IsGiven: true}, p.step())
 		require.Equal(t, past, p.given())
 		p.pause(false)
-		require.NoError(t, p.lanes.Retry(t.Context(), []string{"C"}))
+		require.NoError(t, p.Lanes.Retry(t.Context(), []string{"C"}))
 		require.Len(t, p.calls(), 250)
 	})
 }
@@ -127,10 +127,10 @@ func TestABackfillThatIsNotItsOwnGivesNothing(t *testing.T) {
 		p := newProcess(t, db, beginning())
 		p.sent("past")
 		p.register()
-		p.exec("UPDATE bc_bulk_operation SET state = 'FAILED'")
+		p.Exec("UPDATE bc_bulk_operation SET state = 'FAILED'")
 		require.Equal(t, backfill.Result{}, p.step())
-		p.exec("UPDATE bc_bulk_operation SET state = 'RUNNING'")
-		if p.d.Name != "sqlite" { // which has one writer
+		p.Exec("UPDATE bc_bulk_operation SET state = 'RUNNING'")
+		if p.Dialect.Name != "sqlite" { // which has one writer
 			tx, err := db.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
 			_, err = tx.ExecContext(t.Context(), "UPDATE bc_bulk_operation SET actor = 'another'")
@@ -151,7 +151,7 @@ func TestAStepIsDoneWholeOrNotAtAll(t *testing.T) {
 	for failing := 1; failing == failed+1; failing++ {
 		var f testdb.Faults
 		p := newProcess(t, f.Connect(t, testdb.File(t)), beginning())
-		p.lanes.Quiesce(t.Context()) // they claim nothing beside
+		p.Lanes.Quiesce(t.Context()) // they claim nothing beside
 		past := numbered(3)
 		p.sent(past...)
 		p.register()
@@ -189,7 +189,7 @@ func (p *process) run() (end func()) {
 		close(stop)
 		<-ended
 	})
-	p.t.Cleanup(end)
+	p.T.Cleanup(end)
 	return end
 }
 
@@ -200,16 +200,16 @@ func TestRunGivesPageAfterPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f testdb.Faults
 		p := newProcess(t, f.Connect(t, dsn), beginning())
-		p.lanes.Quiesce(t.Context())
+		p.Lanes.Quiesce(t.Context())
 		p.sent(numbered(1200)...)
 		p.register()
-		p.exec("CREATE TRIGGER taken AFTER INSERT ON bc_event_consume_log BEGIN " +
+		p.Exec("CREATE TRIGGER taken AFTER INSERT ON bc_event_consume_log BEGIN " +
 			"UPDATE bc_event_consume_log SET status = 'SUCCESS', next_retry_at = NULL WHERE id = NEW.id; END")
 		end := p.run()
 		<-time.After(5 * time.Millisecond) // three pages, of which a trigger does the handlers' work
 		synctest.Wait()
 		require.Len(t, p.given(), 1200)
-		require.NoError(t, p.roster.Refresh(t.Context()))
+		require.NoError(t, p.Roster.Refresh(t.Context()))
 		before := f.Sent()
 		<-time.After(time.Hour)
 		synctest.Wait()
@@ -258,7 +258,7 @@ func TestRunTriesAgain(t *testing.T) {
 		p.run()
 		<-time.After(150 * time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, 2, strings.Count(p.logged.String(), `level=WARN msg="past events could not be given to a consumer`))
+		require.Equal(t, 2, strings.Count(p.Logged.String(), `level=WARN msg="past events could not be given to a consumer`))
 		f.Fail(nil)
 		<-time.After(100 * time.Millisecond)
 		synctest.Wait()

@@ -15,11 +15,12 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
+	"github.com/bluecone-go/bluecone/internal/roomtest"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-// A third of a lease later the leases of events in flight and of deliveries that run are renewed. An event that another instance has
+// A third of a roomtest.Lease later the leases of events in flight and of deliveries that run are renewed. An event that another instance has
 // by now is lost.
 func TestLeasesAreRenewed(t *testing.T) {
 	t.Parallel()
@@ -29,23 +30,23 @@ func TestLeasesAreRenewed(t *testing.T) {
 		r := newRun(t, f.Connect(t, dsn))
 		fly := func(id, owner string) func() bool {
 			row := eventrow.Row{OutboxID: r.leased(id, owner, 10*time.Second), ID: id, LockVersion: 1}
-			flight := r.flights.Begin(row, time.Now().Add(lease).UnixMicro(), nil)
+			flight := r.flights.Begin(row, time.Now().Add(roomtest.Lease).UnixMicro(), nil)
 			flight.Route([]string{"C"}, 1)
 			return flight.Lease.IsLost
 		}
 		isMineLost, isOthersLost := fly("mine", me), fly("another's", "elsewhere")
-		r.blocks = true
+		r.Block()
 		r.deliver("runs", "runs", 0, "")
-		require.NoError(t, r.lanes.Retry(t.Context(), []string{"C"}))
+		require.NoError(t, r.Lanes.Retry(t.Context(), []string{"C"}))
 		synctest.Wait()
-		require.Equal(t, []string{"runs"}, r.calls())
+		require.Equal(t, []string{"runs"}, r.Calls())
 		short := func() {
 			for _, table := range []string{events, deliveries} {
-				r.exec("UPDATE "+table+" SET next_retry_at = "+r.d.After+" WHERE event_id IN ('mine', 'runs')", dialect.Micro(10*time.Second))
+				r.Exec("UPDATE "+table+" SET next_retry_at = "+r.Dialect.After+" WHERE event_id IN ('mine', 'runs')", dialect.Micro(10*time.Second))
 			}
 		}
 		isRenewed := func() []bool {
-			return []bool{!r.isDue(events, "mine", lease/2), !r.isDue(deliveries, "runs", lease/2)}
+			return []bool{!r.isDue(events, "mine", roomtest.Lease/2), !r.isDue(deliveries, "runs", roomtest.Lease/2)}
 		}
 		short()
 		stop, ended := make(chan struct{}), make(chan struct{})
@@ -56,7 +57,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 			r.RenewLeases(stop)
 		}()
 		pass := func() {
-			<-time.After(lease / 3)
+			<-time.After(roomtest.Lease / 3)
 			synctest.Wait()
 		}
 		synctest.Wait()
@@ -68,10 +69,10 @@ func TestLeasesAreRenewed(t *testing.T) {
 		short()
 		f.Fail(errors.New("no statement today"))
 		pass()
-		require.Equal(t, 1, strings.Count(r.logged.String(), `level=WARN msg="leases could not be renewed`))
+		require.Equal(t, 1, strings.Count(r.Logged.String(), `level=WARN msg="leases could not be renewed`))
 		f.Fail(io.ErrUnexpectedEOF)
 		pass()
-		require.Equal(t, 1, strings.Count(r.logged.String(), `level=DEBUG msg="leases could not be renewed`), "an outage is said once")
+		require.Equal(t, 1, strings.Count(r.Logged.String(), `level=DEBUG msg="leases could not be renewed`), "an outage is said once")
 		f.Fail(nil)
 		require.Equal(t, []bool{false, false}, isRenewed())
 		pass()
@@ -94,7 +95,7 @@ func TestSweepRepairsWhatACrashHasLeft(t *testing.T) {
 		r.deliver("dead", "2", 0, "status = 'DEAD', next_retry_at = NULL")
 		r.deliver("waits", "3", time.Hour, "")
 		require.NoError(t, r.Sweep(t.Context()))
-		require.Equal(t, []string{"SENT", "DEAD", "FAILED"}, []string{r.status("done"), r.status("dead"), r.status("waits")})
+		require.Equal(t, []string{"SENT", "DEAD", "FAILED"}, []string{r.Status("done"), r.Status("dead"), r.Status("waits")})
 	})
 }
 
@@ -116,10 +117,10 @@ func TestSweepIsOnceAMinute(t *testing.T) {
 		id := crash()
 		<-time.After(59 * time.Second)
 		require.NoError(t, r.Sweep(t.Context()))
-		require.Equal(t, "FAILED", r.status(id))
+		require.Equal(t, "FAILED", r.Status(id))
 		<-time.After(2 * time.Second)
 		require.NoError(t, r.Sweep(t.Context()))
-		require.Equal(t, "SENT", r.status(id))
+		require.Equal(t, "SENT", r.Status(id))
 
 		failed := 0
 		for failing := 1; failing == failed+1; failing++ {
@@ -135,7 +136,7 @@ func TestSweepIsOnceAMinute(t *testing.T) {
 			require.ErrorContains(t, err, "outbox: ")
 			f.Fail(nil)
 			require.NoError(t, r.Sweep(t.Context()))
-			require.Equal(t, "SENT", r.status(id), "at once")
+			require.Equal(t, "SENT", r.Status(id), "at once")
 		}
 		require.Greater(t, failed, 3, "what the sweep looks for and writes, and what was left")
 	})
@@ -149,18 +150,18 @@ func TestSweepReportsWhatNobodyTakes(t *testing.T) {
 		reports := func(r *run) int {
 			t.Helper()
 			require.NoError(t, r.Sweep(t.Context()))
-			return strings.Count(r.logged.String(), "no running instance knows the schema version of an event")
+			return strings.Count(r.Logged.String(), "no running instance knows the schema version of an event")
 		}
 		r := newRun(t, db).register()
-		r.deliver("left", "1", 0, "next_retry_at = "+r.d.Never)
+		r.deliver("left", "1", 0, "next_retry_at = "+r.Dialect.Never)
 		require.Zero(t, reports(newRun(t, db)), "the grace time is not over")
-		r.exec("UPDATE bc_event_consume_log SET updated_at = "+r.d.After, -dialect.Micro(2*grace))
+		r.Exec("UPDATE bc_event_consume_log SET updated_at = "+r.Dialect.After, -dialect.Micro(2*grace))
 		require.Equal(t, 1, reports(r))
-		require.Contains(t, r.logged.String(), "left")
+		require.Contains(t, r.Logged.String(), "left")
 
 		r = newRun(t, db)
-		r.exec("UPDATE bc_consumer SET paused_until = "+r.d.After, dialect.Micro(time.Hour))
-		require.NoError(t, r.roster.Refresh(t.Context()))
+		r.Exec("UPDATE bc_consumer SET paused_until = "+r.Dialect.After, dialect.Micro(time.Hour))
+		require.NoError(t, r.Roster.Refresh(t.Context()))
 		require.Zero(t, reports(r), "it is paused")
 	})
 }
@@ -171,16 +172,16 @@ func TestSweepReportsEachVersionOnce(t *testing.T) {
 	dsn := testdb.File(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRun(t, new(testdb.Faults).Connect(t, dsn)).register()
-		r.deliver("left", "1", 0, "next_retry_at = "+r.d.Never+", updated_at = "+r.d.After, -dialect.Micro(2*grace))
+		r.deliver("left", "1", 0, "next_retry_at = "+r.Dialect.Never+", updated_at = "+r.Dialect.After, -dialect.Micro(2*grace))
 		reports := func() int {
 			t.Helper()
 			<-time.After(2 * time.Minute)
 			require.NoError(t, r.Sweep(t.Context()))
-			return strings.Count(r.logged.String(), "no running instance knows the schema version of an event")
+			return strings.Count(r.Logged.String(), "no running instance knows the schema version of an event")
 		}
 		require.Equal(t, 1, reports())
 		require.Equal(t, 1, reports())
-		r.exec("UPDATE bc_outbox_event SET schema_version = 7")
+		r.Exec("UPDATE bc_outbox_event SET schema_version = 7")
 		require.Equal(t, 2, reports())
 	})
 }
@@ -204,7 +205,7 @@ func TestRunEndsTheLeasesOfItsPredecessor(t *testing.T) {
 			testdb.Each(t, func(t *testing.T, db *bun.DB) {
 				r := newRun(t, db).register()
 				if c.last != "" {
-					require.NoError(t, store.NewInstances(r.d).Announce(t.Context(), db, store.Instance{
+					require.NoError(t, store.NewInstances(r.Dialect).Announce(t.Context(), db, store.Instance{
 						Name: "here", Run: c.last, IsDraining: c.hasEnded,
 					}))
 				}
@@ -213,7 +214,7 @@ func TestRunEndsTheLeasesOfItsPredecessor(t *testing.T) {
 					r.deliver("delivery of "+owner, owner, time.Hour, "status = 'PROCESSING', lock_version = 1, locked_by = ?", owner)
 				}
 				r.SucceedPredecessor(t.Context())
-				require.Empty(t, r.logged.String())
+				require.Empty(t, r.Logged.String())
 				for _, owner := range []string{before, me, "elsewhere"} {
 					want := owner == before && c.isExpired
 					require.Equal(t, want, r.isDue(events, "event of "+owner, 0), owner)
@@ -228,12 +229,12 @@ func TestRunEndsTheLeasesOfItsPredecessor(t *testing.T) {
 func TestRunEndsAllLeasesOfItsPredecessor(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, testdb.Open(t, "sqlite"))
-	require.NoError(t, store.NewInstances(r.d).Announce(t.Context(), r.db, store.Instance{Name: name, Run: before}))
-	r.exec("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= ?) INSERT INTO bc_outbox_event (aggregate_type, "+
+	require.NoError(t, store.NewInstances(r.Dialect).Announce(t.Context(), r.DB, store.Instance{Name: name, Run: before}))
+	r.Exec("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i <= ?) INSERT INTO bc_outbox_event (aggregate_type, "+
 		"aggregate_id, event_type, event_id, event_payload, status, locked_by, lock_version, next_retry_at) "+
 		"SELECT 'A', i, 'a.b', 'e' || i, '{}', 'DISPATCHING', ?, 1, datetime('now', '+1 hour') FROM n", dialect.MostIDs, before)
 	r.SucceedPredecessor(t.Context())
-	require.Equal(t, dialect.MostIDs+1, testdb.Count(t, r.db, "SELECT COUNT(*) FROM bc_outbox_event WHERE lock_version = 2"))
+	require.Equal(t, dialect.MostIDs+1, testdb.Count(t, r.DB, "SELECT COUNT(*) FROM bc_outbox_event WHERE lock_version = 2"))
 }
 
 // A run that starts wakes what a dead process has left asleep, and leaves alone what has a reason to sleep.
@@ -245,10 +246,10 @@ func TestRunWakesWhatADeadProcessLeftAsleep(t *testing.T) {
 		r.deliver("first", "2", time.Hour, "status = 'FAILED', attempts = 1")
 		r.deliver("blocked", "2", time.Hour, "")
 		r.SucceedPredecessor(t.Context())
-		testdb.Eventually(t, func() bool { return len(r.calls()) > 0 && r.lanes.Idle() }, "what is woken is delivered")
-		require.Equal(t, []string{"forgotten"}, r.calls())
+		testdb.Eventually(t, func() bool { return len(r.Calls()) > 0 && r.Lanes.Idle() }, "what is woken is delivered")
+		require.Equal(t, []string{"forgotten"}, r.Calls())
 		require.False(t, r.isDue(deliveries, "blocked", time.Minute))
-		require.NotContains(t, r.logged.String(), "level=WARN")
+		require.NotContains(t, r.Logged.String(), "level=WARN")
 	})
 }
 
@@ -266,23 +267,23 @@ func TestRunStartsAlthoughAStatementFails(t *testing.T) {
 			var f testdb.Faults
 			r := newRun(t, f.Connect(t, dsn)).register()
 			for _, table := range []string{events, deliveries, "bc_instance"} {
-				r.exec("DELETE FROM " + table)
+				r.Exec("DELETE FROM " + table)
 			}
-			require.NoError(t, store.NewInstances(r.d).Announce(t.Context(), r.db, store.Instance{Name: name, Run: before}))
+			require.NoError(t, store.NewInstances(r.Dialect).Announce(t.Context(), r.DB, store.Instance{Name: name, Run: before}))
 			r.leased("event", before, time.Hour)
 			r.deliver("asleep", "1", time.Hour, "")
-			r.lanes.Quiesce(t.Context()) // they claim nothing beside
+			r.Lanes.Quiesce(t.Context()) // they claim nothing beside
 			f.FailOnce(failing, io.ErrUnexpectedEOF)
 			r.SucceedPredecessor(t.Context())
 			if isOver = f.Sent() < failing; isOver {
-				require.Empty(t, r.logged.String())
+				require.Empty(t, r.Logged.String())
 				return
 			}
 			f.Fail(nil)
-			require.Equal(t, 1, strings.Count(r.logged.String(), "the database does not answer as it should"))
+			require.Equal(t, 1, strings.Count(r.Logged.String(), "the database does not answer as it should"))
 			var what []string
 			for _, message := range []string{leases, sleep} {
-				if strings.Contains(r.logged.String(), message) {
+				if strings.Contains(r.Logged.String(), message) {
 					what = append(what, message)
 					said[message]++
 				}
@@ -299,7 +300,7 @@ func TestRunStartsAlthoughAStatementFails(t *testing.T) {
 	require.Greater(t, said[sleep], 1, "who sleeps, whom to wake")
 }
 
-// After leases of others have run out, what sleeps is woken at most once within the length of a lease.
+// After leases of others have run out, what sleeps is woken at most once within the length of a roomtest.Lease.
 func TestExpiryWakesOnceALease(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.File(t)
@@ -310,16 +311,16 @@ func TestExpiryWakesOnceALease(t *testing.T) {
 			t.Helper()
 			require.NoError(t, r.WakeAfterExpiry(t.Context()))
 			synctest.Wait()
-			require.Equal(t, want, r.calls())
+			require.Equal(t, want, r.Calls())
 		}
 		r.deliver("1", "1", time.Hour, "")
 		wake("1")
 		r.deliver("2", "2", time.Hour, "")
-		<-time.After(lease - time.Second)
+		<-time.After(roomtest.Lease - time.Second)
 		wake("1")
 		<-time.After(2 * time.Second)
 		wake("1", "2")
-		<-time.After(lease)
+		<-time.After(roomtest.Lease)
 		f.Fail(errors.New("no statement today"))
 		require.ErrorContains(t, r.WakeAfterExpiry(t.Context()), "outbox: ")
 	})
