@@ -46,7 +46,9 @@ var ErrNotReplayable = errors.New("the consumer is not replayable: running its p
 var ErrInFlight = kind.Of(errors.New("the event is being delivered at this moment: try again when that has ended"), ErrNotFound)
 
 // refusedf is an [ErrNotFound] that says what is so.
-func refusedf(format string, args ...any) error { return kind.Of(fmt.Errorf(format, args...), ErrNotFound) }
+func refusedf(format string, args ...any) error {
+	return kind.Of(fmt.Errorf(format, args...), ErrNotFound)
+}
 
 // change is how an action changes rows of the consume log.
 type change struct {

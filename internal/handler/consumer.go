@@ -196,7 +196,7 @@ func (c *Consumer) defaultBackoff(eventType string, n int) time.Duration {
 
 // CallBackoff asks a function of the user's. It reports a panic and a negative time as errors.
 func CallBackoff(fn func(attempt int) time.Duration, n int) (d time.Duration, err error) {
-	err = contain.Call("handler", func() error {
+	err = contain.Call("ConsumerConfig.Backoff", func() error {
 		d = fn(n)
 		return nil
 	})

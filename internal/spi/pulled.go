@@ -54,7 +54,7 @@ func DeadLetter(ctx context.Context, b *bus.Bus, consumer string, m *PulledMessa
 	if tell == nil {
 		return nil
 	}
-	err := contain.Call("handler", func() error {
+	err := contain.Call("Config.OnDeadLetter", func() error {
 		tell(ctx, handler.DeadLetter{Event: m.Event, Consumer: consumer, Key: consumer, Attempts: m.Attempt, Error: why})
 		return nil
 	})

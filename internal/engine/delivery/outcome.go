@@ -282,7 +282,7 @@ func (o *outcomes) publishFailure(ctx context.Context, d *delivery, v store.Verd
 
 // raiseAlert calls the user's hook. A panic in it ends that call only: the delivery is stored, and others have to go on.
 func (o *outcomes) raiseAlert(ctx context.Context, d *delivery, letter handler.DeadLetter) {
-	err := contain.Call("handler", func() error {
+	err := contain.Call("Config.OnDeadLetter", func() error {
 		o.l.regs.OnDeadLetter(ctx, letter)
 		return nil
 	})

@@ -77,7 +77,8 @@ func (r *run) leased(id, owner string, length time.Duration) (outboxID int64) {
 func (r *run) deliver(id, aggregate string, wait time.Duration, columns string, args ...any) {
 	r.T.Helper()
 	row := store.Delivery{
-		Consumer: "C", EventID: id, EventType: roomtest.EventType, OutboxID: r.save(id, aggregate, "FAILED"), AggregateType: "A", AggregateID: aggregate,
+		Consumer: "C", EventID: id, EventType: roomtest.EventType, OutboxID: r.save(id, aggregate, "FAILED"), AggregateType: "A",
+		AggregateID: aggregate,
 	}
 	require.NoError(r.T, r.Log.Defer(r.T.Context(), r.DB, []store.Delivery{row}, wait))
 	if columns != "" {
@@ -88,8 +89,8 @@ func (r *run) deliver(id, aggregate string, wait time.Duration, columns string, 
 // isDue reports whether what waits in a table for an event is due, in so long.
 func (r *run) isDue(table, id string, in time.Duration) (yes bool) {
 	r.T.Helper()
-	require.NoError(r.T, r.DB.QueryRowContext(r.T.Context(), "SELECT CASE WHEN next_retry_at <= "+r.Dialect.After+" THEN 1 ELSE 0 END FROM "+table+
-		" WHERE event_id = ?", dialect.Micro(in), id).Scan(&yes))
+	query := "SELECT CASE WHEN next_retry_at <= " + r.Dialect.After + " THEN 1 ELSE 0 END FROM " + table + " WHERE event_id = ?"
+	require.NoError(r.T, r.DB.QueryRowContext(r.T.Context(), query, dialect.Micro(in), id).Scan(&yes))
 	return yes
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-// A third of a roomtest.Lease later the leases of events in flight and of deliveries that run are renewed. An event that another instance has
+// A third of a lease later the leases of events in flight and of deliveries that run are renewed. An event that another instance has
 // by now is lost.
 func TestLeasesAreRenewed(t *testing.T) {
 	t.Parallel()
@@ -300,7 +300,7 @@ func TestRunStartsAlthoughAStatementFails(t *testing.T) {
 	require.Greater(t, said[sleep], 1, "who sleeps, whom to wake")
 }
 
-// After leases of others have run out, what sleeps is woken at most once within the length of a roomtest.Lease.
+// After leases of others have run out, what sleeps is woken at most once within the length of a lease.
 func TestExpiryWakesOnceALease(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.File(t)
