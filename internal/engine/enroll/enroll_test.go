@@ -130,13 +130,13 @@ func TestRegisterNamesTheConsumers(t *testing.T) {
 // Every 30 seconds the consumers are registered again. When that fails it is said, and the next time tries again.
 func TestKeepAliveRegistersAgain(t *testing.T) {
 	t.Parallel()
-	dsn := testdb.File(t)
 	for name, end := range map[string]func(stop chan struct{}, end context.CancelFunc){
 		"until it is stopped":    func(stop chan struct{}, _ context.CancelFunc) { close(stop) },
 		"until its context ends": func(_ chan struct{}, end context.CancelFunc) { end() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			dsn := testdb.File(t)
 			synctest.Test(t, func(t *testing.T) {
 				var f testdb.Faults
 				i := newInstance(t, f.Connect(t, dsn), consumer("C", handler.Config{}, "a"))
