@@ -75,9 +75,6 @@ func (c *Consumer) ReplaysAs(name, key string, cfg Config) *Consumer {
 func (c *Consumer) Add(h *Handler) {
 	h.spanName = "consume " + h.EventType
 	h.tooLong = fmt.Errorf("the handler of %s in %s exceeded its timeout of %v", h.EventType, c.Name, c.Config.Timeout)
-	if immutable(h.Type) {
-		h.shared = h.Type
-	}
 	c.handlers[h.EventType] = h
 }
 

@@ -36,20 +36,18 @@ type Handler struct {
 	Verb string
 
 	spanName string
-	tooLong  error        // the cause of a context that ends with the timeout
-	shared   reflect.Type // the type, if consumers may have a payload in common
-	alone    atomic.Bool  // its SQL may end the transaction, in which no other delivery shall be then
+	tooLong  error       // the cause of a context that ends with the timeout
+	alone    atomic.Bool // its SQL may end the transaction, in which no other delivery shall be then
 }
 
 // Message is one event on its way to one handler.
 type Message struct {
-	Event    *eventrow.Row
-	Attempt  int       // counts the runs of the delivery, this one included, from 1
-	Replay   bool      // the handler has succeeded with the event before
-	Payloads *Payloads // of the event, for all its consumers; nil for a delivery on its own
-	Payload  any       // what Decode has made of the event's
-	Record   Record
-	Started  time.Time // when the handler was called; zero if it was not
+	Event   *eventrow.Row
+	Attempt int  // counts the runs of the delivery, this one included, from 1
+	Replay  bool // the handler has succeeded with the event before
+	Payload any  // what Decode has made of the event's, for this delivery alone: a handler may write to it
+	Record  Record
+	Started time.Time // when the handler was called; zero if it was not
 }
 
 // Record is what a handler said about its delivery.
@@ -70,7 +68,7 @@ func (c *Consumer) Decode(m *Message) error {
 	if h == nil {
 		return fmt.Errorf("consumer %s has no handler for %s", c.Name, m.Event.Type)
 	}
-	payload, err := m.Payloads.of(h.shared, func() (any, error) { return c.of.decode(m.Event, h) })
+	payload, err := c.of.decode(m.Event, h)
 	if err != nil {
 		return Permanent(err)
 	}

@@ -84,11 +84,6 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "LogKeepsTheOrder", nil,
 		},
 		{
-			"handlers have in common what they can write to", "internal/handler/payload.go",
-			"reflect.Map, reflect.Slice,", "reflect.Map,",
-			engine, "HandlerOwnsItsPayload", nil,
-		},
-		{
 			"a consumer that only fails keeps all its workers", "internal/engine/flow/speed.go",
 			"func (s *Speed) IsHalfOpen(now time.Time) bool { return ", "func (s *Speed) IsHalfOpen(now time.Time) bool { return false && ",
 			rooms, "OneWorker", nil,

@@ -197,7 +197,7 @@ func (h *house) claimed(id string) *delivery {
 	require.NoError(h.t, err)
 	require.Len(h.t, rows, 1)
 	d := &delivery{
-		Message: handler.Message{Event: &rows[0], Attempt: 1, Payloads: &handler.Payloads{}},
+		Message: handler.Message{Event: &rows[0], Attempt: 1},
 		kind:    claim.New, held: &claim.Lease{Version: 1}, fresh: true,
 		done: func(o settle.Outcome) { h.note(func() { h.outcomes[id] = o }) },
 	}

@@ -59,7 +59,7 @@ func (l *Lanes) Offer(key string, events []Offered) (taken int) {
 		f := ev.Flight
 		ds[i] = &all[i]
 		all[i] = delivery{
-			Message: handler.Message{Event: &f.Row, Attempt: 1, Payloads: &f.Payloads},
+			Message: handler.Message{Event: &f.Row, Attempt: 1},
 			kind:    ev.Kind, held: &f.Lease, fresh: f.IsFresh, suspected: ev.Suspect, done: f.Done,
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
-	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
@@ -27,10 +26,9 @@ const (
 // Flight is an event in flight: between its claim and its settling. The goroutine that claimed it routes it, then lanes tell it
 // the outcomes of its deliveries, then the goroutine that settles has it.
 type Flight struct {
-	Row      eventrow.Row
-	Lease    claim.Lease
-	Payloads handler.Payloads // for all consumers that it is offered to
-	IsFresh  bool             // first claim ever: what this instance saw is all there is
+	Row     eventrow.Row
+	Lease   claim.Lease
+	IsFresh bool // first claim ever: what this instance saw is all there is
 
 	in     *Flights
 	needed []string           // keys of the consumers that must have a row when the event is settled
