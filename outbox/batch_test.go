@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
@@ -151,39 +152,46 @@ func TestClaimsGrowInABacklog(t *testing.T) {
 	})
 }
 
-// An event that fails takes those behind it along: they are set aside together, not each by a
-// transaction of its own, whether they come from the outbox or from the retry queue.
+// An event that fails takes those behind it along: they are set aside together, not each by a transaction of its own, whether they
+// come from the outbox or from the retry queue. How many share a batch depends on how long handlers take: in a bubble they take no time.
 func TestWhatIsBehindAFailureIsSetAsideTogether(t *testing.T) {
 	t.Parallel()
-	const each = 40
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		f := newFixture(t, db)
-		bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
-			if strings.HasPrefix(m.AggregateID, "quick") {
-				return nil
-			}
-			return errHandler
+	testdb.Each(t, func(t *testing.T, db *bun.DB) { failInFront(t, db) })
+	t.Run("few transactions", func(t *testing.T) {
+		t.Parallel()
+		dsn := testdb.File(t)
+		synctest.Test(t, func(t *testing.T) {
+			var none testdb.Faults
+			first, again := failInFront(t, none.Connect(t, dsn))
+			require.Less(t, first, 10, "of 80 events, 78 are behind two that fail")
+			require.Less(t, again, 10, "when all are due")
 		})
-		var events []bus.Event
-		for _, id := range ids(each) { // a handler known as quick gets many at a time, also where its first call took a moment
-			events = append(events, orderPaid{OrderID: "quick" + id})
-		}
-		for i := range 2 * each {
-			events = append(events, orderPaid{OrderID: fmt.Sprint(i % 2), Seq: i})
-		}
-		f.save(events...)
-		want := map[consumelog.Status]int{consumelog.Success: each, consumelog.Failed: 2, consumelog.Pending: 2*each - 2}
-		rollbacks := &statements{part: "ROLLBACK"}
-		db.AddQueryHook(rollbacks) //nolint:staticcheck // the engine's own statements are to be seen
-		f.once()
-		require.Equal(t, want, f.deliveries())
-		require.Less(t, rollbacks.n.Swap(0), int64(each), "it would be twice as many")
-		f.hurry()
-		f.once()
-		require.Equal(t, want, f.deliveries())
-		require.Less(t, rollbacks.n.Load(), int64(each), "again, when all are due")
-		require.Equal(t, 4, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"))
 	})
+}
+
+// failInFront runs events of two aggregates, of which the first always fail, and runs them again. It tells how many transactions were
+// rolled back each time.
+func failInFront(t *testing.T, db *bun.DB) (first, again int) {
+	t.Helper()
+	const events = 80
+	f := newFixture(t, db)
+	bus.On(f.bus.Consumer("Failing", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return errHandler })
+	var all []bus.Event
+	for i := range events {
+		all = append(all, orderPaid{OrderID: fmt.Sprint(i % 2), Seq: i})
+	}
+	f.save(all...)
+	want := map[consumelog.Status]int{consumelog.Failed: 2, consumelog.Pending: events - 2}
+	rollbacks := &statements{part: "ROLLBACK"}
+	db.AddQueryHook(rollbacks) //nolint:staticcheck // the engine's own statements are to be seen
+	f.once()
+	require.Equal(t, want, f.deliveries())
+	first = int(rollbacks.n.Swap(0))
+	f.hurry()
+	f.once()
+	require.Equal(t, want, f.deliveries())
+	require.Equal(t, 4, f.count("SELECT COUNT(*) FROM bc_delivery_attempt"))
+	return first, int(rollbacks.n.Load())
 }
 
 // A batch of which a handler has refused an event runs in parts. What of it has not ended when the

@@ -53,10 +53,10 @@ func (s *Server) Stop() {
 func (s *Server) Kill() { s.process.Kill() }
 
 // Freeze stops the server in its tracks, with all its processes, until [Server.Thaw].
-func (s *Server) Freeze() { s.process.Signal(syscall.SIGSTOP) }
+func (s *Server) Freeze() { s.process.Freeze() }
 
 // Thaw lets a frozen server go on.
-func (s *Server) Thaw() { s.process.Signal(syscall.SIGCONT) }
+func (s *Server) Thaw() { s.process.Thaw() }
 
 // Running reports whether the server has not ended, by itself or because it was killed.
 func (s *Server) Running() bool { return s.process.Running() }

@@ -9,14 +9,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
 const (
-	stopLimit = 10 * time.Second
-	logTail   = 16 << 10 // so much of a log is worth showing
+	stopLimit   = 10 * time.Second
+	freezeLimit = time.Minute // a thread that waits for a busy disk stops when it has its answer
+	logTail     = 16 << 10    // so much of a log is worth showing
 )
 
 // Process is a process that was started. Its methods must not be called at the same time.
@@ -108,7 +110,7 @@ func (p *Process) Stop() {
 	if !p.Running() {
 		return
 	}
-	p.Signal(syscall.SIGCONT)
+	p.Thaw()
 	_ = p.cmd.Process.Signal(p.end) // it fails if the process is gone already
 	select {
 	case <-p.exited:
@@ -120,14 +122,30 @@ func (p *Process) Stop() {
 // Kill ends the process and all that it has started with SIGKILL.
 func (p *Process) Kill() {
 	if p.Running() {
-		p.Signal(syscall.SIGKILL)
+		p.signal(syscall.SIGKILL)
 		<-p.exited
 	}
 }
 
-// Signal sends a signal to the process and all that it has started. It reaches the process first, so that it starts no others
+// Freeze stops the process and all that it has started, without ending them, and waits until none of their threads runs: on a busy
+// machine they go on for a while after the signal.
+func (p *Process) Freeze() {
+	if !p.Running() {
+		return
+	}
+	p.signal(syscall.SIGSTOP)
+	all := append(children(p.cmd.Process.Pid), p.cmd.Process.Pid)
+	for deadline := time.Now().Add(freezeLimit); slices.ContainsFunc(all, runs) && time.Now().Before(deadline); {
+		<-time.After(time.Millisecond)
+	}
+}
+
+// Thaw lets a frozen process go on, with all that it has started.
+func (p *Process) Thaw() { p.signal(syscall.SIGCONT) }
+
+// signal sends a signal to the process and all that it has started. It reaches the process first, so that it starts no others
 // meanwhile.
-func (p *Process) Signal(sig syscall.Signal) {
+func (p *Process) signal(sig syscall.Signal) {
 	if !p.Running() {
 		return
 	}

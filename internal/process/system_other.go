@@ -10,4 +10,7 @@ func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 // children is empty here: of PostgreSQL, only the first process is reached.
 func children(int) []int { return nil }
 
+// runs is not known here.
+func runs(int) bool { return false }
+
 func space(string) int64 { return 0 }

@@ -124,14 +124,16 @@ func (b *Broker) Kill() {
 }
 
 // Freeze stops the broker in its tracks, until [Broker.Thaw]: connections stay, nobody answers.
-func (b *Broker) Freeze() { b.signal(syscall.SIGSTOP) }
+func (b *Broker) Freeze() {
+	for _, s := range b.processes {
+		s.process.Freeze()
+	}
+}
 
 // Thaw lets a frozen broker go on.
-func (b *Broker) Thaw() { b.signal(syscall.SIGCONT) }
-
-func (b *Broker) signal(sig syscall.Signal) {
+func (b *Broker) Thaw() {
 	for _, s := range b.processes {
-		s.process.Signal(sig)
+		s.process.Thaw()
 	}
 }
 

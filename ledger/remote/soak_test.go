@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -123,9 +122,9 @@ func (s *soak) trouble(length time.Duration) {
 			victim.start(s.t)
 		case n < 7: // longer than a lease, now and then
 			s.faults["freezes"]++
-			victim.Signal(syscall.SIGSTOP)
+			victim.Freeze()
 			pause(500*time.Millisecond + rand.N(2*soakLease))
-			victim.Signal(syscall.SIGCONT)
+			victim.Thaw()
 		case n < 9 || s.databases == nil:
 			s.faults["cuts of all calls"]++
 			s.front.cut()
