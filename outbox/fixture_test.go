@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -62,6 +63,20 @@ func newFixtureOf(t *testing.T, db *bun.DB, cfg outbox.Config) *fixture {
 	f.bus = bus.New(db, bus.Config{Logger: logger()})
 	f.log = f.ob.Log()
 	return f
+}
+
+// inBubble runs a test on SQLite in a bubble of testing/synctest, where handlers take no time: how many events share a transaction
+// depends on that, and is the same on every machine then.
+func inBubble(t *testing.T, test func(t *testing.T, db *bun.DB)) {
+	t.Helper()
+	t.Run("in a bubble", func(t *testing.T) {
+		t.Parallel()
+		dsn := testdb.File(t)
+		synctest.Test(t, func(t *testing.T) {
+			var none testdb.Faults
+			test(t, none.Connect(t, dsn))
+		})
+	})
 }
 
 // another is a second process on the same database.
