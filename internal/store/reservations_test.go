@@ -43,7 +43,9 @@ func reservation(token, eventID string) store.Reservation {
 
 func (f reservations) add(token, eventID string) {
 	f.t.Helper()
-	f.inTx(func(ctx context.Context, tx bun.Tx) error { return f.Add(ctx, tx, reservation(token, eventID), time.Hour) })
+	f.inTx(func(ctx context.Context, tx bun.Tx) error {
+		return f.Add(ctx, tx, reservation(token, eventID), time.Hour)
+	})
 }
 
 // due leases what is to be asked about now, for a minute, and tells the tokens.

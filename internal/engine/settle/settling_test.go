@@ -17,10 +17,12 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
 	"github.com/bluecone-go/bluecone/internal/engine/health"
+	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/faultdb"
 	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/migrations"
@@ -76,8 +78,10 @@ func (s *settling) begin(db *bun.DB) {
 	metrics.Sent, metrics.LeaseLost = &s.sent, &s.lost
 	regs := handler.NewRegistrations()
 	regs.DB = db
+	log, err := store.OpenLog(db)
+	require.NoError(s, err)
 	s.Settling = settle.NewSettling(settle.SettlingConfig{
-		DB: db, Settler: s.Settler, Meter: settle.NewMeter(metrics, logger), Owner: owner, Lease: time.Minute, Flights: s.flights,
+		DB: db, Log: log, Registry: registry.New(store.NewRegistry(s.d, log.Statements()), nil), Settler: s.Settler, Meter: settle.NewMeter(metrics, logger), Owner: owner, Lease: time.Minute, Flights: s.flights,
 		Outage: health.NewOutage(logger), Budget: budget.New(regs),
 	})
 }
