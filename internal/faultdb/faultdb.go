@@ -86,6 +86,9 @@ func around[T any](ctx context.Context, c *conn, s Step, do func() (T, error)) (
 		return v, err
 	}
 	if err := c.hook.After(ctx, s); err != nil {
+		if rows, ok := any(v).(driver.Rows); ok { // nobody else closes them, and pgx sends nothing before
+			_ = rows.Close()
+		}
 		return none, c.answer(err, io.ErrUnexpectedEOF)
 	}
 	return v, nil
