@@ -38,11 +38,11 @@ type Config struct {
 
 // DeadLetter is a delivery that the engine has given up.
 type DeadLetter struct {
-	Envelope Envelope
-	Consumer string // its name
-	Key      string // what an operator's call and the tables know it by; the name unless it was renamed
-	Attempts int
-	Error    string
+	Envelope Envelope // the event
+	Consumer string   // its name
+	Key      string   // what an operator's call and the tables know it by; the name unless it was renamed
+	Attempts int      // runs that counted, the last one included
+	Error    string   // of the last run, cut to what the consume log keeps
 }
 
 // Bus holds the consumers of one process. A publisher runs their deliveries.
@@ -217,6 +217,7 @@ func (b *Bus) Consumers() []*Consumer {
 
 // Runner is anything that works until its context ends, and then drains.
 type Runner interface {
+	// Run works until ctx ends, then drains, and returns nil; an error says why it ended before.
 	Run(ctx context.Context) error
 }
 

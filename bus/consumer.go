@@ -63,7 +63,7 @@ type ConsumerConfig struct {
 	// Backoff says how long a delivery waits after its failed attempt number attempt, from 1; 0 means that it is due at once.
 	// It is called from several goroutines, and as a check with the first 25 attempts, or up to MaxAttempts if that is more (at most
 	// 1000), when the consumer is registered: one that panics or answers a negative time is a mistake. If it does so later, the default
-	// counts and an error is logged. It is not asked where the answer says when ([RetryAfter], [Unavailable], SlowCadence).
+	// counts and an error is logged. It is not called where something else says when: [RetryAfter], [Unavailable], SlowCadence.
 	// Default: [Backoff], for handlers registered with [OnExternal] 2^n seconds, a quarter more or less at random, at most 24 h.
 	Backoff func(attempt int) time.Duration
 	// StartFrom is what the consumer gets of the past when it is registered for the first time, whichever instance does that: the

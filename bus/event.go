@@ -21,8 +21,8 @@ type Event interface {
 
 // Keyed is an event that can be saved only once: the same type, tenant and key
 // always give the same event_id, and a repeated save is a no-op. A key is known for as long as its event is
-// kept, and after that for outbox.RetentionConfig.KeepKeys, 90 days by default. Who repeats it later saves a new
-// event, and consumers get it again: choose a longer time where a fact may be reported later than that.
+// kept, and after that for outbox.RetentionConfig.KeepKeys, 90 days by default. A save that repeats the
+// key later saves a new event, and consumers get it again: choose a longer time where a fact may be reported later than that.
 type Keyed interface {
 	// IdempotencyKey names the business fact, such as "order:123:paid". Empty means not keyed.
 	IdempotencyKey() string
@@ -40,11 +40,11 @@ type Metadata map[string]string
 
 // Keys of Metadata that bluecone itself writes and reads.
 const (
-	MetaTraceID     = "traceId"
-	MetaRequestID   = "requestId"
-	MetaUserID      = "userId"
-	MetaTraceparent = "traceparent"
-	MetaTracestate  = "tracestate"
+	MetaTraceID     = "traceId"     // of the trace that saved the event: logs and the console show it
+	MetaRequestID   = "requestId"   // of the request that caused the event, by [WithMetadata]
+	MetaUserID      = "userId"      // of the user who caused it, by [WithMetadata]
+	MetaTraceparent = "traceparent" // W3C trace context: the consumer's span continues it
+	MetaTracestate  = "tracestate"  // the same
 )
 
 // Envelope is a stored event: everything about it except its decoded payload. Data and

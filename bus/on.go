@@ -25,7 +25,8 @@ import (
 // the delivery fails, and its error says so. Write ? with a bun.Tx; register code that brings its own SQL (of sqlc, say) with [OnSQL].
 //
 // Do not call tx.Commit or tx.Rollback: the bus commits when fn returns nil and rolls back when it returns an error. What fn commits
-// itself has taken effect, whatever it returns then; a rollback is a failed attempt. Events of such a handler run one by one.
+// itself has taken effect, whatever it returns then; a rollback is a failed attempt. After a handler has done so, each of its events
+// runs in a transaction of its own.
 func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[E]) error) {
 	register[E](c, "On", fn == nil, &handler.Handler{Run: func(ctx context.Context, tx handler.Transaction, ms []*handler.Message) error {
 		return fn(ctx, tx.Bun, messageOf[E](c.c, ms[0]))
@@ -34,8 +35,8 @@ func On[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, m Message[
 
 // OnBatch registers a handler that receives many events in one call and one
 // transaction, in commit order. An error sends them back to be handled one by one,
-// so that only the failing one is retried. What it saves belongs to the tenant and store that all of them have in common;
-// [Message.Context] says of which one it speaks, where they differ and for the sake of metadata and trace.
+// so that only the failing one is retried. What it saves belongs to the tenant and store that all events of the call
+// have in common. Where these differ, and to hand on the metadata and the trace of one of them, save with [Message.Context].
 func OnBatch[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, ms []Message[E]) error) {
 	register[E](c, "OnBatch", fn == nil,
 		&handler.Handler{Batch: true, Run: func(ctx context.Context, tx handler.Transaction, ms []*handler.Message) error {

@@ -77,8 +77,8 @@ func (c *Consumer) Database() string {
 	return d.Name
 }
 
-// Refuse adds a mistake to those that outbox.NewPublisher returns, for packages that register handlers on somebody's behalf. It says
-// who found what.
+// Refuse adds a mistake to those that outbox.NewPublisher returns, for packages that register handlers on somebody's behalf. The text
+// of err should name the package and what is wrong: it is returned as it is.
 func (c *Consumer) Refuse(err error) {
 	c.bus.all.Lock()
 	defer c.bus.all.Unlock()

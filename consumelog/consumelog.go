@@ -33,21 +33,21 @@ const (
 	Skipped Status = "SKIPPED"
 )
 
-// Waiting reports whether the engine itself will still work on the delivery.
+// Waiting reports whether the engine still works on the delivery by itself: it is [Pending], [Processing] or [Failed].
 func (s Status) Waiting() bool { return store.Status(s).Waiting() }
 
-// Done reports whether the delivery is over for good.
+// Done reports whether the delivery has ended well: it is [Success] or [Skipped]. A [Dead] one is neither done nor waiting.
 func (s Status) Done() bool { return store.Status(s).Done() }
 
 // ReplayName is the key under which the log keeps the replays of a consumer: deliveries that
 // operators have repeated although the consumer had succeeded with them.
 func ReplayName(consumer string) string { return store.ReplayName(consumer) }
 
-// IsReplay reports whether a name is one of replays.
-func IsReplay(name string) bool { return store.IsReplay(name) }
+// IsReplay reports whether a key is one that [ReplayName] makes.
+func IsReplay(key string) bool { return store.IsReplay(key) }
 
-// ReplayOf is the consumer that a name stands for, whether or not it is one of replays.
-func ReplayOf(name string) string { return store.ReplayOf(name) }
+// ReplayOf is the key of the consumer whose replays a key stands for. A key that is not one of replays is returned as it is.
+func ReplayOf(key string) string { return store.ReplayOf(key) }
 
 // Log answers questions about the consume log. It is safe for concurrent use.
 type Log struct {

@@ -35,19 +35,21 @@ func (l *Log) Lag(ctx context.Context, consumer string) (Lag, error) {
 
 // Record is one row of the consume log, for people.
 type Record struct {
-	ID             int64     `json:"id"`
-	Consumer       string    `json:"consumer"`
-	EventID        string    `json:"eventId"`
-	EventType      string    `json:"eventType"`
-	Status         Status    `json:"status"`
-	Attempts       int       `json:"attempts"`
-	IdempotencyKey string    `json:"idempotencyKey,omitempty"`
-	Result         string    `json:"result,omitempty"` // JSON text
-	Error          string    `json:"error,omitempty"`
-	CreatedAt      time.Time `json:"createdAt"`
+	ID             int64     `json:"id"`                       // of the row
+	Consumer       string    `json:"consumer"`                 // its durable key, or that of its replays (see [ReplayName])
+	EventID        string    `json:"eventId"`                  // of the event that is delivered
+	EventType      string    `json:"eventType"`                // such as order.paid
+	Status         Status    `json:"status"`                   // of this delivery
+	Attempts       int       `json:"attempts"`                 // runs that count, since the last retry by an operator
+	IdempotencyKey string    `json:"idempotencyKey,omitempty"` // what the handler gave to bus.Message.RecordKey
+	Result         string    `json:"result,omitempty"`         // what it gave to bus.Message.RecordResult, JSON text
+	Error          string    `json:"error,omitempty"`          // of the last run, or the reason of a SKIPPED or DEAD delivery
+	CreatedAt      time.Time `json:"createdAt"`                // when the row was written, UTC, by the database's clock
 	// ConsumedAt is when a SUCCESS was written. In all other states, PENDING too, it is when the row was written.
-	ConsumedAt  time.Time `json:"consumedAt"`
-	NextRetryAt time.Time `json:"nextRetryAt,omitzero"` // zero for one that waits for an instance that knows its schema version
+	ConsumedAt time.Time `json:"consumedAt"`
+	// NextRetryAt is when the delivery is due, or its lease ends. It is zero if it has ended, and for one that waits for an instance
+	// that knows its schema version.
+	NextRetryAt time.Time `json:"nextRetryAt,omitzero"`
 }
 
 // ByEvents lists the deliveries of the events, by the ids of these, oldest first. Events that have no deliveries yet, or do not

@@ -19,18 +19,18 @@ import (
 
 // The actions of an [Intervention], as the audit log names them.
 const (
-	ActionRetry    = "retry"
-	ActionSkip     = "skip"
-	ActionDiscard  = "discard"
-	ActionReplay   = "replay"
-	ActionBackfill = "backfill" // gives a past event to a consumer that has never had it
-	ActionMarkDead = "mark dead"
+	ActionRetry    = "retry"     // makes deliveries due at once: see [Outbox.Retry]
+	ActionSkip     = "skip"      // closes a delivery without an effect: see [Outbox.Skip]
+	ActionDiscard  = "discard"   // closes every open delivery of the event: see [Outbox.Discard]
+	ActionReplay   = "replay"    // runs a delivery again that has succeeded: see [Outbox.Replay]
+	ActionBackfill = "backfill"  // gives a past event to a consumer that has never had it
+	ActionMarkDead = "mark dead" // stops the attempts at a delivery: see [Outbox.MarkDead]
 )
 
 // Intervention is what an operator does to the deliveries of one event.
 type Intervention struct {
-	Action    string
-	EventID   string
+	Action    string        // one of the actions above
+	EventID   string        // of the event whose deliveries change
 	Consumers []string      // whose deliveries: of all if it is empty, for retry and discard only; replay and backfill take exactly one
 	Delay     time.Duration // until what is retried, replayed or backfilled is due; 0 means at once
 	// KeepSkipped leaves deliveries closed that somebody has skipped or discarded, even if a retry names their consumer.

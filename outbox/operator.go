@@ -42,7 +42,7 @@ func (op Operation) said() string { return text.Clean(op.Actor+": "+op.Reason, t
 // ErrNotFound means that there is no such thing, or none in a state that allows the operation.
 var ErrNotFound = errors.New("there is nothing of that name in a state that allows this")
 
-// Retry makes deliveries of the event due at once, with all their attempts before them:
+// Retry makes deliveries of the event due at once and gives them all their attempts again:
 // those of the named consumers, or every DEAD or FAILED one. The errors of Retry, [Outbox.Skip], [Outbox.Discard],
 // [Outbox.Replay] and [Outbox.MarkDead] are those of [Outbox.Intervene].
 func (o *Outbox) Retry(ctx context.Context, op Operation, eventID string, consumers ...string) error {
@@ -66,7 +66,7 @@ func (o *Outbox) Replay(ctx context.Context, op Operation, eventID, consumer str
 	return o.Intervene(ctx, op, Intervention{Action: ActionReplay, EventID: eventID, Consumers: []string{consumer}})
 }
 
-// MarkDead takes a delivery out of the engine's hands until an operator retries or skips it.
+// MarkDead makes a delivery DEAD, so that the engine does not try it again. It waits until an operator retries or skips it.
 func (o *Outbox) MarkDead(ctx context.Context, op Operation, eventID, consumer string) error {
 	return o.Intervene(ctx, op, Intervention{Action: ActionMarkDead, EventID: eventID, Consumers: []string{consumer}})
 }

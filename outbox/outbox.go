@@ -72,7 +72,7 @@ const (
 // Config configures an [Outbox]. The zero value works.
 type Config struct {
 	// MaxRetryCount is how many failed attempts a delivery may have, unless its
-	// consumer says otherwise (bluecone.outbox.max-retry-count). From 1 to 1000. Default: 10.
+	// consumer says otherwise. The demo's key for it is bluecone.outbox.max-retry-count. From 1 to 1000. Default: 10.
 	MaxRetryCount int
 	// MaxPayload is the largest payload that is accepted, in bytes of JSON: at most 4 MiB. Default: 256 KiB.
 	MaxPayload int

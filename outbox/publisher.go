@@ -18,14 +18,14 @@ import (
 
 // PublisherConfig configures a [Publisher]. The zero value works.
 type PublisherConfig struct {
-	// BatchSize is the most events one claim takes (bluecone.outbox.batch-size), but in a backlog:
+	// BatchSize is the most events one claim takes (the demo's key is bluecone.outbox.batch-size), but in a backlog:
 	// there it takes five times as many, up to 500, if the consumers have room. At most 999. Default: 100.
 	BatchSize int
 	// MaxInFlightBytes is how many bytes of payloads this process claims before it has delivered them, but for one event, which may
 	// be larger; and as many again for deliveries from the consume log, such as retries. Default: 16 MiB.
 	MaxInFlightBytes int
 	// Cron is when the publisher looks at everything whether or not a hint says so
-	// (bluecone.outbox.publisher-cron). Saving in this process wakes it within
+	// (the demo's key is bluecone.outbox.publisher-cron). Saving in this process wakes it within
 	// milliseconds; this is the safety net. Default: "0/10 * * * * ?", every 10 s.
 	Cron string
 	// Poll is how often it looks for events of other processes, retries that have

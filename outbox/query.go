@@ -15,32 +15,32 @@ import (
 
 // Record is one row of the outbox, for people.
 type Record struct {
-	OutboxID      int64           `json:"outboxId,string"`
-	EventID       string          `json:"eventId"`
-	EventType     string          `json:"eventType"`
-	AggregateType string          `json:"aggregateType"`
-	AggregateID   string          `json:"aggregateId"`
-	TenantID      int64           `json:"tenantId,omitempty"`
-	Status        Status          `json:"status"`
-	Payload       json.RawMessage `json:"payload"`
-	Metadata      string          `json:"metadata"` // JSON text
-	LastError     string          `json:"lastError,omitempty"`
-	LockedBy      string          `json:"lockedBy,omitempty"`
-	CreatedAt     time.Time       `json:"createdAt"`
-	SentAt        time.Time       `json:"sentAt,omitzero"`
-	NextRetryAt   time.Time       `json:"nextRetryAt,omitzero"`
+	OutboxID      int64           `json:"outboxId,string"`      // the row's id: events saved later have larger ones
+	EventID       string          `json:"eventId"`              // unique, the same over every redelivery
+	EventType     string          `json:"eventType"`            // such as order.paid
+	AggregateType string          `json:"aggregateType"`        // such as ORDER
+	AggregateID   string          `json:"aggregateId"`          // such as 123
+	TenantID      int64           `json:"tenantId,omitempty"`   // 0 if the event has none
+	Status        Status          `json:"status"`               // of the event; each delivery has its own
+	Payload       json.RawMessage `json:"payload"`              // as it is stored
+	Metadata      string          `json:"metadata"`             // JSON text, "" for none
+	LastError     string          `json:"lastError,omitempty"`  // of a delivery that has failed, or why the event is parked
+	LockedBy      string          `json:"lockedBy,omitempty"`   // the owner of the lease while the event is DISPATCHING
+	CreatedAt     time.Time       `json:"createdAt"`            // when it was saved, UTC, by the database's clock
+	SentAt        time.Time       `json:"sentAt,omitzero"`      // when it became SENT; zero if it is not
+	NextRetryAt   time.Time       `json:"nextRetryAt,omitzero"` // when it is due or its lease ends; zero where it waits for neither
 }
 
 // Filter selects events. At least one of EventID, the aggregate and Status must be set:
 // each of them is served by an index.
 type Filter struct {
-	EventID       string
-	AggregateType string // together with AggregateID
-	AggregateID   string
+	EventID       string // one event
+	AggregateType string // together with AggregateID: those of one aggregate, of any tenant
+	AggregateID   string // together with AggregateType
 	EventType     string // narrows one of the others
-	Status        Status
-	After         int64 // outbox id after which to go on, for the next page
-	Limit         int   // Default: 100, at most 1000.
+	Status        Status // those in one state
+	After         int64  // outbox id after which to go on, for the next page
+	Limit         int    // Default: 100, at most 1000.
 }
 
 // Events lists events in the order they were saved. It returns an error for a filter that no index serves, and that of the
@@ -94,9 +94,10 @@ func (o *Outbox) Counts(ctx context.Context) (map[Status]int64, error) {
 }
 
 // OpenEvents tells how many events of the aggregate (tenant 0 for none) are unfinished for a consumer, whose durable key is
-// given, and how many deliveries of them to it are DEAD. An event is unfinished for everybody until it is fanned out, and for
-// the consumer until its own delivery has ended, whatever others still do. So is a past event that an open backfill of the
-// consumer, or its StartFrom, still has to give to it. Without a consumer it counts the events that are unfinished for anybody.
+// given, and how many deliveries of them to it are DEAD. An event is unfinished for every consumer until an instance has
+// settled it for the first time, and for this consumer until its own delivery has ended, whatever the deliveries to others do. A past
+// event that an open backfill of the consumer, or its StartFrom, still has to give to it counts too. Without a consumer OpenEvents
+// counts the events that are unfinished for any consumer.
 // The reaper asks it before it releases a lock. An error is that of the database.
 func (o *Outbox) OpenEvents(ctx context.Context, idb bun.IDB, tenantID int64, aggregateType, aggregateID, consumer string,
 ) (waiting, dead int, err error) {
@@ -124,9 +125,9 @@ func (o *Outbox) Missing(ctx context.Context, idb bun.IDB, eventIDs []string) ([
 type Backlog struct {
 	Pending int64 // events that are NEW, SCHEDULED, DISPATCHING or FAILED
 	Dead    int64 // events that wait for an operator
-	// Oldest is for how long the oldest event that is not SENT has been due: since it was saved, or since its DeliverAt. When that
-	// was is known no more once a delayed event is claimed: then its claim counts, and after a failure the first of its deliveries
-	// that waits.
+	// Oldest is for how long the oldest event that is not SENT has been due: since it was saved, or since its DeliverAt. The claim
+	// of a delayed event overwrites that time: then the event counts as due since its claim, and after a failure since the first of
+	// its waiting deliveries was written.
 	Oldest time.Duration
 }
 

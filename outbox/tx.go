@@ -26,9 +26,13 @@ import (
 // them as bun wants them. The library never calls Commit or Rollback, and on PostgreSQL it calls QueryContext for bun's
 // transactions only. What ExecContext answers must know RowsAffected.
 type Tx interface {
+	// ExecContext runs a statement that answers no rows.
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	// QueryContext runs a statement that answers rows.
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	// Commit is the caller's to call: it is what tells a transaction from a pool.
 	Commit() error
+	// Rollback is the caller's to call, too.
 	Rollback() error
 }
 

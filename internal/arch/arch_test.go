@@ -245,6 +245,52 @@ func TestEveryExportedNameIsDocumented(t *testing.T) {
 	}
 }
 
+// Of what most programs use every field and every method of an interface has a comment, too: what it means, its unit, its default.
+func TestEveryFieldIsDocumented(t *testing.T) {
+	t.Parallel()
+	fset, looked := token.NewFileSet(), 0
+	for _, dir := range []string{"bus", "outbox", "consumelog"} {
+		for _, path := range goFiles(t) {
+			if filepath.Dir(path) != filepath.Join(root, dir) || strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+			require.NoError(t, err)
+			for _, of := range exportedTypes(file) {
+				for _, f := range fieldsOf(of) {
+					for _, name := range f.Names {
+						if looked++; name.IsExported() {
+							require.True(t, f.Doc != nil || f.Comment != nil, "%s: %s.%s has no comment", fset.Position(f.Pos()), of.Name.Name, name.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, looked, 80, "the test looks at nothing")
+}
+
+func exportedTypes(file *ast.File) (found []*ast.TypeSpec) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.IsExported() {
+			found = append(found, spec)
+		}
+		return true
+	})
+	return found
+}
+
+// fieldsOf are the fields of a struct, or the methods of an interface.
+func fieldsOf(of *ast.TypeSpec) []*ast.Field {
+	switch t := of.Type.(type) {
+	case *ast.StructType:
+		return t.Fields.List
+	case *ast.InterfaceType:
+		return t.Methods.List
+	}
+	return nil
+}
+
 // undocumented lists the exported names of a declaration that nothing explains.
 func undocumented(decl ast.Decl) []string {
 	var names []string
