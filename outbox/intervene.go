@@ -232,7 +232,7 @@ func (a act) prepareReplay(ctx context.Context, e store.LockedEvent, consumer st
 func (a act) prepareBackfill(ctx context.Context, e store.LockedEvent, consumer string) error {
 	switch st := Status(e.Status); st {
 	case StatusSent, StatusFailed, StatusDead:
-	case StatusDispatching: // whoever claimed it may not have known the consumer
+	case StatusDispatching: // the instance that claimed it may not have known the consumer
 		return ErrInFlight
 	default:
 		return refusedf("the event is %s and on its way to every consumer", st)

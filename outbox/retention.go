@@ -207,7 +207,7 @@ func (r *Retention) forgetKeys(ctx context.Context, counts schedule.Counts) erro
 type (
 	// pageOf finds a page of what may go, without any lock, and tells where it ends.
 	pageOf func(ctx context.Context, idb bun.IDB, p store.Page) (events []store.OldEvent, last int64, err error)
-	// lockOf locks a page, and keeps those that may still go. Whoever holds the lock may delete their deliveries.
+	// lockOf locks a page, and keeps those that may still go. Their deliveries may be deleted under that lock.
 	lockOf func(ctx context.Context, tx bun.Tx, events []store.OldEvent) ([]store.OldEvent, error)
 )
 
@@ -231,7 +231,7 @@ func (r *Retention) walk(ctx context.Context, find pageOf, lock lockOf, counts s
 }
 
 // removeAll removes a page in one transaction: locks first, then deliveries, then events. What an operator has opened
-// again since the page was read stays, with all of its deliveries; who comes later finds it gone.
+// again since the page was read stays, with all of its deliveries. A replay that comes later finds the event gone.
 func (r *Retention) removeAll(ctx context.Context, events []store.OldEvent, lock lockOf, counts schedule.Counts) error {
 	if len(events) == 0 {
 		return nil

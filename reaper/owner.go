@@ -14,7 +14,7 @@ import (
 // may go, the others go with it, in one transaction, unless something holds them.
 type Owner struct {
 	// Guard locks the row of the aggregate in tx ("SELECT … FOR UPDATE", nothing on SQLite), and tells whether its
-	// locks may be released. Whoever saves an event of the aggregate must hold that row lock, as package outbox asks for
+	// locks may be released. A transaction that saves an event of the aggregate must hold that row lock, as package outbox asks for
 	// anyway. The reaper asks about events after Guard has returned.
 	Guard func(ctx context.Context, tx bun.Tx, a Aggregate) (release bool, err error)
 	// Released is called in the same transaction after locks of the aggregate have been released. It may change the

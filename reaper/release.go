@@ -61,7 +61,7 @@ func (r *Reaper) reapLock(ctx context.Context, t Task, l Lock, report *Report) e
 	return nil
 }
 
-// decide first locks the owner's row. From then on no event of the aggregate can commit: whoever saves one needs that lock.
+// decide first locks the owner's row. From then on no event of the aggregate can commit: saving one needs that lock.
 func (r *Reaper) decide(ctx context.Context, tx bun.Tx, t Task, l Lock) ([]decided, error) {
 	may, err := t.Owner.Guard(ctx, tx, l.Aggregate())
 	if err != nil {
@@ -127,7 +127,7 @@ func (r *Reaper) release(ctx context.Context, tx bun.Tx, t Task, l Lock) (outcom
 	return released, r.note(ctx, tx, t, l)
 }
 
-// note leaves in the audit log that a lock was released, for whoever asks what became of it.
+// note leaves in the audit log that a lock was released, so that people find out what became of it.
 func (r *Reaper) note(ctx context.Context, tx bun.Tx, t Task, l Lock) error {
 	return store.WriteAudit(ctx, tx, r.d, store.AuditEntry{
 		Actor: "reaper", Action: "release", Target: store.AggregateTarget(l.AggregateType, l.AggregateID),

@@ -9,8 +9,8 @@ import (
 	"github.com/uptrace/bun"
 )
 
-// A bun.Tx takes ? for a value on every database, a bus.Tx the database's own placeholders. Whoever mixes them up is told what to
-// write: with a bus.Tx by the error of the statement, with a bun.Tx, whose errors a hook cannot change, by that of the handler.
+// A bun.Tx takes ? for a value on every database, a bus.Tx the database's own placeholders. An error says what to write
+// where they are mixed up: with a bus.Tx that of the statement, with a bun.Tx, whose errors a hook cannot change, that of the handler.
 
 var (
 	nativePlaceholder = regexp.MustCompile(`\$[1-9]`)

@@ -24,8 +24,8 @@ import (
 // Upcaster turns a stored payload of one schema version into the next.
 type Upcaster = func(payload json.RawMessage) (json.RawMessage, error)
 
-// Registrations are what was registered with one bus, and what its consumers work with. Whoever registers something holds
-// the lock; after Close nothing changes any more.
+// Registrations are what was registered with one bus, and what its consumers work with. The lock is held while something is
+// registered; after Close nothing changes any more.
 type Registrations struct {
 	DB           *bun.DB
 	Log          store.Log
@@ -42,7 +42,7 @@ type Registrations struct {
 	Unconsumed map[string]struct{}         // event types
 	Upcasters  map[string]map[int]Upcaster // by event type and the version from which they lead
 	Closed     bool                        // a publisher has started: no lane would be made for what comes
-	Late       bool                        // something came all the same
+	Late       bool                        // something was registered after that
 }
 
 // DeadLetter is a delivery that the engine has given up.

@@ -54,7 +54,7 @@ func (r Registry) Read(ctx context.Context, idb bun.IDB) ([]Registration, error)
 			all[i].IsFilled = true
 		}
 	}
-	return all, r.each(ctx, idb, func(rows *sql.Rows) error { // afterwards: who announces writes the consumer first
+	return all, r.each(ctx, idb, func(rows *sql.Rows) error { // afterwards: an announcement writes the consumer first
 		var key, typ string
 		err := rows.Scan(&key, &typ)
 		if i, ok := at[key]; ok && typ != "" {

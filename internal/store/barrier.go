@@ -34,7 +34,7 @@ var barrierTable = map[string]string{ //nolint:gochecknoglobals // a constant ta
 // Create makes the table, unless it is there.
 func (b Barriers) Create(ctx context.Context, db *bun.DB) error {
 	if _, err := b.Old(ctx, db, 0, 1); err == nil {
-		return nil // who may not make tables has one
+		return nil // it is there; the user may not be allowed to make tables
 	}
 	_, err := db.DB.ExecContext(ctx, barrierTable[b.d.Name])
 	if dialect.Classify(err) == dialect.Duplicate { // PostgreSQL, of two that make it at once

@@ -17,7 +17,7 @@ type Brokers struct{ d dialect.Dialect }
 // NewBrokers returns the statements in the words of a database.
 func NewBrokers(d dialect.Dialect) Brokers { return Brokers{d} }
 
-// Who is at a broker.
+// The roles of an instance at a broker.
 const (
 	RoleRelay = "RELAY"
 	RoleInbox = "INBOX"
@@ -68,7 +68,7 @@ func (s Brokers) Put(ctx context.Context, idb bun.IDB, instance string, b Broker
 	return nil
 }
 
-// Remove deletes the row of an instance that has ended as it should.
+// Remove deletes the row of an instance that ends in order.
 func (s Brokers) Remove(ctx context.Context, idb bun.IDB, instance string, b Broker) error {
 	_, err := idb.ExecContext(ctx, "DELETE FROM bc_broker WHERE "+ofInstance, b.Role, b.Name, instance)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 type Around struct {
 	// First is the first event, by outbox id, that another instance has leased or may take, 0 for none.
 	First int64
-	// LastLeased is the last event, by outbox id, that was not locked and is leased, by whomever, and may run, 0 for none.
+	// LastLeased is the last event, by outbox id, that was not locked and that any instance has leased and may run, 0 for none.
 	LastLeased int64
 }
 
@@ -47,7 +47,7 @@ func (o Order) LookAround(ctx context.Context, idb bun.IDB, owner string, heads,
 	return found, rows.Err()
 }
 
-// FirstPredecessor is a column of an event e, for the ids of those that whoever asks has locked or leased, and the owner's name:
+// FirstPredecessor is a column of an event e, for the ids of those that the caller has locked or leased, and the owner's name:
 // the id of the first event in the way of its aggregate, 0 for none.
 func (o Order) FirstPredecessor() string { return o.firstPredecessor("e", " AND "+o.isPredecessor()) }
 

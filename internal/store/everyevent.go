@@ -101,8 +101,8 @@ func insertEvents(d dialect.Dialect, events []NewEvent) (string, []any) {
 const isFresh = " AND CASE WHEN e.status = 'NEW' THEN 1 END = 1 AND e.lock_version = 0"
 
 // LeaseFresh leases those of the events, by their event_ids, that nobody has leased or locked, by uk_event_id, and returns their
-// rows, by the primary key, with the first event in the way of each in Extra. It looks after they are leased: whoever claims
-// an event that was delayed does the same, so one of two sees the other. It waits for nobody.
+// rows, by the primary key, with the first event in the way of each in Extra. It looks after they are leased: a claim of
+// an event that was delayed does the same, so one of two sees the other. It does not wait for locks.
 func (c Claims) LeaseFresh(ctx context.Context, idb bun.IDB, l Lease, eventIDs []string) ([]eventrow.Row, error) {
 	ids, err := c.leaseFresh(ctx, idb, l, eventIDs)
 	if err != nil || len(ids) == 0 {

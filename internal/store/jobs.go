@@ -49,8 +49,8 @@ func (j Jobs) LastDue(ctx context.Context, idb bun.IDB, code string) (t JobLastD
 	return t, err
 }
 
-// MakeJobDue makes a job due at the next look of whoever has it: a time that was last due in the distant past is one that
-// everybody has missed. known is false if no instance has ever had the job.
+// MakeJobDue makes a job due at the next look of an instance that has it: a job that was last due in the distant past has
+// missed a turn. known is false if no instance has ever had the job.
 func MakeJobDue(ctx context.Context, tx bun.Tx, d dialect.Dialect, code string) (known bool, err error) {
 	if _, err := tx.ExecContext(ctx, "UPDATE bc_job_lease SET last_due_at = "+d.At+" WHERE job_code = ?",
 		time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(), code); err != nil {

@@ -28,7 +28,7 @@ func NewRegistry(d dialect.Dialect, stmts *prepared.Statements) Registry { retur
 type State struct{ consumers, types, backfills string }
 
 // Look tells the state of the registry, and the time by the database's clock in microseconds. It is one row, whatever the
-// number of consumers: whoever knows the registry in that state need not read it. Every announcement writes seen_at, of a
+// number of consumers: an instance that knows the registry in that state need not read it. Every announcement writes seen_at, of a
 // release before this one too; what operators change, pauses, removals and backfills, is in the other sums. A pause counts by the time
 // of its end: one consumer may be resumed as another is paused.
 func (r Registry) Look(ctx context.Context, idb bun.IDB) (s State, now int64, err error) {

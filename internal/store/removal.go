@@ -112,7 +112,7 @@ func readPage(ctx context.Context, idb bun.IDB, p Page, query string, args ...an
 
 // LockSent locks events of a page of [Removal.Sent], and keeps those that are as they were. It waits for nobody: an event that
 // somebody else has locked goes the next time. It goes by uk_event_id, as operators do: MySQL locks entries of that index too,
-// and whoever took the row first would meet an operator who has the entry.
+// and a transaction that locks the row first could deadlock with an operator's, which has locked the entry.
 func (r Removal) LockSent(ctx context.Context, tx bun.Tx, events []OldEvent) ([]OldEvent, error) {
 	rows, err := tx.QueryContext(ctx, "SELECT e.id, e.event_id, e.lock_version FROM "+r.d.ByEventID(eventTable)+
 		" WHERE e.event_id IN (?) AND CASE WHEN e.status = 'SENT' THEN 1 END = 1"+r.d.SkipLocked, bun.List(OldEventIDs(events))) // as in heldBy

@@ -26,7 +26,7 @@ func (s Settling) Held(ctx context.Context, idb bun.IDB, owner string, leases []
 	return s.held(ctx, idb, owner, leases, "")
 }
 
-// LockHeld is [Settling.Held], and locks the rows. It waits for whoever has locked one.
+// LockHeld is [Settling.Held], and locks the rows. It waits for transactions that have locked one.
 func (s Settling) LockHeld(ctx context.Context, tx bun.IDB, owner string, leases []dialect.Pair) ([]int64, error) {
 	return s.held(ctx, tx, owner, leases, s.d.ForUpdate)
 }

@@ -33,7 +33,7 @@ func (s Starts) Start(ctx context.Context, owner string, ds []Leased) error {
 	if _, err := exec(ctx, query, args...); err != nil {
 		return fmt.Errorf("consume log: note that deliveries start: %w", err)
 	}
-	return nil // whoever marks them SUCCESS finds out which leases are lost
+	return nil // the transaction that marks them SUCCESS finds out which leases are lost
 }
 
 // StartCounted is [Starts.Start] for a delivery that runs alone. It counts the attempt before its outcome is known: if the
@@ -57,7 +57,7 @@ func (s Starts) StartCounted(ctx context.Context, owner string, d Leased) error 
 }
 
 // Begin inserts PROCESSING rows of one consumer's deliveries that are about to run and that have
-// no row yet, because nothing of ours guards their transaction. It returns their leases by event id. Those that are
+// no row yet, because their handlers have no transaction. It returns their leases by event id. Those that are
 // missing have a row already.
 func (s Starts) Begin(ctx context.Context, ds []Delivery, owner string, lease time.Duration) (map[string]Leased, error) {
 	return s.beginAs(ctx, ds, owner, lease, started)

@@ -63,7 +63,7 @@ func (e *TablesError) Error() string {
 func (e *TablesError) Unwrap() error { return e.Err }
 
 // CheckTables makes sure that every table and column is there that a publisher works on; it reads no row. If one is
-// missing the answer is a [TablesError]. Who applied the SQL, and whether bc_schema_version knows, does not matter.
+// missing the answer is a [TablesError]. It does not look at bc_schema_version: the SQL may have been applied by other means.
 func CheckTables(ctx context.Context, idb bun.IDB, d dialect.Dialect) error {
 	for _, t := range columns {
 		names := t.names

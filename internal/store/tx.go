@@ -22,7 +22,7 @@ type SQL interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Tx is the transaction of whoever saves. Its statements have ? for values, and for a list of texts.
+// Tx is the transaction in which events are saved. Its statements have ? for values, and for a list of texts.
 type Tx struct {
 	bun    bun.IDB // nil if the transaction is not bun's
 	stmts  *prepared.Statements

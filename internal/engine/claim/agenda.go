@@ -25,7 +25,7 @@ func (a *Agenda) Add(now time.Time, found Kinds) {
 	}
 }
 
-// Worked notes that there was something to do, whoever has found it.
+// Worked notes that there was something to do, by whichever way it was found.
 func (a *Agenda) Worked(now time.Time) {
 	if a.worked.IsZero() {
 		a.worked = now

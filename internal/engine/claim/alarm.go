@@ -25,7 +25,7 @@ func (a *Alarm) Set(after time.Duration) {
 	})
 }
 
-// Rings is signaled when it is time. Whoever has heard it calls [Alarm.Heard].
+// Rings is signaled when it is time. The loop then calls [Alarm.Heard].
 func (a *Alarm) Rings() <-chan struct{} { return a.rings }
 
 // Heard notes that the alarm was heard, so that it can be set again.

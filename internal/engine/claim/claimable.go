@@ -51,7 +51,7 @@ func (c *Claimer) keepClaimable(ctx context.Context, tx bun.Tx, rows []eventrow.
 
 // isFree tells whether nothing is in the way of an event. One that was delayed or has
 // been claimed once already, must not pass a later event that an instance works on, this one included, or is claiming
-// right now: who claims in an aggregate has its first event locked.
+// right now: every claim in an aggregate locks its first event.
 func (c *Claimer) isFree(ctx context.Context, tx bun.Tx, r eventrow.Row, w store.Around) (bool, error) {
 	late := isLate(r)
 	switch {

@@ -38,8 +38,8 @@ func NewClaimer(db *bun.DB, d dialect.Dialect, stmts *prepared.Statements, known
 // finishWithin is how long a claim may go on when the end of its run meets it.
 const finishWithin = 5 * time.Second
 
-// inTx runs a short transaction. The end of the run does not cut it off: where nobody hears of a COMMIT, the database may store it after
-// the run has given back what it had leased, and then the events wait for the end of their leases. A deadline does.
+// inTx runs a short transaction. The end of the run does not cut it off: a COMMIT whose answer nobody waits for may be stored after
+// the run has given back what it had leased, and then the events wait for the end of their leases. A deadline does cut it off.
 func (c *Claimer) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 // Handover is the way of just committed events from the producers of this process to its publisher. It saves the search
-// for them, nothing else: they are leased as by a claim, and whoever misses one finds it by claiming. It is safe for
+// for them, nothing else: they are leased as by a claim, and an event that is missed here is found by a claim. It is safe for
 // concurrent use.
 type Handover struct {
 	mu     sync.Mutex

@@ -57,7 +57,7 @@ func (q *retryQueue) ageLimits() map[time.Duration][]string {
 }
 
 // giveUpPage ends some deliveries that are too old, and tells whether there may be more. Those whose events do not fit into this page
-// are given back and due at once: whoever is told of a dead delivery gets the whole event.
+// are given back and due at once: Config.OnDeadLetter gets the whole event.
 func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types []string) (more bool, err error) {
 	var aged []store.Aged
 	err = q.l.cfg.Budget.Write(ctx, func() (err error) {

@@ -44,8 +44,8 @@ func (r *runner) refuse(ctx context.Context, d *delivery, cause error) {
 	}
 }
 
-// observe tells the circuit how a delivery has ended. While it is not closed nobody waits for the lane: what comes in waits in
-// the consume log.
+// observe tells the circuit how a delivery has ended. While it is not closed, new deliveries spill
+// to the consume log, so that claims for other lanes go on.
 func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause error) {
 	ln.mu.Lock()
 	now := time.Now()

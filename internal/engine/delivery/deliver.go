@@ -95,7 +95,7 @@ func (r *runner) mayRun(ctx context.Context, d *delivery) bool {
 
 // deliver runs a batch in one transaction. What is not to run now is set aside, a
 // poisoned transaction is run again (a batch in halves), and a batch that a handler
-// refuses is run in parts, so that only the event at fault fails.
+// refuses is run in parts, so that only the refused event fails.
 func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 	for try := 1; len(ds) > 0; {
 		aside, err := r.transact(ctx, ds)
@@ -354,8 +354,7 @@ func (o *outcomes) wakeNext(ctx context.Context, ds ...*delivery) {
 	}
 }
 
-// report tells whoever waits for the deliveries how they ended: the publisher of a direct one, the roll-up of their
-// events for retried ones.
+// report says how deliveries ended: a direct one to its event in flight, retried ones to the roll-up of their events.
 func (o *outcomes) report(ctx context.Context, outcome settle.Outcome, ds ...*delivery) {
 	var ids []string
 	for _, d := range ds {

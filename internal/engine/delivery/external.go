@@ -10,7 +10,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// deliverExternal runs a handler that has no transaction of ours, for one delivery, or for several of which no two are of one
+// deliverExternal runs a handler without a transaction, for one delivery, or for several of which no two are of one
 // aggregate. They are leased in the consume log while it runs, so that each has one runner at a time; if the process
 // dies after the effect and before the result is stored, it runs again.
 func (r *runner) deliverExternal(ctx context.Context, ds []*delivery) {

@@ -194,8 +194,8 @@ func (ln *lane) needsWork() (each time.Duration, idle, starved bool) {
 }
 
 // room tells how many more deliveries the lane takes, and how many when it is empty. If others
-// have been idle for too long because this one is full, it falls behind. Until that is decided, it takes more
-// than its window for the sake of those that are starved. A lane that does not work directly puts no limit on the others.
+// have been idle for too long because this one is full, it spills from now on. Until then it takes more than its window while
+// other lanes have nothing queued. A lane that spills, is paused or has an open circuit puts no limit on the others.
 func (ln *lane) room(idle idleLanes, starved bool) (free, window int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()

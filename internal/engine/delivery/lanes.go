@@ -36,7 +36,7 @@ type Config struct {
 	Budget *budget.Transactions
 	// Roster says which consumers are paused. The lanes bring it up to date before they claim deliveries.
 	Roster *registry.Roster
-	// Outage is told of errors that say that the database is away: it logs that, once, and the lanes do not say what it entails.
+	// Outage is told of errors that say that the database is away: it logs that once, and the lanes do not log each consequence.
 	Outage *health.Outage
 	// RollUps bring the events of retried deliveries up to date when these have ended.
 	RollUps *settle.RollUps
@@ -108,10 +108,10 @@ func replayer(c *handler.Consumer) *handler.Consumer {
 const replayBatch = 10
 
 // Room tells how many more events may be offered now, and how many when the lanes are empty: as
-// many as every flowing lane takes.
+// many as every lane takes that gets its deliveries directly.
 //
 // A lane that has nothing to do must not wait for one that is full and slow. So in that case the slow
-// one falls behind: until it has caught up, its deliveries go to the consume log, and it works
+// one spills: until it has caught up, its deliveries go to the consume log, and it claims them
 // from there.
 func (l *Lanes) Room() (now, atMost int) {
 	var idle idleLanes
@@ -150,8 +150,8 @@ func (d *idleLanes) add(each time.Duration) {
 }
 
 // RoomFor tells how many more events of a kind that is not NEW may be offered now, and how many when the lanes have
-// none of it: as many as any flowing lane takes. A lane that takes fewer leaves the rest to the consume log, so that
-// none waits for it.
+// none of it: as many as any lane takes that gets its deliveries directly. What a lane does not take goes to the consume log, so
+// that no other lane waits for it.
 func (l *Lanes) RoomFor(kind claim.Kind) (now, atMost int) {
 	now, atMost = math.MaxInt, math.MaxInt
 	flowing := false

@@ -18,7 +18,7 @@ import (
 
 const recordTimeout = 10 * time.Second
 
-// outcomes ends deliveries: it stores what became of them, and tells whoever waits for them, and the logs and metrics.
+// outcomes ends deliveries: it stores what became of them, and tells their events, the logs and the metrics.
 type outcomes struct {
 	l  *Lanes
 	c  *handler.Consumer
@@ -83,7 +83,7 @@ func (o *outcomes) abandon(ctx context.Context, d *delivery) {
 	o.report(ctx, settle.Abandoned, d)
 }
 
-// putBack gives a lease back. It waits for a database that is away: what was started and is neither ended nor given
+// putBack gives a lease back. It waits for a database that is away: a delivery that was started and is neither ended nor given
 // back looks as if it had killed its process.
 func (o *outcomes) putBack(ctx context.Context, d *delivery, delay time.Duration) {
 	err := o.insist(ctx, func(ctx context.Context) error {
@@ -148,11 +148,11 @@ func (o *outcomes) writeBack(ctx context.Context, ds []*delivery, delay time.Dur
 	return o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, delay, leases...) })
 }
 
-// insist says something to the database until that is there to hear it, or the drain time is over.
-func (o *outcomes) insist(ctx context.Context, say func(context.Context) error) error {
+// insist repeats a write while the database is away, until the drain time is over.
+func (o *outcomes) insist(ctx context.Context, write func(context.Context) error) error {
 	for try := 1; ; try++ {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-		err := say(limited)
+		err := write(limited)
 		cancel()
 		isAway := err != nil && o.l.cfg.Outage.Notice(ctx, err)
 		if !isAway || o.l.work.Err() != nil {
@@ -208,7 +208,7 @@ func (o *outcomes) fail(ctx context.Context, d *delivery, cause error) {
 	o.conclude(ctx, d, v, cause)
 }
 
-// conclude stores a verdict and tells whoever waits for it.
+// conclude stores a verdict, and tells the event, the log and the metrics.
 func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, cause error) {
 	mine, err := o.store(ctx, d, v)
 	switch {
@@ -224,7 +224,7 @@ func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, c
 		o.line(ctx, slog.LevelError, d, "the handler has committed its transaction before its end: what was committed is its effect, and it is "+
 			"not run again", telemetry.Err, v.Error)
 	}
-	if v.Status != store.Failed { // or else it is in the way of those behind it still
+	if v.Status != store.Failed { // a FAILED one still blocks later events of its aggregate
 		o.wakeNext(ctx, d)
 	}
 	o.report(ctx, settle.Recorded, d)
@@ -295,7 +295,7 @@ func (o *outcomes) warn(ctx context.Context, d *delivery, msg string, err error)
 	o.line(ctx, o.level(ctx, err), d, msg, telemetry.Err, text.Error(err))
 }
 
-// level is how loud a consequence of err is: the publisher tells of an outage, and that once.
+// level is the level at which a consequence of err is logged: an outage is logged once, by itself.
 func (o *outcomes) level(ctx context.Context, err error) slog.Level {
 	return o.l.cfg.Outage.Level(ctx, err)
 }

@@ -25,8 +25,8 @@ func (r *runner) deliverParts(ctx context.Context, ds []*delivery, err error) {
 	r.inParts(ctx, ds[first+count:], len(ds))
 }
 
-// inParts runs deliveries in transactions of as many as are worth it, at most so many. An event that fails takes those
-// behind it along: they are set aside together.
+// inParts runs deliveries in transactions of as many as are worth it, at most so many. When an event fails,
+// the later ones of its aggregate are set aside with it.
 func (r *runner) inParts(ctx context.Context, ds []*delivery, most int) {
 	for ds = r.passable(ctx, ds, nil); len(ds) > 0; {
 		if r.stops(ctx, ds) {
@@ -69,7 +69,7 @@ func (r *runner) passable(ctx context.Context, ds, after []*delivery) []*deliver
 	defer cancel()
 	answers, err := r.marks.ask(limited, r.l.regs.DB, heads)
 	if err != nil {
-		return ds // whoever runs them meets it again
+		return ds // the transaction that runs them will meet the same error
 	}
 	aside := make(map[*delivery]store.Answer)
 	for head, answer := range answers {

@@ -142,8 +142,8 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	return q.noteMore(claimed.Found, room, len(left) > 0) || claimed.Woken > 0
 }
 
-// noteMore notes of which kinds a claim with so much room may have left some, and tells whether it is of any; left says
-// that it was also one of what others have left.
+// noteMore notes of which kinds a claim with so much room may have left some in the log, and tells whether there are any; left
+// says that the claim has also taken deliveries that other instances had left.
 func (q *retryQueue) noteMore(found, room claim.Limits, left bool) bool {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
@@ -206,7 +206,7 @@ func (q *retryQueue) claim(ctx context.Context, room claim.Limits, dueFor time.D
 func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 	for _, key := range asleep {
 		ln := l.lanes[key]
-		if ln == nil || ln.c.Config.Unordered { // who keeps no order lets nobody sleep
+		if ln == nil || ln.c.Config.Unordered { // no delivery of an unordered consumer waits for another one
 			continue
 		}
 		var woken int
@@ -224,7 +224,7 @@ func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
 	return nil
 }
 
-// catchUp ends a time behind: nothing waits in the consume log any more that is due.
+// catchUp ends the spill of a lane that has nothing to do: nothing is due in the consume log any more.
 func (q *retryQueue) catchUp() {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()

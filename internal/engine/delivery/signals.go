@@ -31,7 +31,7 @@ func (s *Signals) dueAgainAfter(wait time.Duration) {
 	time.AfterFunc(wait, func() { signal(s.again) })
 }
 
-// signal tells whoever reads from a channel, unless it is told already.
+// signal puts a token into a channel of one, unless there is one already.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

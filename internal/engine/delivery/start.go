@@ -17,7 +17,7 @@ const suspectAgain = 100 * time.Millisecond
 // announce notes in the consume log that the deliveries of a batch are about to run, so that a successor of this process
 // knows what it may have started. It returns those that may run.
 //
-// New events have no row that could tell. When the lease of one has run out, whoever had it may have started any of its
+// New events have no row that could tell. When the lease of one has run out, the instance that had it may have started any of its
 // deliveries that has no row: these are suspects like those whose rows say so.
 func (r *runner) announce(ctx context.Context, ds []*delivery) []*delivery {
 	if len(ds) == 0 || ds[0].direct() {
@@ -97,13 +97,12 @@ func (r *runner) beginSuspect(ctx context.Context, d *delivery) error {
 	if err := r.marks.findRecorded(limited, r.l.regs.DB, []*delivery{d}, aside); err != nil || len(aside) > 0 {
 		return err
 	}
-	err := r.begin(limited, []*delivery{d})
-	return err
+	return r.begin(limited, []*delivery{d})
 }
 
 // takeSuspect reports whether a suspect delivery may run now. If it kills the process, all that are counted and have no
-// answer yet lose an attempt. So one that has lost one before runs when no other of them does: in a crash loop nobody
-// loses the last attempt but who kills. Nobody waits here, for a handler may take long.
+// answer yet lose an attempt. So one that has lost one before runs when no other of them does: in a crash loop only
+// the delivery that kills the process loses its last attempt. A caller does not wait here, because a handler may take long.
 func (l *Lanes) takeSuspect(again bool) (over func(), ok bool) {
 	if again {
 		return l.suspects.Unlock, l.suspects.TryLock()

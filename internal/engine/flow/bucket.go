@@ -39,7 +39,7 @@ func (b *Bucket) Limit(now time.Time, n int) (may int, wait time.Duration) {
 	}
 	tokens := b.at(now)
 	if may = int(tokens); may < 1 {
-		return 0, time.Duration((1-tokens)/b.rate*float64(time.Second)) + 1 // not 0: whoever waits for it would ask for ever
+		return 0, time.Duration((1-tokens)/b.rate*float64(time.Second)) + 1 // not 0: the lane would ask again without a pause
 	}
 	return min(n, may), 0
 }

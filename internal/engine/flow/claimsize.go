@@ -1,7 +1,7 @@
 package flow
 
 // ClaimSize says how many deliveries of one kind a claim takes from the consume log: as many as fitted into the room for payloads last
-// time, and twice as many after all did. Each that is given back was leased, and its length read, in vain.
+// time, and twice as many after all did. Each one that is given back was leased, and its length read, for nothing.
 type ClaimSize struct{ limit, most int }
 
 // NewClaimSize begins with the most that a claim takes.

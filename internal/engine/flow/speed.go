@@ -103,8 +103,8 @@ func (s *Speed) LeaseShare(now time.Time, queued int, together bool) int {
 }
 
 // QueueLimit is how many new events to have queued at most, however long others starve: what the workers start within a
-// second, if that is more than the least window. If the process dies, whoever takes them over has to take all of them for
-// started.
+// second, if that is more than the least window. If the process dies, the instance that takes them over has to assume that all of
+// them had started.
 func (s *Speed) QueueLimit(now time.Time) int {
 	if !s.Prefetch.Knows() {
 		return s.Window.Most()

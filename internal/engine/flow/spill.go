@@ -21,7 +21,7 @@ const (
 	// transaction: a machine under load makes all of that slow, and some of them slower for a moment.
 	slowSpillAfter = time.Second / 10
 	slowFactor     = 8
-	// mostObserved is how much of the time between two looks counts: who looks rarely has not seen what was in between.
+	// mostObserved is how much of the time between two looks counts: between two looks that are far apart much may have changed unseen.
 	mostObserved = spillAfter / 3
 )
 

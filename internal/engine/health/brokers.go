@@ -15,8 +15,8 @@ import (
 // brokerEvery is how often what has changed is written at most; what has not is written every [store.BrokerBeat].
 const brokerEvery = 5 * time.Second
 
-// Brokers says in bc_broker what this instance knows of the brokers of its relays, or of its inbox. A row is removed when the
-// instance ends as it should; one that remains tells of a crash, for a day.
+// Brokers says in bc_broker what this instance knows of the brokers of its relays, or of its inbox. An instance that ends
+// in order removes its rows; a row that remains tells of a crash, for a day.
 type Brokers struct {
 	DB       *bun.DB
 	Rows     store.Brokers
@@ -75,7 +75,7 @@ func (b Brokers) note(ctx context.Context, last *noted, read func(ctx context.Co
 	})
 }
 
-// beat writes, or does not: it is for the eyes of people only.
+// beat writes once and only logs an error: nothing but the console and the doctor reads the row.
 func (b Brokers) beat(write func(ctx context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()

@@ -68,7 +68,7 @@ func (g Gauges) Register(ctx context.Context, read func() Signs) (stop func()) {
 	}
 }
 
-// measureTimeout keeps a slow database from holding up whoever collects the metrics.
+// measureTimeout limits how long a slow database delays the collection of metrics.
 const measureTimeout = 5 * time.Second
 
 func (g Gauges) measure(ctx context.Context, signs Signs, set func(name string, v float64, kv ...string)) error {

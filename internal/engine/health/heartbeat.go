@@ -17,12 +17,12 @@ import (
 
 const (
 	beatEvery   = 10 * time.Second
-	beatTimeout = time.Second // nobody waits longer for it, least of all the end of the process
+	beatTimeout = time.Second // the end of the process waits for it
 	beatKept    = 24 * time.Hour
 )
 
-// Heartbeat says in bc_instance, every few seconds, that a publisher runs, until it stops. A row
-// whose publisher has ended as it should is gone; one that remains tells of a crash, for a day.
+// Heartbeat says in bc_instance, every few seconds, that a publisher runs, until it stops. A publisher
+// that ends in order removes its row; a row that remains tells of a crash, for a day.
 type Heartbeat struct {
 	DB     *bun.DB
 	Rows   store.Instances
@@ -59,7 +59,7 @@ func (h Heartbeat) Run(ctx context.Context, stop <-chan struct{}, read func() Si
 	}
 }
 
-// beat writes, or does not: it is for the eyes of people only.
+// beat writes once and only logs an error: nothing but the console and the doctor reads the row.
 func (h Heartbeat) beat(write func(ctx context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()

@@ -64,7 +64,7 @@ func (g *Outage) Notice(ctx context.Context, err error) bool {
 	return true
 }
 
-// Level is how loud a consequence of err is: what an outage entails is not worth a line each.
+// Level is the level at which a consequence of err is logged: DEBUG during an outage, which is logged once, and WARN otherwise.
 func (g *Outage) Level(ctx context.Context, err error) slog.Level {
 	if g.Notice(ctx, err) {
 		return slog.LevelDebug

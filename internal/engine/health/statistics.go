@@ -51,8 +51,8 @@ func (st Statistics) Run(stop <-chan struct{}, claimed *atomic.Int64) {
 	}
 }
 
-// renew asks for statistics of tables that have outgrown them; tried are the pages that a table had when it last did. Who may
-// not have them, or finds the tables locked, is not told so, and is asked again when they have doubled once more.
+// renew asks for statistics of tables that have outgrown them; tried are the pages that a table had when it last did. PostgreSQL
+// answers no error if the user may not analyze a table, or if it is locked: it is asked again when the table has doubled once more.
 func (st Statistics) renew(ctx context.Context, tried map[string]int64) error {
 	tables, err := store.Growth(ctx, st.DB)
 	if err != nil {

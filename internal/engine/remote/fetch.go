@@ -64,7 +64,7 @@ func (r *Deliveries) announce(ctx context.Context, tx bun.Tx, consumer string, t
 	if err := r.rows.KeepTypes(ctx, tx, consumer, types); err != nil || !isNew {
 		return err
 	}
-	return r.rows.Unpark(ctx, tx, types) // what was parked for want of a consumer need not wait for its time
+	return r.rows.Unpark(ctx, tx, types) // events that were parked because they had no consumer need not wait for their time
 }
 
 const (

@@ -13,8 +13,8 @@ import (
 // it. So their runs are counted before they are handed out. Those of which no run was counted yet are handed out together. Of the
 // others one runs at a time, with no counted run of the consumer beside it: then only a delivery that kills uses its attempts up.
 //
-// A run counts as one beside others for the length of a lease, however often that is renewed: whoever has had it for so long does
-// not die of it at once, and the others need not wait for a handler that takes hours.
+// A run counts as one beside others for the length of a lease, however often that is renewed: a program that has run it for so long
+// was not killed by it at once, and the others need not wait for a handler that takes hours.
 func (r *Deliveries) takeLeft(ctx context.Context, g store.Gate, limit int) ([]store.Leased, error) {
 	var started, back, over, asleep []store.Leased
 	err := r.log.InTx(ctx, func(ctx context.Context, tx bun.Tx) error {

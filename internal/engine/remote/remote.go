@@ -82,7 +82,7 @@ func (r *roomsOf) inTx(ctx context.Context, fn func(ctx context.Context, tx bun.
 	return store.InTx(ctx, r.db, r.d, r.stmts, fn)
 }
 
-// Lease is the right to end a delivery. Whoever knows one can use it: it holds a random part that stands in the row.
+// Lease is the right to end a delivery. Its owner has a random part, which stands in the row, so that nobody can guess it.
 type Lease struct {
 	Row     int64 // id of the row in the log
 	Version int64

@@ -44,7 +44,7 @@ func (fs *Flights) Begin(row eventrow.Row, until int64, routed *registry.Snapsho
 	return f
 }
 
-// all are the events in the order of their ids: whoever locks many rows does it in this order.
+// all are the events in the order of their ids: all statements that lock many rows lock them in this order.
 func (fs *Flights) all() []*Flight {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -99,7 +99,7 @@ func (fs *Flights) FreeBytes() int {
 // Settled is signaled when events have been settled: there is room.
 func (fs *Flights) Settled() <-chan struct{} { return fs.settled }
 
-// Wake signals [Flights.Settled], for whoever may have missed something.
+// Wake signals [Flights.Settled]: after trouble the loop may have missed a signal.
 func (fs *Flights) Wake() { signal(fs.settled) }
 
 // isWorthWaiting reports whether the deliveries of other events may end soon, to be settled with those that wait.

@@ -9,7 +9,7 @@ import (
 )
 
 // note notes the answer of a statement that ended the leases of events, and missed some of them. If it missed any, it looks which:
-// those whose leases have ended so all the same are settled, by an earlier try whose answer was lost.
+// an event whose lease has ended in this very way was settled by an earlier try, whose answer was lost.
 func (s *Settler) note(ctx context.Context, idb bun.IDB, events []Event, status Status, missed int, isDeleting bool, done *Settled) error {
 	if missed == 0 {
 		done.add(events, status)

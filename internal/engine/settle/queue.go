@@ -8,7 +8,7 @@ const (
 	// MostLooks is how many deliveries are looked at or written for the events of a batch, unless it is one event: one may
 	// have thousands.
 	MostLooks = 20_000
-	// Linger is how long to wait for the deliveries of other events to end, if there are others: nobody waits for the settling.
+	// Linger is how long to wait for the deliveries of other events to end, if there are others. Nothing waits for an event to be settled.
 	Linger = 5 * time.Millisecond
 	// Later is how long those events wait whose deliveries have to be looked at, which takes five statements for one event or
 	// many. A consumer that is slow, paused or failing makes one of every event.
@@ -35,7 +35,7 @@ func (q *Queue[E]) Add(event E, of Event, now time.Time) {
 	q.ended = append(q.ended, ended[E]{event, len(of.Uncertain()), of.IsDelivered(), now})
 }
 
-// IsFull reports whether waiting for others is in vain: none are in flight beside those in the queue, or enough are in it.
+// IsFull reports whether to settle without waiting for others: none are in flight beside those in the queue, or enough are in it.
 func (q *Queue[E]) IsFull(inFlight int) bool {
 	return len(q.ended) == inFlight || len(q.ended) >= Batch
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
-// spillAfter is how long deliveries that have to wait are held, for others to be written into the consume log with them:
-// nobody needs them there at once.
+// spillAfter is how long deliveries that have to wait are held, so that one statement writes more of them into the
+// consume log. They cannot run before that anyway.
 const spillAfter = Later
 
 // Spilled is an event, and those of its deliveries that have to wait in the log.
@@ -84,8 +84,8 @@ func (p *Spiller) Run(stop <-chan struct{}) {
 	}
 }
 
-// Write writes all that is held. Another goroutine may write already: then this one waits until that one has, or ctx ends. What
-// cannot be written is settled all the same: then it is seen that a delivery is missing, and the event is claimed again.
+// Write writes all that is held. Another goroutine may write already: then this one waits until that one has, or ctx ends. An
+// event whose deliveries cannot be written is settled too: settling finds a delivery missing, and the event is claimed again.
 func (p *Spiller) Write(ctx context.Context) (err error) {
 	select {
 	case p.writing <- struct{}{}:
