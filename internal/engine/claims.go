@@ -113,7 +113,7 @@ func (c *claims) claimInTurns(ctx context.Context, isExhaustive bool) error {
 	until := c.plan.NextLook(c.cfg.Poll)
 	for ctx.Err() == nil && c.plan.Due() != 0 {
 		if !isExhaustive && !time.Now().Before(until) {
-			signal(c.more)
+			claim.Signal(c.more)
 			return nil
 		}
 		pages := c.pages()

@@ -83,7 +83,7 @@ func New(cfg Config) *Engine {
 }
 
 // Wake makes a running engine look for events at once.
-func (e *Engine) Wake() { signal(e.woken) }
+func (e *Engine) Wake() { claim.Signal(e.woken) }
 
 // Handover is the way of just committed events to a running engine.
 func (e *Engine) Handover() *claim.Handover { return e.handover }
@@ -342,13 +342,6 @@ func (r *run) releaseOrphans(ctx context.Context) error {
 		return nil
 	}
 	return r.settling.ReleaseOrphans(ctx, r.claims.claimer)
-}
-
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // signs are what the heartbeat and the gauges tell of this run.

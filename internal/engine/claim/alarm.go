@@ -17,12 +17,7 @@ func (a *Alarm) Set(after time.Duration) {
 		return
 	}
 	a.isSet = true
-	time.AfterFunc(after, func() {
-		select {
-		case a.rings <- struct{}{}:
-		default:
-		}
-	})
+	time.AfterFunc(after, func() { Signal(a.rings) })
 }
 
 // Rings is signaled when it is time. The loop then calls [Alarm.Heard].

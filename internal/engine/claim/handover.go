@@ -36,10 +36,7 @@ func (h *Handover) Put(ids []string) {
 		h.ids = append(h.ids, ids...)
 	}
 	h.mu.Unlock()
-	select {
-	case h.calls <- struct{}{}:
-	default:
-	}
+	Signal(h.calls)
 }
 
 // Calls tells that something was put.

@@ -233,17 +233,9 @@ func (m *marks) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*deliv
 // writeMarkers turns the deliveries into SUCCESS rows: new ones, or those that are leased.
 func (m *marks) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) error {
 	if !ds[0].direct() {
-		leases := make([]store.Leased, len(ds))
-		for i, d := range ds {
-			leases[i] = *d.lease
-		}
-		return m.l.regs.Log.Finish(ctx, tx, m.l.cfg.Instance, leases)
+		return m.l.regs.Log.Finish(ctx, tx, m.l.cfg.Instance, leasesOf(ds))
 	}
-	rows := make([]store.Delivery, len(ds))
-	for i, d := range ds {
-		rows[i] = d.row(m.c)
-	}
-	err := m.l.regs.Log.MarkSuccess(ctx, tx, rows, pairsOf(ds))
+	err := m.l.regs.Log.MarkSuccess(ctx, tx, rowsOf(ds, m.c), pairsOf(ds))
 	if dialect.Classify(err) == dialect.Duplicate {
 		forget(ds) // a twin was faster: look up next time
 		return &infraError{err: err}

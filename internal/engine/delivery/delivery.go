@@ -109,6 +109,24 @@ func (d *delivery) pair() dialect.Pair {
 	return p
 }
 
+// leasesOf are the leases of deliveries from the retry queue.
+func leasesOf(ds []*delivery) []store.Leased {
+	leases := make([]store.Leased, len(ds))
+	for i, d := range ds {
+		leases[i] = *d.lease
+	}
+	return leases
+}
+
+// rowsOf are the rows of deliveries in the consume log.
+func rowsOf(ds []*delivery, c *handler.Consumer) []store.Delivery {
+	rows := make([]store.Delivery, len(ds))
+	for i, d := range ds {
+		rows[i] = d.row(c)
+	}
+	return rows
+}
+
 // row is the delivery's row in the consume log.
 func (d *delivery) row(c *handler.Consumer) store.Delivery {
 	return store.Delivery{

@@ -45,13 +45,9 @@ func (r *runner) finishExternal(ctx context.Context, ds []*delivery) {
 	}
 	limited, done := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer done()
-	leases := make([]store.Leased, len(ds))
-	for i, d := range ds {
-		leases[i] = *d.lease
-	}
 	err := r.l.cfg.Budget.Write(limited, func() error {
 		return r.l.regs.DB.RunInTx(limited, r.l.cfg.Dialect.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-			if err := r.l.regs.Log.Finish(ctx, tx, r.l.cfg.Instance, leases); err != nil {
+			if err := r.l.regs.Log.Finish(ctx, tx, r.l.cfg.Instance, leasesOf(ds)); err != nil {
 				return err
 			}
 			_, err := r.marks.verify(ctx, tx, ds)

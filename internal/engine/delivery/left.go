@@ -97,12 +97,8 @@ func (q *retryQueue) leave(ctx context.Context, ds []*delivery) {
 	if len(ds) == 0 {
 		return
 	}
-	leases := make([]store.Leased, len(ds))
-	for i, d := range ds {
-		leases[i] = *d.lease
-	}
 	err := q.ln.out.insist(ctx, func(ctx context.Context) error {
-		return q.l.cfg.Budget.Write(ctx, func() error { return q.l.regs.Log.Leave(ctx, q.l.cfg.Instance, leases...) })
+		return q.l.cfg.Budget.Write(ctx, func() error { return q.l.regs.Log.Leave(ctx, q.l.cfg.Instance, leasesOf(ds)...) })
 	})
 	if err != nil && !errors.Is(err, store.ErrLeaseLost) {
 		q.ln.out.warn(ctx, ds[0], "deliveries could not be left to instances that know their schema version; their leases will expire", err)

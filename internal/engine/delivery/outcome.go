@@ -141,11 +141,7 @@ func (o *outcomes) putBackAll(ctx context.Context, ds []*delivery, delay time.Du
 
 // writeBack ends the leases of deliveries, which wait again.
 func (o *outcomes) writeBack(ctx context.Context, ds []*delivery, delay time.Duration) error {
-	leases := make([]store.Leased, len(ds))
-	for i, d := range ds {
-		leases[i] = *d.lease
-	}
-	return o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, delay, leases...) })
+	return o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.PutBack(ctx, o.l.cfg.Instance, delay, leasesOf(ds)...) })
 }
 
 // insist repeats a write while the database is away, until the drain time is over.
@@ -169,11 +165,7 @@ const longPause = 50
 func (o *outcomes) deferDirect(ctx context.Context, delay time.Duration, ds ...*delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	rows := make([]store.Delivery, len(ds))
-	for i, d := range ds {
-		rows[i] = d.row(o.c)
-	}
-	err := o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.Defer(ctx, o.l.regs.DB, rows, delay) })
+	err := o.l.cfg.Budget.Write(ctx, func() error { return o.l.regs.Log.Defer(ctx, o.l.regs.DB, rowsOf(ds, o.c), delay) })
 	if err != nil {
 		o.warn(ctx, ds[0], "deliveries could not be queued; their events will be claimed again", err)
 		o.report(ctx, settle.Abandoned, ds...)

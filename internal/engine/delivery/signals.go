@@ -3,6 +3,8 @@ package delivery
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 )
 
 // Signals are what the lanes tell the loop of.
@@ -25,16 +27,8 @@ func (s *Signals) DueAgain() <-chan struct{} { return s.again }
 // HaveTakenOver reports whether a lane has claimed deliveries of which a lease had run out, since it was last asked.
 func (s *Signals) HaveTakenOver() bool { return s.takenOver.Swap(false) }
 
-func (s *Signals) free() { signal(s.freed) }
+func (s *Signals) free() { claim.Signal(s.freed) }
 
 func (s *Signals) dueAgainAfter(wait time.Duration) {
-	time.AfterFunc(wait, func() { signal(s.again) })
-}
-
-// signal puts a token into a channel of one, unless there is one already.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	time.AfterFunc(wait, func() { claim.Signal(s.again) })
 }

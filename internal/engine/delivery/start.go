@@ -24,11 +24,7 @@ func (r *runner) announce(ctx context.Context, ds []*delivery) []*delivery {
 		return ds
 	}
 	err := r.noteStart(ctx, func(ctx context.Context) error {
-		leases := make([]store.Leased, len(ds))
-		for i, d := range ds {
-			leases[i] = *d.lease
-		}
-		return r.l.regs.Log.Start(ctx, r.l.cfg.Instance, leases)
+		return r.l.regs.Log.Start(ctx, r.l.cfg.Instance, leasesOf(ds))
 	})
 	if err == nil {
 		return ds
@@ -113,10 +109,7 @@ func (l *Lanes) takeSuspect(again bool) (over func(), ok bool) {
 // begin gives direct deliveries rows in the consume log that say that they are about to run, and leases of these rows. Those that
 // had a row already stay direct.
 func (r *runner) begin(ctx context.Context, ds []*delivery) error {
-	rows := make([]store.Delivery, len(ds))
-	for i, d := range ds {
-		rows[i] = d.row(r.c)
-	}
+	rows := rowsOf(ds, r.c)
 	var leases map[string]store.Leased
 	err := r.noteStart(ctx, func(ctx context.Context) (err error) {
 		if ds[0].suspect() {

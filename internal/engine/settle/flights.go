@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/eventrow"
@@ -100,7 +101,7 @@ func (fs *Flights) FreeBytes() int {
 func (fs *Flights) Settled() <-chan struct{} { return fs.settled }
 
 // Wake signals [Flights.Settled]: after trouble the loop may have missed a signal.
-func (fs *Flights) Wake() { signal(fs.settled) }
+func (fs *Flights) Wake() { claim.Signal(fs.settled) }
 
 // isWorthWaiting reports whether the deliveries of other events may end soon, to be settled with those that wait.
 func (fs *Flights) isWorthWaiting() bool {
@@ -119,7 +120,7 @@ func (fs *Flights) take(all bool) []*Flight {
 			fs.mu.Lock()
 			fs.queue.Tick()
 			fs.mu.Unlock()
-			signal(fs.ended)
+			claim.Signal(fs.ended)
 		})
 	}
 	return batch
@@ -133,12 +134,5 @@ func (fs *Flights) remove(batch []*Flight) {
 		fs.bytes.Give(f.bytes())
 	}
 	fs.mu.Unlock()
-	signal(fs.settled)
-}
-
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	claim.Signal(fs.settled)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/registry"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -62,7 +63,7 @@ func (f *Flight) Done(outcome Outcome) {
 	f.in.mu.Lock()
 	f.in.queue.Add(f, f.event(), time.Now())
 	f.in.mu.Unlock()
-	signal(f.in.ended)
+	claim.Signal(f.in.ended)
 }
 
 // Run settles what has ended, as many events at once as there are, until stop is closed, and then all that have ended.

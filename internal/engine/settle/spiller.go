@@ -10,6 +10,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/engine/budget"
+	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
@@ -59,7 +60,7 @@ func (p *Spiller) Add(all []Spilled) {
 	p.mu.Lock()
 	p.held = append(p.held, all...)
 	p.mu.Unlock()
-	signal(p.filled)
+	claim.Signal(p.filled)
 }
 
 // Run writes what is held, as much at once as there is, until stop is closed.
