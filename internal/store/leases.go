@@ -65,8 +65,11 @@ const whetherCounted = "CASE WHEN started = 2 THEN 1 ELSE 0 END"
 // leasedBy is the condition that an owner, its argument, has leased a delivery.
 const leasedBy = "e.status = 'PROCESSING' AND e.locked_by = ?"
 
-// ended is what every end of a lease sets; the time follows.
-const ended = ", locked_by = NULL, lock_version = lock_version + 1, updated_at = "
+// What every end of a lease sets; the time follows. The owner of a lease in another program stays in the row: see [Remote].
+const (
+	ended       = ", locked_by = NULL" + nextVersion
+	nextVersion = ", lock_version = lock_version + 1, updated_at = "
+)
 
 func (d Leased) pair() dialect.Pair { return dialect.Pair{ID: d.ID, Version: d.Version} }
 
@@ -118,13 +121,7 @@ func (l Leases) Finish(ctx context.Context, idb bun.IDB, owner string, ds []Leas
 // FailLeased ends a lease with a verdict, and records the attempt.
 func (l Leases) FailLeased(ctx context.Context, owner string, d Leased, v Verdict, a Attempt) error {
 	err := l.db.RunInTx(ctx, l.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error {
-		if err := l.attempts.record(ctx, tx, d.Delivery, v, a); err != nil {
-			return err
-		}
-		if err := l.attempts.trim(ctx, tx, d); err != nil {
-			return err
-		}
-		return l.end(ctx, tx, owner, d, v)
+		return l.fail(ctx, tx, owner, d, v, a, ", locked_by = NULL")
 	})
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
 		return fmt.Errorf("consume log: record failure of event %s: %w", d.EventID, err)
@@ -132,8 +129,15 @@ func (l Leases) FailLeased(ctx context.Context, owner string, d Leased, v Verdic
 	return err
 }
 
-// end ends the lease of one delivery with a verdict. It reports [ErrLeaseLost] if there is no lease to end.
-func (l Leases) end(ctx context.Context, tx bun.Tx, owner string, d Leased, v Verdict) error {
+// fail records an attempt, and ends the lease of its delivery with a verdict. It reports [ErrLeaseLost] if there is no lease to end.
+// and sets further columns.
+func (l Leases) fail(ctx context.Context, tx bun.Tx, owner string, d Leased, v Verdict, a Attempt, and string) error {
+	if err := l.attempts.record(ctx, tx, d.Delivery, v, a); err != nil {
+		return err
+	}
+	if err := l.attempts.trim(ctx, tx, d); err != nil {
+		return err
+	}
 	attempts, next := "attempts = attempts - "+whetherCounted, "next_retry_at = NULL"
 	args := []any{string(v.Status), nullText(text.Clean(v.Error, text.MaxError))}
 	if v.Counts {
@@ -144,7 +148,7 @@ func (l Leases) end(ctx context.Context, tx bun.Tx, owner string, d Leased, v Ve
 		args = append(args, dialect.Micro(v.Delay))
 	}
 	res, err := tx.ExecContext(ctx, "UPDATE "+deliveryTable+" SET status = ?, error_message = ?, "+
-		"first_run_at = COALESCE(first_run_at, "+l.d.Now+"), "+attempts+", started = 0, "+next+ended+l.d.Now+
+		"first_run_at = COALESCE(first_run_at, "+l.d.Now+"), "+attempts+", started = 0, "+next+and+nextVersion+l.d.Now+
 		" WHERE id = ? AND locked_by = ? AND lock_version = ? AND status = 'PROCESSING'",
 		append(args, d.ID, owner, d.Version)...)
 	if err != nil {

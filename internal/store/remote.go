@@ -12,7 +12,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
-	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // Remote are the leases of deliveries whose handlers run in another program, which ends them by a call. The owner of such a lease
@@ -185,28 +184,10 @@ func (r Remote) Succeed(ctx context.Context, tx bun.Tx, owner string, leases []d
 	return nil
 }
 
-// Fail ends a lease with a verdict that is no success, and records the attempt.
+// Fail ends a lease with a verdict that is no success, and records the attempt. It reports [ErrLeaseLost] if the lease is lost: then tx
+// must be rolled back.
 func (r Remote) Fail(ctx context.Context, tx bun.Tx, owner string, d Leased, v Verdict, a Attempt) error {
-	if err := r.attempts.record(ctx, tx, d.Delivery, v, a); err != nil {
-		return err
-	}
-	if err := r.attempts.trim(ctx, tx, d); err != nil {
-		return err
-	}
-	next, args := "NULL", []any{string(v.Status), nullText(text.Clean(v.Error, text.MaxError))}
-	if v.Status.Waiting() {
-		next = r.d.After
-		args = append(args, dialect.Micro(v.Delay))
-	}
-	res, err := tx.ExecContext(ctx, "UPDATE "+deliveryTable+" SET status = ?, error_message = ?, "+
-		"first_run_at = COALESCE(first_run_at, "+r.d.Now+"), attempts = attempts + 1 - "+whetherCounted+", started = 0, next_retry_at = "+next+
-		", lock_version = lock_version + 1, updated_at = "+r.d.Now+
-		" WHERE id = ? AND locked_by = ? AND lock_version = ? AND status = 'PROCESSING'",
-		append(args, d.ID, owner, d.Version)...)
-	if err != nil {
-		return fmt.Errorf("consume log: end delivery of event %s: %w", d.EventID, err)
-	}
-	return heldAll(res, 1)
+	return r.fail(ctx, tx, owner, d, v, a, "")
 }
 
 // Prolong makes a lease last from now on, by the primary key. It reports [ErrLeaseLost] if it is lost.

@@ -1,9 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"sort"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -91,7 +92,7 @@ func (l Leases) selectWaiting(ctx context.Context, idb bun.IDB, where string, ar
 
 // LeaseLocked leases deliveries that this transaction has locked, and numbers the runs to come.
 func (l Leases) LeaseLocked(ctx context.Context, tx bun.Tx, owner string, lease time.Duration, ds []Leased) error {
-	sort.Slice(ds, func(i, j int) bool { return ds[i].ID < ds[j].ID })
+	slices.SortFunc(ds, func(a, b Leased) int { return cmp.Compare(a.ID, b.ID) })
 	_, err := tx.ExecContext(ctx, l.d.UpdateIDs(deliveryTable, pairsOf(ds),
 		"status = 'PROCESSING', started = CASE WHEN started = 0 THEN 0 ELSE 1 END, locked_by = ?, lock_version = lock_version + 1, "+
 			"next_retry_at = "+l.d.After+", updated_at = "+l.d.Now,
