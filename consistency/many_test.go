@@ -12,7 +12,7 @@ import (
 )
 
 // The built-in checks ask as often about thousands of consumers as about twenty, and find the one that an event never
-// reached (finding A14).
+// reached.
 func TestBuiltInChecksOfManyConsumers(t *testing.T) {
 	t.Parallel()
 	testplan.AsManyStatements(t, func(t *testing.T, dialect string, n int) (asked int) {

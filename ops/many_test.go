@@ -34,7 +34,7 @@ func manyConsumers(t *testing.T, db *bun.DB, n int) {
 	}
 }
 
-// Thousands of consumers are all listed, with what waits for them, by as many statements as twenty (finding A14).
+// Thousands of consumers are all listed, with what waits for them, by as many statements as twenty.
 func TestManyConsumersAreListed(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Dialects() {

@@ -19,7 +19,7 @@ import (
 )
 
 // An instance of the old release claims an event that only the new release takes together with a later one:
-// the later one waits (finding A3).
+// the later one waits.
 func TestEventOfANewReleaseKeepsItsPlaceWithinAClaim(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
@@ -43,7 +43,7 @@ func TestEventOfANewReleaseKeepsItsPlaceWithinAClaim(t *testing.T) {
 	})
 }
 
-// An event of a type that nobody takes is in the way of nobody, and is delivered once somebody takes it (finding A8).
+// An event of a type that nobody takes is in the way of nobody, and is delivered once somebody takes it.
 func TestEventThatNobodyTakesBlocksNobody(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
@@ -111,7 +111,7 @@ func TestParkedEventsNameTheirOwnType(t *testing.T) {
 	})
 }
 
-// A delayed event that falls due waits for an event of its aggregate that another instance has in hand (finding A16).
+// A delayed event that falls due waits for an event of its aggregate that another instance has in hand.
 func TestDelayedEventWaitsForWhatIsInHand(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Servers() { // SQLite has one writer: nobody else works while a handler runs
@@ -180,7 +180,7 @@ func TestDelayedEventWaitsForARunningRetry(t *testing.T) {
 	}
 }
 
-// The tenant is part of the aggregate: tenants with the same ids do not wait for each other (finding A19).
+// The tenant is part of the aggregate: tenants with the same ids do not wait for each other.
 func TestTenantsWithTheSameIDsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
@@ -218,7 +218,7 @@ func TestTenantIsNotHeldUpByALeaseOfAnother(t *testing.T) {
 	})
 }
 
-// What an event costs does not depend on how much of its aggregate waits for a consumer that is paused (finding A12):
+// What an event costs does not depend on how much of its aggregate waits for a consumer that is paused:
 // docs/measurements/huge-aggregate.md has the figures with BLUECONE_TEST_OPEN=100000.
 func TestHugeAggregateBesideAPausedConsumerCostsNoMore(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ func TestSwallowedErrorOnPostgresIsAFailedAttempt(t *testing.T) {
 	require.Zero(t, f.count("SELECT COUNT(*) FROM effect"))
 }
 
-// V13, V38: an attempt is stored whatever its error says.
+// An attempt is stored whatever its error says.
 func TestAnyErrorTextCanBeStored(t *testing.T) {
 	t.Parallel()
 	texts := []string{"", "NUL \x00", "\xff\xfe", strings.Repeat("长", 70_000), "'; DROP TABLE bc_outbox_event; --", "\U0001F600"}

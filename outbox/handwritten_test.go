@@ -49,7 +49,7 @@ type handPaid struct {
 func (handPaid) EventType() string            { return "order.paid" }
 func (handPaid) Aggregate() (kind, id string) { return "ORDER", "123" }
 
-// V16: in a session at +08:00 NOW() is eight hours ahead of UTC. Status NEW is due at once all the same.
+// In a session at +08:00 NOW() is eight hours ahead of UTC. Status NEW is due at once all the same.
 func TestHandWrittenInsertFromAnyTimeZoneIsDeliveredAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Dialects() {

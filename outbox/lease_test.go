@@ -18,7 +18,7 @@ import (
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
-// A lost lease keeps even a delivery that has no twin yet from taking effect: rule (d).
+// A lost lease keeps even a delivery that has no twin yet from taking effect.
 func TestLostLeaseRollsBack(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

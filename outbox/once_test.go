@@ -20,7 +20,7 @@ import (
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
-// V5, V24: the same error means "committed" or "not committed". It is read back.
+// The same error means "committed" or "not committed". It is read back.
 func TestUnknownCommitIsReadBack(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
@@ -51,7 +51,7 @@ func TestUnknownCommitIsReadBack(t *testing.T) {
 	})
 }
 
-// V1: after a deadlock MariaDB runs on in autocommit. A handler that swallows the error
+// After a deadlock MariaDB runs on in autocommit. A handler that swallows the error
 // must not take effect without its SUCCESS row.
 func TestSwallowedDeadlockNeverCommits(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestSwallowedDeadlockNeverCommits(t *testing.T) {
 	})
 }
 
-// V2: a lock wait timeout rolls back only its statement; COMMIT would keep the rest.
+// A lock wait timeout rolls back only its statement; COMMIT would keep the rest.
 func TestSwallowedLockWaitNeverCommits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testdb.Open(t, "mysql"))

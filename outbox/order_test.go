@@ -288,7 +288,7 @@ func upTo(n int) []int {
 }
 
 // An event whose transaction commits late takes its place behind those that committed before it
-// for other aggregates, and none is skipped (V29, E3: the state column is the only cursor).
+// for other aggregates, and none is skipped: the state column is the only cursor.
 func TestLateCommitIsNeverSkipped(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Servers() { // SQLite has one writer at a time

@@ -99,7 +99,7 @@ func TestSaveIsOneInsert(t *testing.T) {
 }
 
 // Promise 7, second half: a claim that is held open, on an empty or a full queue, keeps no
-// producer waiting (V21, E6). In REPEATABLE READ its gap locks would.
+// producer waiting. In REPEATABLE READ its gap locks would.
 func TestSaveNeverWaitsForAClaim(t *testing.T) {
 	t.Parallel()
 	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {

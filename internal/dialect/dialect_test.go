@@ -31,7 +31,7 @@ func number(t *testing.T, db bun.IDB, query string, args ...any) (n int64) {
 	return n
 }
 
-// V16–V19: what is written and read as microseconds is the same instant in every session, whatever its time zone.
+// What is written and read as microseconds is the same instant in every session, whatever its time zone.
 func TestTimesAreTheSameInEverySession(t *testing.T) {
 	t.Parallel()
 	zones := map[string][]string{

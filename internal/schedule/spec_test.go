@@ -30,7 +30,7 @@ func TestSpecsOfTheOriginalDesign(t *testing.T) {
 	}
 }
 
-// V40: the parser behind this one panics on some input, and takes time zones.
+// The parser behind this one panics on some input, and takes time zones.
 func TestBadSpecsAreErrorsNotPanics(t *testing.T) {
 	t.Parallel()
 	for expr, says := range map[string]string{

@@ -12,7 +12,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/text"
 )
 
-// V13, V38: whatever an error says, its text can be stored.
+// Whatever an error says, its text can be stored.
 func FuzzCleanCanBeStored(f *testing.F) {
 	for _, s := range []string{"", "plain", "\xff\xfe", "a\x00b", strings.Repeat("长", 3000), "\U0001F600"} {
 		f.Add(s)
@@ -38,7 +38,7 @@ func TestErrorAlwaysSaysSomething(t *testing.T) {
 	require.True(t, strings.HasSuffix(long, "…"))
 }
 
-// V7, V35: names are compared by their bytes in Go and in every database alike.
+// Names are compared by their bytes in Go and in every database alike.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	good := map[string]func(string, string) error{
