@@ -23,7 +23,7 @@ func TestSQLTxTakesATransactionOfTheBus(t *testing.T) {
 }
 
 // What another package finds wrong is returned with the bus's own findings; after the start it is late.
-func TestConsumerRefuse(t *testing.T) {
+func TestMistakesThatOtherPackagesFindAreReturned(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		ob, err := outbox.New(db, outbox.Config{})

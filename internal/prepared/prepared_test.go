@@ -75,7 +75,7 @@ func kept(t *testing.T, db *bun.DB) (n int) {
 
 // Statements answer alike however often they are sent, in a transaction and outside, and the hooks of
 // bun see their values. PostgreSQL has prepared them from the second time on.
-func TestStatements(t *testing.T) {
+func TestStatementsAnswerAlikePreparedOrNot(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Dialects() {
 		t.Run(dialect, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestShortListsArePlannedOnce(t *testing.T) {
 }
 
 // An error is the caller's, and the hooks see it.
-func TestErrors(t *testing.T) {
+func TestAnErrorIsTheCallers(t *testing.T) {
 	t.Parallel()
 	db, s, hook := things(t, "postgres")
 	for range 2 {
@@ -146,7 +146,7 @@ func TestErrors(t *testing.T) {
 }
 
 // A server that has discarded what was prepared is met once.
-func TestForgottenStatements(t *testing.T) {
+func TestWhatAServerHasDiscardedIsMetOnce(t *testing.T) {
 	t.Parallel()
 	db, s, _ := things(t, "postgres")
 	ask := func() error {
@@ -162,7 +162,7 @@ func TestForgottenStatements(t *testing.T) {
 }
 
 // SQLite meets a change of the tables without an error, and forgets nothing.
-func TestChangedTables(t *testing.T) {
+func TestAChangeOfTheTablesForgetsNothing(t *testing.T) {
 	t.Parallel()
 	db, s, _ := things(t, "sqlite")
 	for _, change := range []string{"", "", "CREATE INDEX thing_name ON thing (name)", "ALTER TABLE thing ADD COLUMN more TEXT", "VACUUM"} {
@@ -189,7 +189,7 @@ func TestNotWithoutEnd(t *testing.T) {
 }
 
 // A database that does not answer is not asked again and again, and nobody waits for it.
-func TestDatabaseAway(t *testing.T) {
+func TestADatabaseThatIsAwayIsNotAskedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	db, s, _ := things(t, "postgres")
 	conn, err := db.DB.Conn(t.Context()) // the only one

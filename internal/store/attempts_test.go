@@ -31,7 +31,7 @@ func (f logFixture) history(id string) (all []attempt) {
 }
 
 // The first failure of a delivery makes its row and its history, unless the delivery has a row already.
-func TestFirstFailure(t *testing.T) {
+func TestAFirstFailureMakesTheRowAndTheHistory(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
 		by := store.Attempt{Instance: "me", Duration: time.Second}

@@ -155,7 +155,7 @@ func count(t *testing.T, db *bun.DB) (n int) {
 }
 
 // More ids, and more events, than one statement takes.
-func TestManyKeys(t *testing.T) {
+func TestMoreKeysThanOneStatementTakesAreSaved(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, db *bun.DB, way string) {
 		var ids []string

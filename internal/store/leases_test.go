@@ -71,7 +71,7 @@ func TestWhatWasLeftIsLockedByItsID(t *testing.T) {
 }
 
 // A delivery that is put back waits as before, and no run is counted.
-func TestPutBack(t *testing.T) {
+func TestWhatIsPutBackWaitsAsBefore(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
 		ctx := f.t.Context()

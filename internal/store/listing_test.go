@@ -12,7 +12,7 @@ import (
 )
 
 // Each filter that an index serves lists what it names, page by page; another one is refused.
-func TestListEvents(t *testing.T) {
+func TestOnlyFiltersThatAnIndexServesList(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		addEvent(t, db, d, "a", "SENT", time.Hour)
@@ -57,7 +57,7 @@ func TestListEvents(t *testing.T) {
 }
 
 // An event is open for everybody until it is fanned out, then for each consumer until its own delivery has ended.
-func TestOpenEvents(t *testing.T) {
+func TestAnEventIsOpenUntilTheConsumersOwnDeliveryHasEnded(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		addEvent(t, db, d, "new", "NEW", 0)
@@ -141,7 +141,7 @@ func TestOpenEventsOfThePast(t *testing.T) {
 }
 
 // An event is known by its row, wherever that is, and by finished deliveries if those count.
-func TestKnownEvents(t *testing.T) {
+func TestAnEventIsKnownByItsRowOrItsFinishedDeliveries(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		addEvent(t, db, d, "event", "NEW", 0)
@@ -161,7 +161,7 @@ func TestKnownEvents(t *testing.T) {
 }
 
 // What is before the engine are the events that are not SENT; the oldest is one that is due.
-func TestMeasureBacklog(t *testing.T) {
+func TestTheBacklogIsWhatIsNotSent(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		b, err := store.MeasureBacklog(t.Context(), db, d)

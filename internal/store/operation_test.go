@@ -21,7 +21,7 @@ func addConsumer(t *testing.T, db *bun.DB, key, name string, replayable int) {
 }
 
 // A consumer is found by its key or its name, and its key goes first.
-func TestRegisteredConsumers(t *testing.T) {
+func TestAConsumerIsFoundByItsKeyBeforeItsName(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		p := store.NewOperations(d)
@@ -44,7 +44,7 @@ func TestRegisteredConsumers(t *testing.T) {
 }
 
 // Operators pause, resume and retire one consumer, and no other.
-func TestSteerConsumers(t *testing.T) {
+func TestOperatorsSteerOneConsumerAndNoOther(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		p := store.NewOperations(d)
@@ -83,7 +83,7 @@ func TestSteerConsumers(t *testing.T) {
 }
 
 // Only deliveries in a state that allows it are changed, of the consumers that are named, if any are.
-func TestChangeDeliveries(t *testing.T) {
+func TestOnlyDeliveriesInAStateThatAllowsItAreChanged(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		p := store.NewOperations(d)
@@ -119,7 +119,7 @@ func TestChangeDeliveries(t *testing.T) {
 }
 
 // What an operator adds leaves deliveries alone that exist.
-func TestAddedDeliveries(t *testing.T) {
+func TestWhatAnOperatorAddsLeavesRowsThatExist(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		p := store.NewOperations(d)

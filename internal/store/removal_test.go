@@ -168,7 +168,7 @@ func TestRemoveTracesOfDeletedEvents(t *testing.T) {
 }
 
 // The audit log forgets the oldest first, at most so many at a time.
-func TestForgetAudit(t *testing.T) {
+func TestTheAuditLogForgetsTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		for _, age := range []time.Duration{3 * time.Hour, 2 * time.Hour, 4 * time.Hour, 0} {

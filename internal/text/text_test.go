@@ -39,7 +39,7 @@ func TestErrorAlwaysSaysSomething(t *testing.T) {
 }
 
 // Names are compared by their bytes in Go and in every database alike.
-func TestNames(t *testing.T) {
+func TestNamesAreComparedByTheirBytes(t *testing.T) {
 	t.Parallel()
 	good := map[string]func(string, string) error{
 		"order.paid": text.EventType, "a": text.EventType, "order-v2.paid_late": text.EventType,

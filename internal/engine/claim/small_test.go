@@ -12,7 +12,7 @@ import (
 )
 
 // In a backlog claims are larger, but never smaller than what was asked for.
-func TestPageSize(t *testing.T) {
+func TestClaimsAreLargerInABacklog(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ configured, backlog int }{{1, 5}, {100, 500}, {200, 500}, {1000, 1000}} {
 		require.Equal(t, c.configured, claim.PageSize(c.configured, false))
@@ -45,7 +45,7 @@ func TestFairnessLooksNowAndThen(t *testing.T) {
 }
 
 // Tenants that have a tenth of a claim are busy.
-func TestBusyTenants(t *testing.T) {
+func TestTenantsWithATenthOfAClaimAreBusy(t *testing.T) {
 	t.Parallel()
 	var rows []eventrow.Row
 	for tenant, n := range map[int64]int{0: 80, 1: 10, 2: 9, 3: 1} {
@@ -56,7 +56,7 @@ func TestBusyTenants(t *testing.T) {
 }
 
 // What is handed over is taken once. Too much of it is a backlog: it is claimed instead.
-func TestHandover(t *testing.T) {
+func TestWhatIsHandedOverIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	h := claim.NewHandover()
 	ids, ok := h.Take()

@@ -25,7 +25,7 @@ func TestWhatIsInTheWayOfAClaim(t *testing.T) {
 }
 
 // What is free is before the first event of its aggregate that others work on.
-func TestNotBehind(t *testing.T) {
+func TestOnlyWhatIsBeforeTheWorkOfOthersIsFree(t *testing.T) {
 	t.Parallel()
 	rows := []eventrow.Row{
 		{OutboxID: 5, AggregateID: "1"},

@@ -299,7 +299,7 @@ func TestFetchKeepsTheOrderBeforeWhatMayHaveBeenStarted(t *testing.T) {
 }
 
 // Deliveries that all succeed are ended together, or none of them is.
-func TestFinishAll(t *testing.T) {
+func TestDeliveriesEndTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		h := newHouse(t, db)

@@ -178,7 +178,7 @@ func TestSettleTellsWhatItHasDoneBeforeAnError(t *testing.T) {
 }
 
 // Leases that are given back are due again; those that another instance has are left alone.
-func TestGiveBack(t *testing.T) {
+func TestLeasesThatAreGivenBackAreDue(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db, true)
@@ -199,7 +199,7 @@ func TestGiveBack(t *testing.T) {
 }
 
 // A lease is renewed unless it was lost. Of a row that somebody is writing, it is only known that it is still held.
-func TestRenew(t *testing.T) {
+func TestALeaseIsRenewedUnlessItWasLost(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db, false)

@@ -120,7 +120,7 @@ func TestDeliveriesAndAttemptsOfEventsAreRead(t *testing.T) {
 }
 
 // What is looked up is found in its table, within its tenants, up to its limit.
-func TestLookups(t *testing.T) {
+func TestLookupsStayWithinTenantsAndLimits(t *testing.T) {
 	t.Parallel()
 	each(t, func(f fixture) {
 		ctx, texts := f.t.Context(), must[[]string](f.t)
