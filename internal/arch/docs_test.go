@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,6 +43,20 @@ func TestDecisionsAreOnePageEach(t *testing.T) {
 			require.Contains(t, text, part, name)
 		}
 	}
+}
+
+// The table of packages names every package of the library's module.
+func TestEveryPackageHasALine(t *testing.T) {
+	t.Parallel()
+	page, looked := read(t, "docs/architecture.md"), 0
+	for path := range packages(t, "./...") {
+		if inside, isOurs := strings.CutPrefix(path, module+"/"); isOurs {
+			looked++
+			line := regexp.MustCompile("(?m)^\\|[^|]*`" + regexp.QuoteMeta(inside) + "`[^|]*\\|")
+			assert.True(t, line.MatchString(page), "docs/architecture.md does not say what %s is for", inside)
+		}
+	}
+	require.Greater(t, looked, 60, "the test looks at nothing")
 }
 
 // What the table of CONTRIBUTING.md tells to open is there.
