@@ -22,6 +22,8 @@ func TestPagesAreShort(t *testing.T) {
 	for path, limit := range limits {
 		require.LessOrEqual(t, len(strings.Fields(read(t, path))), limit, path)
 	}
+	prose := link.ReplaceAllString(fenced.ReplaceAllString(read(t, "README.md"), ""), "]")
+	require.LessOrEqual(t, len(regexp.MustCompile(`\pL+`).FindAllString(prose, -1)), 850, "README.md is read in three minutes")
 }
 
 // A decision is one page with a status, a context, a decision and consequences; 28 is the list of what is open.
