@@ -298,7 +298,7 @@ func (r *run) progress() progress {
 }
 
 func (r *run) waitUntilIdle(ctx context.Context) {
-	for ctx.Err() == nil && (r.flights.Free() < r.flights.Most() || !r.lanes.Idle()) {
+	for ctx.Err() == nil && (r.flights.Free() < r.flights.Most() || !r.lanes.AreIdle()) {
 		select {
 		case <-r.flights.Settled():
 		case <-time.After(2 * time.Millisecond): // lanes have no signal of their own

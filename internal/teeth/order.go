@@ -61,7 +61,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a direct delivery does not ask", "internal/engine/delivery/deliver.go",
-			"\treturn m.ask(ctx, tx, ds)\n}", "\tif ds[0].direct() {\n\t\treturn aside, nil\n\t}\n\treturn m.ask(ctx, tx, ds)\n}",
+			"\treturn m.ask(ctx, tx, ds)\n}", "\tif ds[0].isDirect() {\n\t\treturn aside, nil\n\t}\n\treturn m.ask(ctx, tx, ds)\n}",
 			engine, "EveryDeliveryAsks", nil,
 		},
 		{
@@ -106,7 +106,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what was claimed with a failed delivery runs outside", "internal/engine/delivery/external.go",
-			`aside[d] == "" && a != store.MayRun {`, `aside[d] == "" && a != store.MayRun && d.direct() {`,
+			`aside[d] == "" && a != store.MayRun {`, `aside[d] == "" && a != store.MayRun && d.isDirect() {`,
 			engine, "ExternalDeliveryWaits", nil,
 		},
 	}

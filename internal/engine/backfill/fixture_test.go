@@ -52,7 +52,7 @@ func (p *process) register() *process {
 // calls waits until the lanes have nothing to do, and returns the events that the handler of C was called with.
 func (p *process) calls() []string {
 	p.T.Helper()
-	testdb.Eventually(p.T, p.Lanes.Idle, "the lanes are idle")
+	testdb.Eventually(p.T, p.Lanes.AreIdle, "the lanes are idle")
 	return p.Calls()
 }
 

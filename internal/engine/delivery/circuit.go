@@ -39,7 +39,7 @@ func (r *runner) refuse(ctx context.Context, d *delivery, cause error) {
 		r.ln.observe(ctx, o, d.isFirstRun(), cause)
 	}
 	r.out.fail(ctx, d, cause)
-	if r.ln.probes() {
+	if r.ln.isProbing() {
 		r.rest()
 	}
 }
@@ -67,8 +67,8 @@ func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause e
 	}
 }
 
-// probes tells whether deliveries are tried one at a time.
-func (ln *lane) probes() bool {
+// isProbing tells whether deliveries are tried one at a time.
+func (ln *lane) isProbing() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	return ln.speed.IsHalfOpen(time.Now())
@@ -92,9 +92,9 @@ func (r *runner) rest() {
 	}
 }
 
-// halted reports whether the lane must not start anything now: its consumer is paused by an
+// isHaltedLocked reports whether the lane must not start anything now: its consumer is paused by an
 // operator, or its circuit is open. It needs the lane's mu.
-func (ln *lane) halted() bool {
+func (ln *lane) isHaltedLocked() bool {
 	return ln.speed.Circuit.State(time.Now()) == flow.Open || ln.l.isPaused(ln.c)
 }
 
@@ -113,7 +113,7 @@ func (ln *lane) isBroken() bool {
 func (ln *lane) isHalted() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.halted()
+	return ln.isHaltedLocked()
 }
 
 // adjust changes how much the lane does.

@@ -45,7 +45,7 @@ func (r *runner) run(ctx context.Context, batch []*delivery) {
 			ready = append(ready, d)
 		}
 	}
-	if len(ready) > 0 && ready[0].suspect() {
+	if len(ready) > 0 && ready[0].isSuspect() {
 		r.runSuspects(ctx, ready)
 		return
 	}
@@ -76,11 +76,11 @@ func (r *runner) together(ds []*delivery) int {
 // mayRun ends deliveries that need no transaction to be decided.
 func (r *runner) mayRun(ctx context.Context, d *delivery) bool {
 	switch {
-	case d.lost():
+	case d.isLost():
 		r.out.setAside(ctx, d, store.Lost)
 	case r.ln.isHalted():
 		r.out.setAside(ctx, d, store.Blocked)
-	case d.suspect() && d.Attempt > r.c.MaxAttempts(d.Event):
+	case d.isSuspect() && d.Attempt > r.c.MaxAttempts(d.Event):
 		r.out.fail(ctx, d, fmt.Errorf("all %d attempts are used up, the last of them ended without an answer: the process died, or lost its "+
 			"lease, while it ran alone", r.c.MaxAttempts(d.Event)))
 	default:
@@ -117,7 +117,7 @@ func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 		case len(ds) > 1:
 			r.deliverParts(ctx, ds, err)
 			return
-		case errors.Is(err, store.ErrLeaseLost), ds[0].lost(), ctx.Err() != nil:
+		case errors.Is(err, store.ErrLeaseLost), ds[0].isLost(), ctx.Err() != nil:
 			r.out.setAside(ctx, ds[0], store.Lost)
 			return
 		case isInfra(err) && try < infraTries:
@@ -219,7 +219,7 @@ func pause(ctx context.Context, try int) {
 // batch, whether each delivery may run. What its claim has seen is no answer: it may have changed since.
 func (m *marks) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*delivery]store.Answer, error) {
 	aside := make(map[*delivery]store.Answer)
-	if ds[0].direct() {
+	if ds[0].isDirect() {
 		if err := m.findRecorded(ctx, tx, ds, aside); err != nil || len(aside) > 0 {
 			return aside, err
 		}
@@ -232,7 +232,7 @@ func (m *marks) mark(ctx context.Context, tx bun.Tx, ds []*delivery) (map[*deliv
 
 // writeMarkers turns the deliveries into SUCCESS rows: new ones, or those that are leased.
 func (m *marks) writeMarkers(ctx context.Context, tx bun.Tx, ds []*delivery) error {
-	if !ds[0].direct() {
+	if !ds[0].isDirect() {
 		return m.l.regs.Log.Finish(ctx, tx, m.l.cfg.Instance, leasesOf(ds))
 	}
 	err := m.l.regs.Log.MarkSuccess(ctx, tx, rowsOf(ds, m.c), pairsOf(ds))
@@ -305,7 +305,7 @@ func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 	}
 	m.ln.adjust(func(s *flow.Speed) { s.Pressure.Observe(time.Since(began), s.Settings.Workers) })
 	switch {
-	case !ds[0].direct(): // its lease is the mark
+	case !ds[0].isDirect(): // its lease is the mark
 	case !held.Leased, slices.ContainsFunc(ds, func(d *delivery) bool { return d.held.IsOver(held.Now) }):
 		return m.ask(ctx, tx, ds) // until a lease is out, nobody can have taken over the event
 	}

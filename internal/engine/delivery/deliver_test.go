@@ -161,7 +161,7 @@ func TestDeliveryWithARowIsNotRunAgain(t *testing.T) {
 			h.set("C", "e", "status = 'SUCCESS', attempts = 7")
 			h.exec("UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = ?, next_retry_at = "+h.d.After, me, lease.Microseconds())
 			c := h.claimed("e")
-			c.fresh = fresh
+			c.isFresh = fresh
 			h.open().offer("C", c)
 			require.Equal(t, settle.Recorded, h.outcome("e"))
 			require.Equal(t, row{store.Success, 7, ""}, h.row("C", "e"))

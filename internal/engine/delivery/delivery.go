@@ -28,15 +28,15 @@ type Offered struct {
 type delivery struct {
 	handler.Message
 
-	kind      claim.Kind           // of due work
-	held      *claim.Lease         // of the event, for a direct delivery
-	fresh     bool                 // no row can exist yet
-	suspected bool                 // a process that has died may have started this direct delivery
-	done      func(settle.Outcome) // reports a direct delivery
-	lease     *store.Leased        // for a delivery from the retry queue
-	bytes     int                  // of its payload and metadata, for such a one
-	own       *claim.Lease         // whether that is still ours
-	queued    time.Time            // when a direct delivery came into the lane
+	kind        claim.Kind           // of due work
+	held        *claim.Lease         // of the event, for a direct delivery
+	isFresh     bool                 // no row can exist yet
+	isSuspected bool                 // a process that has died may have started this direct delivery
+	done        func(settle.Outcome) // reports a direct delivery
+	lease       *store.Leased        // for a delivery from the retry queue
+	bytes       int                  // of its payload and metadata, for such a one
+	own         *claim.Lease         // whether that is still ours
+	queued      time.Time            // when a direct delivery came into the lane
 }
 
 // fromLog is a delivery from the retry queue, with its event. If that is nil, because its row is gone or was not loaded, the
@@ -55,7 +55,7 @@ func fromLog(lease store.Leased, event *eventrow.Row) *delivery {
 	return d
 }
 
-func (d *delivery) direct() bool { return d.lease == nil }
+func (d *delivery) isDirect() bool { return d.lease == nil }
 
 // kindOf is the kind of due work that a delivery from the retry queue was.
 func kindOf(lease store.Leased) claim.Kind {
@@ -74,10 +74,10 @@ func (d *delivery) isFirstRun() bool { return d.lease == nil || d.lease.Before =
 // group are the deliveries that are refused for like reasons.
 func (d *delivery) group() flow.Group { return flow.Group{Type: d.Event.Type, Again: !d.isFirstRun()} }
 
-// suspect reports whether a process that has died may have started the delivery.
-func (d *delivery) suspect() bool {
-	if d.direct() {
-		return d.suspected
+// isSuspect reports whether a process that has died may have started the delivery.
+func (d *delivery) isSuspect() bool {
+	if d.isDirect() {
+		return d.isSuspected
 	}
 	return d.lease.Suspect
 }
@@ -132,6 +132,6 @@ func (d *delivery) row(c *handler.Consumer) store.Delivery {
 	return store.Delivery{
 		Consumer: c.Key, EventID: d.Event.ID, EventType: d.Event.Type, OutboxID: d.Event.OutboxID,
 		AggregateType: d.Event.AggregateType, AggregateID: d.Event.AggregateID, TenantID: d.Event.TenantID, Attempts: d.Attempt,
-		Suspect: d.suspect(),
+		Suspect: d.isSuspect(),
 	}
 }

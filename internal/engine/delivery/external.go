@@ -79,7 +79,7 @@ func (r *runner) beginExternal(ctx context.Context, ds []*delivery) []*delivery 
 	if err == nil {
 		ds = r.sortOut(ctx, ds, aside)
 	}
-	if err == nil && len(ds) > 0 && ds[0].direct() {
+	if err == nil && len(ds) > 0 && ds[0].isDirect() {
 		err = r.begin(limited, ds)
 	}
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *runner) beginExternal(ctx context.Context, ds []*delivery) []*delivery 
 	}
 	begun := ds[:0:0]
 	for _, d := range ds {
-		if d.direct() { // it has a row already
+		if d.isDirect() { // it has a row already
 			r.out.setAside(ctx, d, recorded)
 		} else {
 			begun = append(begun, d)
@@ -102,7 +102,7 @@ func (r *runner) beginExternal(ctx context.Context, ds []*delivery) []*delivery 
 // askExternal returns the deliveries without a transaction that may not run now.
 func (m *marks) askExternal(ctx context.Context, ds []*delivery) (map[*delivery]store.Answer, error) {
 	aside, log := make(map[*delivery]store.Answer), m.l.regs.Log
-	if ds[0].direct() {
+	if ds[0].isDirect() {
 		existing, err := log.Existing(ctx, m.l.regs.DB, m.c.Key, eventIDs(ds))
 		if err != nil {
 			return nil, err

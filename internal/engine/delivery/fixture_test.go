@@ -198,7 +198,7 @@ func (h *house) claimed(id string) *delivery {
 	require.Len(h.t, rows, 1)
 	d := &delivery{
 		Message: handler.Message{Event: &rows[0], Attempt: 1},
-		kind:    claim.New, held: &claim.Lease{Version: 1}, fresh: true,
+		kind:    claim.New, held: &claim.Lease{Version: 1}, isFresh: true,
 		done: func(o settle.Outcome) { h.note(func() { h.outcomes[id] = o }) },
 	}
 	d.held.Extend(time.Now().Add(lease).UnixMicro())
@@ -295,7 +295,7 @@ func (h *house) retry(consumers ...string) {
 
 func (h *house) idle() {
 	h.t.Helper()
-	h.eventually(h.lanes.Idle, "the lanes are idle")
+	h.eventually(h.lanes.AreIdle, "the lanes are idle")
 }
 
 func (h *house) eventually(is func() bool, what string) {

@@ -60,7 +60,7 @@ func (l *Lanes) Offer(key string, events []Offered) (taken int) {
 		ds[i] = &all[i]
 		all[i] = delivery{
 			Message: handler.Message{Event: &f.Row, Attempt: 1},
-			kind:    ev.Kind, held: &f.Lease, fresh: f.IsFresh, suspected: ev.Suspect, done: f.Done,
+			kind:    ev.Kind, held: &f.Lease, isFresh: f.IsFresh, isSuspected: ev.Suspect, done: f.Done,
 		}
 	}
 	return l.lanes[key].push(ds)
@@ -189,7 +189,7 @@ func loaded(batch []*delivery) (bytes int) {
 func (ln *lane) needsWork() (each time.Duration, idle, starved bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	starved = !ln.speed.Spill.IsActive() && len(ln.queue.ds) == 0 && !ln.halted()
+	starved = !ln.speed.Spill.IsActive() && len(ln.queue.ds) == 0 && !ln.isHaltedLocked()
 	return ln.speed.Times.Usual(), starved && ln.speed.Workers.Running() == 0, starved
 }
 
@@ -208,7 +208,7 @@ func (ln *lane) room(idle idleLanes, starved bool) (free, window int) {
 		limit = ln.speed.SpillLimit(len(ln.queue.ds), idle.quickest)
 	}
 	ln.speed.Spill.Observe(now, idle.any && free <= window/2, limit)
-	if ln.speed.Spill.IsActive() || ln.halted() {
+	if ln.speed.Spill.IsActive() || ln.isHaltedLocked() {
 		return math.MaxInt, math.MaxInt
 	}
 	if starved {
@@ -223,14 +223,14 @@ func (ln *lane) roomFor(kind claim.Kind) (free, share int, flows bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	share = ln.speed.KindLimit()
-	return share - ln.queue.count(kind), share, !ln.speed.Spill.IsActive() && !ln.halted()
+	return share - ln.queue.count(kind), share, !ln.speed.Spill.IsActive() && !ln.isHaltedLocked()
 }
 
-// drained reports whether nothing is queued that keeps the publisher from offering more.
-func (ln *lane) drained() bool {
+// isDrained reports whether nothing is queued that keeps the publisher from offering more.
+func (ln *lane) isDrained() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return len(ln.queue.ds) == 0 || ln.speed.Spill.IsActive() || ln.halted()
+	return len(ln.queue.ds) == 0 || ln.speed.Spill.IsActive() || ln.isHaltedLocked()
 }
 
 // leased lists the retried deliveries in memory.
@@ -263,7 +263,7 @@ func (ln *lane) isClosed() bool {
 	return ln.closed
 }
 
-func (ln *lane) idle() bool {
+func (ln *lane) isIdle() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	return ln.speed.Workers.Running() == 0 && len(ln.queue.ds) == 0 && !ln.retries.claiming

@@ -174,7 +174,7 @@ func (l *Lanes) RoomFor(kind claim.Kind) (now, atMost int) {
 // QueuesAreEmpty reports whether the lanes that take events directly have nothing in their queues.
 func (l *Lanes) QueuesAreEmpty() bool {
 	for _, ln := range l.lanes {
-		if ln.c.Replays == nil && !ln.drained() {
+		if ln.c.Replays == nil && !ln.isDrained() {
 			return false
 		}
 	}
@@ -287,12 +287,12 @@ func (l *Lanes) Broken() []string {
 	return keys
 }
 
-// Idle reports whether no lane has anything queued or running. One that has ended may have woken another that was looked at
+// AreIdle reports whether no lane has anything queued or running. One that has ended may have woken another that was looked at
 // before it: then the answer is no.
-func (l *Lanes) Idle() bool {
+func (l *Lanes) AreIdle() bool {
 	woken := l.woken.Load()
 	for _, ln := range l.lanes {
-		if !ln.idle() {
+		if !ln.isIdle() {
 			return false
 		}
 	}

@@ -86,7 +86,7 @@ func TestLaneTakesWhatItHasRoomFor(t *testing.T) {
 	require.Equal(t, 1, h.push("C", events[11:]...), "a tenth of the queue")
 	require.Equal(t, 9, h.push("C", events[1:11]...))
 	require.Zero(t, h.push("C"))
-	require.False(t, h.lanes.Idle())
+	require.False(t, h.lanes.AreIdle())
 	close(goOn)
 	h.idle()
 	require.Equal(t, 11, h.rows("C", store.Success))
@@ -262,7 +262,7 @@ func TestLanesAreNotIdleWhileOneWakesAnother(t *testing.T) {
 		}
 		b.mu.Lock()
 		isIdle := make(chan bool)
-		go func() { isIdle <- h.lanes.Idle() }()
+		go func() { isIdle <- h.lanes.AreIdle() }()
 		for range 100 {
 			runtime.Gosched() // it has looked at A, half of the times, and waits for B
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 )
 
-// lost reports whether somebody else may deliver the event by now.
-func (d *delivery) lost() bool {
+// isLost reports whether somebody else may deliver the event by now.
+func (d *delivery) isLost() bool {
 	return (d.held != nil && d.held.IsLost()) || (d.own != nil && d.own.IsLost())
 }
 
@@ -19,7 +19,7 @@ type guard struct {
 }
 
 func (g *guard) look() {
-	if slices.ContainsFunc(g.ds, (*delivery).lost) {
+	if slices.ContainsFunc(g.ds, (*delivery).isLost) {
 		g.stop(errLeaseGone)
 	}
 }

@@ -33,7 +33,7 @@ func pairsOf(ds []*delivery) []dialect.Pair {
 func (m *marks) findRecorded(ctx context.Context, tx bun.IDB, ds []*delivery, aside map[*delivery]store.Answer) error {
 	ids := make([]string, 0, len(ds))
 	for _, d := range ds {
-		if !d.fresh {
+		if !d.isFresh {
 			ids = append(ids, d.Event.ID)
 		}
 	}
@@ -51,7 +51,7 @@ func (m *marks) findRecorded(ctx context.Context, tx bun.IDB, ds []*delivery, as
 
 func forget(ds []*delivery) {
 	for _, d := range ds {
-		d.fresh = false
+		d.isFresh = false
 	}
 }
 

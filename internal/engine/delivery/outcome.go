@@ -35,7 +35,7 @@ func (o *outcomes) setAside(ctx context.Context, d *delivery, answer store.Answe
 		o.line(ctx, slog.LevelDebug, d, "event has a delivery of this consumer already")
 		o.wakeNext(ctx, d)
 		o.report(ctx, settle.Recorded, d)
-	case answer == store.Lost && !d.lost():
+	case answer == store.Lost && !d.isLost():
 		// The process is going down, or the outbox lease is gone.
 		o.abandon(ctx, d)
 	case answer == store.Lost:
@@ -44,7 +44,7 @@ func (o *outcomes) setAside(ctx context.Context, d *delivery, answer store.Answe
 		o.abandon(ctx, d)
 	case answer == store.Gone && d.lease != nil:
 		o.fail(ctx, d, handler.Permanent(errors.New("the event's row does not exist any more")))
-	case d.direct() && answer != store.Blocked:
+	case d.isDirect() && answer != store.Blocked:
 		o.abandon(ctx, d)
 	default:
 		o.putOff(ctx, []*delivery{d})
@@ -60,7 +60,7 @@ func (o *outcomes) putOff(ctx context.Context, ds []*delivery) {
 	wait := o.ln.untilNextLook()
 	var direct, leased []*delivery
 	for _, d := range ds {
-		if d.direct() {
+		if d.isDirect() {
 			direct = append(direct, d)
 		} else {
 			leased = append(leased, d)
@@ -99,7 +99,7 @@ func (o *outcomes) putBack(ctx context.Context, d *delivery, delay time.Duration
 func (o *outcomes) giveBack(ctx context.Context, ds ...*delivery) {
 	var leased []*delivery
 	for _, d := range ds {
-		if d.direct() {
+		if d.isDirect() {
 			d.done(settle.Abandoned)
 		} else {
 			leased = append(leased, d)
@@ -181,7 +181,7 @@ func (o *outcomes) deferDirect(ctx context.Context, delay time.Duration, ds ...*
 func (o *outcomes) postpone(ctx context.Context, d *delivery, err error) {
 	o.warn(ctx, d, "the database is in trouble; the delivery is tried again later and does not count as an attempt", err)
 	delay := time.Second + rand.N(4*time.Second)
-	if d.direct() {
+	if d.isDirect() {
 		o.deferDirect(ctx, delay, d)
 		return
 	}
@@ -230,7 +230,7 @@ func (o *outcomes) store(ctx context.Context, d *delivery, v store.Verdict) (min
 	}
 	for try := 1; ; try++ {
 		err = o.l.cfg.Budget.Write(ctx, func() (err error) {
-			if d.direct() {
+			if d.isDirect() {
 				mine, err = o.l.regs.Log.Fail(ctx, d.row(o.c), v, attempt)
 				return err
 			}

@@ -113,9 +113,9 @@ func TestRoomForThoseThatAreStarved(t *testing.T) {
 		require.Equal(t, min(200, most), window)
 	}
 	require.False(t, ln.speed.Spill.IsActive())
-	require.False(t, ln.drained())
+	require.False(t, ln.isDrained())
 	ln.speed.Spill.Begin()
-	require.True(t, ln.drained(), "nobody waits for it")
+	require.True(t, ln.isDrained(), "nobody waits for it")
 }
 
 // queueOf are n deliveries of NEW events.
@@ -163,7 +163,7 @@ func TestOpenCircuitStartsNothing(t *testing.T) {
 	require.True(t, h.lanes.QueuesAreEmpty())
 	require.Contains(t, h.log(), "consumer is paused because what it calls cannot be reached")
 	h.waiting("C", "c", "3")
-	h.eventually(func() bool { return h.row("C", "c").status == store.Success && h.lanes.Idle() }, "it is tried again by itself")
+	h.eventually(func() bool { return h.row("C", "c").status == store.Success && h.lanes.AreIdle() }, "it is tried again by itself")
 	require.Empty(t, h.lanes.Broken())
 	require.Contains(t, h.log(), "consumer works again")
 }

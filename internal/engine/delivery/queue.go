@@ -92,7 +92,7 @@ func (q *queue) takeOf(kind claim.Kind, size int, parts *flow.PartSize) []*deliv
 		key := d.aggregate()
 		_, busy := q.busy[key]
 		first, behind := passed[key]
-		if behind && !d.direct() && d.Event.OutboxID < first { // what stays could not run before it
+		if behind && !d.isDirect() && d.Event.OutboxID < first { // what stays could not run before it
 			behind = false
 		}
 		fits := len(batch) == 0 || q.joins(batch[0], d, parts)
@@ -127,5 +127,5 @@ func (q *queue) takeOf(kind claim.Kind, size int, parts *flow.PartSize) []*deliv
 
 // joins tells whether two deliveries may be in one batch.
 func (q *queue) joins(a, b *delivery, parts *flow.PartSize) bool {
-	return a.suspect() == b.suspect() && q.c.Joins(a.Event.Type, b.Event.Type) && parts.Joins(a.group(), b.group())
+	return a.isSuspect() == b.isSuspect() && q.c.Joins(a.Event.Type, b.Event.Type) && parts.Joins(a.group(), b.group())
 }

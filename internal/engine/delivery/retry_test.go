@@ -225,7 +225,7 @@ func TestPayloadsTakeTurnsInTheirRoom(t *testing.T) {
 	h.exec("UPDATE bc_outbox_event SET event_payload = ?", `"`+strings.Repeat("x", 40)+`"`)
 	h.exec("UPDATE bc_outbox_event SET event_payload = ? WHERE event_id = 'A3'", `"`+strings.Repeat("x", 400)+`"`)
 	h.retry("A", "B")
-	h.eventually(func() bool { return h.rows("A", store.Success)+h.rows("B", store.Success) == 12 && h.lanes.Idle() }, "all have run")
+	h.eventually(func() bool { return h.rows("A", store.Success)+h.rows("B", store.Success) == 12 && h.lanes.AreIdle() }, "all have run")
 	require.Positive(t, most)
 	require.LessOrEqual(t, most, 100)
 	require.Equal(t, 100, h.lanes.room.bytes.Limit(), "all is given back")

@@ -20,7 +20,7 @@ const suspectAgain = 100 * time.Millisecond
 // New events have no row that could tell. When the lease of one has run out, the instance that had it may have started any of its
 // deliveries that has no row: these are suspects like those whose rows say so.
 func (r *runner) announce(ctx context.Context, ds []*delivery) []*delivery {
-	if len(ds) == 0 || ds[0].direct() {
+	if len(ds) == 0 || ds[0].isDirect() {
 		return ds
 	}
 	err := r.noteStart(ctx, func(ctx context.Context) error {
@@ -55,7 +55,7 @@ func (r *runner) runSuspect(ctx context.Context, d *delivery) {
 	}
 	defer over()
 	var err error
-	if d.direct() {
+	if d.isDirect() {
 		err = r.beginSuspect(ctx, d)
 	} else {
 		err = r.noteStart(ctx, func(ctx context.Context) error { return r.l.regs.Log.StartCounted(ctx, r.l.cfg.Instance, *d.lease) })
@@ -65,7 +65,7 @@ func (r *runner) runSuspect(ctx context.Context, d *delivery) {
 		r.out.setAside(ctx, d, store.Lost)
 	case err != nil:
 		r.out.postpone(ctx, d, err)
-	case d.direct(): // it has a row already
+	case d.isDirect(): // it has a row already
 		r.out.setAside(ctx, d, recorded)
 	case r.ln.c.IsExternal(d.Event.Type):
 		r.deliverExternal(ctx, []*delivery{d})
@@ -77,7 +77,7 @@ func (r *runner) runSuspect(ctx context.Context, d *delivery) {
 // leaveSuspect leaves a delivery for later, because others must not run beside it now.
 func (r *runner) leaveSuspect(ctx context.Context, d *delivery) {
 	again := suspectAgain + rand.N(suspectAgain)
-	if d.direct() {
+	if d.isDirect() {
 		r.out.deferDirect(ctx, again, d)
 		return
 	}
@@ -112,7 +112,7 @@ func (r *runner) begin(ctx context.Context, ds []*delivery) error {
 	rows := rowsOf(ds, r.c)
 	var leases map[string]store.Leased
 	err := r.noteStart(ctx, func(ctx context.Context) (err error) {
-		if ds[0].suspect() {
+		if ds[0].isSuspect() {
 			leases, err = r.l.regs.Log.BeginCounted(ctx, rows[0], r.l.cfg.Instance, r.l.cfg.Lease)
 		} else {
 			leases, err = r.l.regs.Log.Begin(ctx, rows, r.l.cfg.Instance, r.l.cfg.Lease)

@@ -95,7 +95,7 @@ func TestSuspectEventGetsARowBeforeItRuns(t *testing.T) {
 				h.event("e", "1")
 			}
 			e := h.claimed("e")
-			e.suspected, e.fresh, e.kind = true, false, claim.Expired
+			e.isSuspected, e.isFresh, e.kind = true, false, claim.Expired
 			h.offer("C", e)
 			require.Equal(t, c.want, h.row("C", "e"))
 			require.Equal(t, c.outcome, h.outcome("e"))
@@ -113,7 +113,7 @@ func TestSuspectWaitsWhileAnotherRunsAlone(t *testing.T) {
 	require.True(t, ok)
 	h.orphan("C", "a", "1", 0)
 	e := h.event("b", "2")
-	e.suspected = true
+	e.isSuspected = true
 	h.offer("C", e)
 	h.retry("C")
 	require.Empty(t, h.called())

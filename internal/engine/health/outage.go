@@ -36,8 +36,8 @@ const (
 // NewOutage returns one that tells a logger.
 func NewOutage(logger *slog.Logger) *Outage { return &Outage{logger: logger} }
 
-// says reports whether err says that the database is away, refuses writes or has gone silent.
-func says(err error) bool {
+// tellsOutage reports whether err says that the database is away, refuses writes or has gone silent.
+func tellsOutage(err error) bool {
 	return dialect.IsAway(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -57,7 +57,7 @@ func (g *Outage) begin(ctx context.Context, err error) {
 
 // Notice says that the database is away if err says so, and reports whether it does.
 func (g *Outage) Notice(ctx context.Context, err error) bool {
-	if !says(err) {
+	if !tellsOutage(err) {
 		return false
 	}
 	g.begin(ctx, err)

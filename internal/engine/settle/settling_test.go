@@ -81,7 +81,8 @@ func (s *settling) begin(db *bun.DB) {
 	log, err := store.OpenLog(db)
 	require.NoError(s, err)
 	s.Settling = settle.NewSettling(settle.SettlingConfig{
-		DB: db, Log: log, Registry: registry.New(store.NewRegistry(s.d, log.Statements()), nil), Settler: s.Settler, Meter: settle.NewMeter(metrics, logger), Owner: owner, Lease: time.Minute, Flights: s.flights,
+		DB: db, Log: log, Registry: registry.New(store.NewRegistry(s.d, log.Statements()), nil),
+		Settler: s.Settler, Meter: settle.NewMeter(metrics, logger), Owner: owner, Lease: time.Minute, Flights: s.flights,
 		Outage: health.NewOutage(logger), Budget: budget.New(regs),
 	})
 }

@@ -246,7 +246,7 @@ func TestRunWakesWhatADeadProcessLeftAsleep(t *testing.T) {
 		r.deliver("first", "2", time.Hour, "status = 'FAILED', attempts = 1")
 		r.deliver("blocked", "2", time.Hour, "")
 		r.SucceedPredecessor(t.Context())
-		testdb.Eventually(t, func() bool { return len(r.Calls()) > 0 && r.Lanes.Idle() }, "what is woken is delivered")
+		testdb.Eventually(t, func() bool { return len(r.Calls()) > 0 && r.Lanes.AreIdle() }, "what is woken is delivered")
 		require.Equal(t, []string{"forgotten"}, r.Calls())
 		require.False(t, r.isDue(deliveries, "blocked", time.Minute))
 		require.NotContains(t, r.Logged.String(), "level=WARN")
