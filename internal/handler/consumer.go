@@ -178,7 +178,7 @@ func (c *Consumer) Backoff(ctx context.Context, eventType string, n int) time.Du
 	}
 	d, err := CallBackoff(c.Config.Backoff, n)
 	if err != nil {
-		c.of.Logger.ErrorContext(ctx, "the consumer's Backoff is of no use; the default counts", telemetry.Consumer, c.Name, telemetry.Err, err)
+		c.of.Logger.ErrorContext(ctx, "the consumer's Backoff has failed; the default is used", telemetry.Consumer, c.Name, telemetry.Err, err)
 		return c.defaultBackoff(eventType, n)
 	}
 	return d

@@ -301,7 +301,7 @@ func (m *marks) verify(ctx context.Context, tx bun.Tx, ds []*delivery) (aside ma
 	case err != nil: // PostgreSQL refuses everything after a failed statement
 		return nil, handler.Unusable(ctx, err)
 	case !held.Marked:
-		return nil, &infraError{err: errors.New("the transaction was ended behind the handler's back")}
+		return nil, &infraError{err: errors.New("the handler's transaction has ended before the engine could commit it")}
 	}
 	m.ln.adjust(func(s *flow.Speed) { s.Pressure.Observe(time.Since(began), s.Settings.Workers) })
 	switch {
@@ -338,7 +338,7 @@ func (o *outcomes) wakeNext(ctx context.Context, ds ...*delivery) {
 		defer cancel()
 		woken, err := claim.WakeNext(ctx, o.l.regs.DB, o.l.regs.Log.Order, []string{o.c.Key}, claim.MostWoken, ended...)
 		if err != nil {
-			o.warn(ctx, ds[0], "deliveries behind this one were not woken; they look again by themselves", err)
+			o.warn(ctx, ds[0], "later deliveries of the aggregate could not be made due; they fall due within a minute", err)
 		}
 		if woken > 0 {
 			o.ln.retries.refill()

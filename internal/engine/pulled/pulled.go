@@ -69,7 +69,7 @@ func (c *Consumer) Check(ctx context.Context) error {
 }
 
 // Run runs deliveries, each of an aggregate of its own, and returns an answer for each. Those of handlers with a transaction share one;
-// if it fails they are run in halves, so that only the one at fault fails.
+// if it fails they are run in halves, so that only the one that is refused fails.
 func (c *Consumer) Run(ctx context.Context, ms []*handler.Message) []Answer {
 	answers := make([]Answer, len(ms))
 	var together, outside []int
@@ -247,7 +247,7 @@ func (c *Consumer) record(ctx context.Context, tx bun.Tx, ms []*handler.Message)
 		return handler.Unusable(ctx, err)
 	}
 	if !there {
-		return &troubleError{errors.New("the transaction was ended behind the handler's back")}
+		return &troubleError{errors.New("the handler's transaction has ended before the engine could commit it")}
 	}
 	return nil
 }

@@ -144,11 +144,11 @@ func (u *Upkeep) SucceedPredecessor(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Lease)
 	defer cancel()
 	if err := u.expirePredecessor(ctx); err != nil {
-		cfg.Logger.Log(ctx, cfg.Outage.Level(ctx, err), "the leases of the run before this one could not be ended; they run out by "+
-			"themselves", telemetry.Err, err)
+		cfg.Logger.Log(ctx, cfg.Outage.Level(ctx, err), "the leases of the run before this one could not be ended; they expire after "+
+			"their time", telemetry.Err, err)
 	}
 	if err := u.wakeForgotten(ctx); err != nil {
-		cfg.Logger.Log(ctx, cfg.Outage.Level(ctx, err), "waiting deliveries could not be made due; they fall due by themselves within "+
+		cfg.Logger.Log(ctx, cfg.Outage.Level(ctx, err), "waiting deliveries could not be made due; they fall due within "+
 			"a minute", telemetry.Err, err)
 	}
 }
