@@ -38,7 +38,8 @@ func worked(t *testing.T, db *bun.DB) (ids []string) {
 		"mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY", "pg": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
 		"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
 	}[db.Dialect().Name().String()]
-	exec(t, db, "CREATE TABLE effect (id "+kind+", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, aggregate VARCHAR(128) "+
+	testdb.Exec(t, db, "CREATE TABLE effect (id "+kind+", consumer VARCHAR(128) NOT NULL, event_id VARCHAR(64) NOT NULL, "+
+		"aggregate VARCHAR(128) "+
 		"NOT NULL, seq INT NOT NULL)")
 	for _, name := range []string{"Wallet", "Points"} {
 		bus.On(b.Consumer(name, bus.ConsumerConfig{}), func(ctx context.Context, tx bun.Tx, m bus.Message[paid]) error {
@@ -71,12 +72,6 @@ func worked(t *testing.T, db *bun.DB) (ids []string) {
 	require.NoError(t, db.NewRaw("SELECT event_id FROM bc_outbox_event ORDER BY id").Scan(t.Context(), &ids))
 	require.Len(t, ids, 6)
 	return ids
-}
-
-func exec(t *testing.T, db *bun.DB, query string, args ...any) {
-	t.Helper()
-	_, err := db.ExecContext(t.Context(), query, args...)
-	require.NoError(t, err, query)
 }
 
 // Every invariant holds after a day's work, and each is seen broken when it is.
@@ -171,7 +166,7 @@ func TestEveryInvariantCanFail(t *testing.T) {
 			if c.history != nil {
 				c.history(&cfg.History, id)
 			} else {
-				exec(t, db, c.spoil, []any{id}[:c.args]...)
+				testdb.Exec(t, db, c.spoil, []any{id}[:c.args]...)
 			}
 			found, err = invariant.Check(t.Context(), db, cfg)
 			require.NoError(t, err)
@@ -190,8 +185,8 @@ func TestTenantsShareNoOrder(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		worked(t, db)
-		exec(t, db, "UPDATE bc_event_consume_log SET tenant_id = 2 WHERE outbox_id > (SELECT MIN(id) FROM bc_outbox_event)")
-		exec(t, db, "UPDATE bc_event_consume_log SET status = 'FAILED' WHERE consumer_name = 'Wallet' AND outbox_id = (SELECT MIN(id) "+
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET tenant_id = 2 WHERE outbox_id > (SELECT MIN(id) FROM bc_outbox_event)")
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET status = 'FAILED' WHERE consumer_name = 'Wallet' AND outbox_id = (SELECT MIN(id) "+
 			"FROM bc_outbox_event)")
 		found, err := invariant.Check(t.Context(), db, invariant.Config{Quiet: true})
 		require.NoError(t, err)
@@ -235,13 +230,13 @@ func TestAttemptsAddUp(t *testing.T) {
 			found, err := invariant.Check(t.Context(), db, invariant.Config{})
 			require.NoError(t, err)
 			require.Empty(t, found)
-			exec(t, db, "UPDATE bc_event_consume_log SET next_retry_at = created_at WHERE next_retry_at IS NOT NULL")
+			testdb.Exec(t, db, "UPDATE bc_event_consume_log SET next_retry_at = created_at WHERE next_retry_at IS NOT NULL")
 		}
 		attempts("FAILED", 0) // put off
 		attempts("FAILED", 1)
 		attempts("FAILED", 2)
 		// A process dies of a delivery that it ran alone.
-		exec(t, db, "UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + 1, started = 2, locked_by = 'dead', "+
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET status = 'PROCESSING', attempts = attempts + 1, started = 2, locked_by = 'dead', "+
 			"lock_version = lock_version + 1")
 		attempts("DEAD", 4)
 		require.NoError(t, ob.Retry(t.Context(), outbox.Operation{Actor: "me", Reason: "it is well now"}, id))
@@ -266,7 +261,7 @@ func TestWorkUnderWayIsNoViolation(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		ids := worked(t, db)
-		exec(t, db, "UPDATE bc_outbox_event SET status = 'NEW' WHERE event_id = ?", ids[0])
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET status = 'NEW' WHERE event_id = ?", ids[0])
 		found, err := invariant.Check(t.Context(), db, invariant.Config{})
 		require.NoError(t, err)
 		require.Empty(t, found)

@@ -33,11 +33,6 @@ func quiet(instance string) schedule.Config {
 	return schedule.Config{Instance: instance, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func eventually(t *testing.T, reached func() bool, what string) {
-	t.Helper()
-	testdb.Eventually(t, reached, what)
-}
-
 // Three instances have a job that is due every second: no two of them run it at a time, and every run is in the history.
 func TestJobOfAUserRunsOnceInTheWholeDeployment(t *testing.T) {
 	t.Parallel()
@@ -57,7 +52,7 @@ func TestJobOfAUserRunsOnceInTheWholeDeployment(t *testing.T) {
 			}))
 		}
 		testdb.Run(t, all...)
-		eventually(t, func() bool {
+		testdb.Eventually(t, func() bool {
 			return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE job_code = 'coupons.expire' AND status = 'SUCCESS' "+
 				`AND counts = '{"expired":5}'`) >= 3
 		}, "the history has the runs and what they have counted")
@@ -81,7 +76,7 @@ func TestJobThatFailsIsTriedAgain(t *testing.T) {
 			}
 			return nil
 		}))
-		eventually(t, func() bool {
+		testdb.Eventually(t, func() bool {
 			return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'SUCCESS'") > 0
 		}, "it has recovered")
 		require.Equal(t, 1, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_job_run WHERE status = 'FAILED' AND error_message = "+

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // alerts is a fixture of the alerts of one database.
@@ -101,7 +102,7 @@ func TestAlertsThatNobodySeesAreResolvedAndRemoved(t *testing.T) {
 		f.fire("older", "dead", "WARN")
 		f.fire("new", "lag", "CRITICAL")
 		unseen := func(fingerprint string, ago time.Duration) {
-			exec(f.t, f.db, "UPDATE bc_alert SET last_seen_at = "+f.d.After+" WHERE fingerprint = ?", -dialect.Micro(ago), fingerprint)
+			testdb.Exec(f.t, f.db, "UPDATE bc_alert SET last_seen_at = "+f.d.After+" WHERE fingerprint = ?", -dialect.Micro(ago), fingerprint)
 		}
 		unseen("old", 2*time.Hour)
 		unseen("older", 3*time.Hour)
@@ -178,7 +179,7 @@ func TestAMessageIsClaimedOnce(t *testing.T) {
 		require.NoError(f.t, f.MessageFailed(ctx, f.db, m.ID, "no route"))
 		require.True(f.t, isWaiting("sink"))
 		require.False(f.t, isWaiting("another"))
-		exec(f.t, f.db, "UPDATE bc_alert_message SET next_retry_at = "+f.d.Now)
+		testdb.Exec(f.t, f.db, "UPDATE bc_alert_message SET next_retry_at = "+f.d.Now)
 		require.EqualValues(f.t, 1, f.due(1)[0].Attempts)
 		require.NoError(f.t, f.MessageSent(ctx, f.db, m.ID))
 		require.False(f.t, isWaiting("sink"))
@@ -201,8 +202,8 @@ func TestOldMessagesAreRemoved(t *testing.T) {
 		for n := int64(1); n <= 3; n++ {
 			f.add(store.AlertMessage{Fingerprint: "f", Notice: n, Kind: "firing", Level: "WARN"})
 		}
-		exec(f.t, f.db, "UPDATE bc_alert_message SET created_at = "+f.d.After+" WHERE notice < 3", -dialect.Micro(2*time.Hour))
-		exec(f.t, f.db, "UPDATE bc_alert_message SET state = 'SENT' WHERE notice = 1")
+		testdb.Exec(f.t, f.db, "UPDATE bc_alert_message SET created_at = "+f.d.After+" WHERE notice < 3", -dialect.Micro(2*time.Hour))
+		testdb.Exec(f.t, f.db, "UPDATE bc_alert_message SET state = 'SENT' WHERE notice = 1")
 		wait, err = f.LongestWait(ctx, f.db)
 		require.NoError(f.t, err)
 		require.InDelta(f.t, 2*time.Hour, wait, float64(30*time.Minute))

@@ -11,6 +11,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 type backfills struct {
@@ -139,7 +140,7 @@ func TestABackfillThatCannotBeReadSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	eachBackfill(t, func(f backfills) {
 		f.enter()
-		exec(f.t, f.db, "UPDATE bc_bulk_operation SET request = '[]'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_bulk_operation SET request = '[]'")
 		err := f.db.RunInTx(f.t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
 			_, _, err := f.Lock(ctx, tx, "C")
 			return err
@@ -180,7 +181,7 @@ func TestEventsWaitBehindThePastThatABackfillStillHasToGive(t *testing.T) {
 		f := backfills{store.NewBackfills(l.d), l.t, l.db, l.d, store.NewRegistry(l.d, prepared.New(l.db))}
 		f.enter()
 		past := l.event("past", "1")
-		exec(l.t, l.db, "UPDATE bc_outbox_event SET status = 'SENT' WHERE event_id = 'past'")
+		testdb.Exec(l.t, l.db, "UPDATE bc_outbox_event SET status = 'SENT' WHERE event_id = 'past'")
 		live := l.event("live", "1")
 		ask := func(isFilled bool) store.Answer {
 			g := l.gate("me")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // Of a token the first word stands: a transaction that is decided to be canceled cannot confirm any more, and the other way round.
@@ -50,7 +51,7 @@ func TestTheFirstWordOfABarrierStands(t *testing.T) {
 		old, err := b.Old(ctx, db, time.Hour, 10)
 		require.NoError(t, err)
 		require.Empty(t, old)
-		exec(t, db, "UPDATE bc_barrier SET created_at = "+d.After, -dialect.Micro(2*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_barrier SET created_at = "+d.After, -dialect.Micro(2*time.Hour))
 		old, err = b.Old(ctx, db, time.Hour, 10)
 		require.NoError(t, err)
 		require.ElementsMatch(t, []store.Barrier{{Token: "one", State: store.Confirmed}, {Token: "two", State: store.Canceled}}, old)

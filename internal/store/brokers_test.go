@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // An instance has one row for each broker, which says what it knows now; a number that nobody knows is NULL.
@@ -41,7 +42,7 @@ func TestWhatAnInstanceKnowsOfABrokerIsOneRow(t *testing.T) {
 		require.Equal(t, 1, countRows(t, db, "bc_broker"))
 		require.NoError(t, s.Forget(ctx, db, time.Hour))
 		require.Equal(t, 1, countRows(t, db, "bc_broker"), "it was written a moment ago")
-		exec(t, db, "UPDATE bc_broker SET seen_at = "+d.After, -dialect.Micro(2*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_broker SET seen_at = "+d.After, -dialect.Micro(2*time.Hour))
 		require.NoError(t, s.Forget(ctx, db, time.Hour))
 		require.Zero(t, countRows(t, db, "bc_broker"))
 	})

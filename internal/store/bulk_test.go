@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 type bulks struct {
@@ -98,7 +99,7 @@ func TestABulkOperationHasOneOwner(t *testing.T) {
 		require.False(f.t, holds("me", version))
 		require.NoError(f.t, f.Release(ctx, f.db, store.BulkLease{ID: "op", Owner: "other", Version: version + 1}))
 		require.Equal(f.t, "me", f.row().owner)
-		exec(f.t, f.db, "UPDATE bc_bulk_operation SET locked_until = "+f.d.After, -dialect.Micro(time.Minute))
+		testdb.Exec(f.t, f.db, "UPDATE bc_bulk_operation SET locked_until = "+f.d.After, -dialect.Micro(time.Minute))
 		require.True(f.t, lease("other", version+1), "the lease has run out")
 		require.NoError(f.t, f.Release(ctx, f.db, store.BulkLease{ID: "op", Owner: "other", Version: version + 2}))
 		require.Empty(f.t, f.row().owner)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // Open events are counted by why they are open, each kind up to a limit; what is leased, done or not due is not among them.
@@ -21,9 +22,9 @@ func TestOpenEventsAreCountedByKind(t *testing.T) {
 		f.put("dead", "DEAD", 0, 1)
 		f.waiting("dead delivery", "9")
 		f.set("dead delivery", "status = 'DEAD'")
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'DEAD' WHERE event_id = 'dead delivery'")
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET last_error = 'no consumer' WHERE status = 'SCHEDULED' AND lock_version > 0")
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET created_at = "+f.d.After, -dialect.Micro(time.Hour))
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'DEAD' WHERE event_id = 'dead delivery'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET last_error = 'no consumer' WHERE status = 'SCHEDULED' AND lock_version > 0")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET created_at = "+f.d.After, -dialect.Micro(time.Hour))
 		open := func(most int) map[store.OpenKind]int64 {
 			found, err := ask.OpenEvents(ctx, f.db, most)
 			require.NoError(f.t, err)
@@ -48,7 +49,7 @@ func TestWhatTheRegistryAndTheLogSay(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		ask, ctx := store.NewConditions(d), t.Context()
-		exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, paused_until, paused_by) VALUES ('A', '[]', '[]', "+d.After+
+		testdb.Exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, paused_until, paused_by) VALUES ('A', '[]', '[]', "+d.After+
 			", 'ann'), ('B', '[]', '[]', "+d.After+", 'bob')", dialect.Micro(time.Hour), -dialect.Micro(time.Hour))
 		consumers, err := ask.Consumers(ctx, db)
 		require.NoError(t, err)
@@ -57,7 +58,7 @@ func TestWhatTheRegistryAndTheLogSay(t *testing.T) {
 		require.False(t, consumers[1].IsPaused, "the pause is over")
 		require.Positive(t, consumers[1].Seen)
 		for i, action := range []string{"pause", "pause", "resume"} {
-			exec(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, created_at) VALUES ('ann', ?, 'A', 'a test', "+d.At+")",
+			testdb.Exec(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, created_at) VALUES ('ann', ?, 'A', 'a test', "+d.At+")",
 				action, int64(i+1)*1_000_000)
 		}
 		since, err := ask.PausedSince(ctx, db, []string{"A", "B"})
@@ -72,7 +73,7 @@ func TestWhatTheRegistryAndTheLogSay(t *testing.T) {
 		require.Zero(t, last(10))
 		addDelivery(t, db, d, "a", "A", "SUCCESS", 0)
 		addDelivery(t, db, d, "b", "A", "DEAD", 0)
-		exec(t, db, "UPDATE bc_event_consume_log SET consumed_at = "+d.At, int64(5_000_000))
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET consumed_at = "+d.At, int64(5_000_000))
 		require.EqualValues(t, 5_000_000, last(10))
 		require.Zero(t, last(1), "the newest one is DEAD")
 	})
@@ -85,11 +86,11 @@ func TestQueuesAreMeasured(t *testing.T) {
 		ask := store.NewConditions(d)
 		for i, attempts := range []int{0, 0, 3} {
 			addDelivery(t, db, d, fmt.Sprint("f", i), "A", "FAILED", time.Hour)
-			exec(t, db, "UPDATE bc_event_consume_log SET attempts = ? WHERE event_id = ?", attempts, fmt.Sprint("f", i))
+			testdb.Exec(t, db, "UPDATE bc_event_consume_log SET attempts = ? WHERE event_id = ?", attempts, fmt.Sprint("f", i))
 		}
 		addDelivery(t, db, d, "p", "A", "PENDING", time.Hour)
 		addDelivery(t, db, d, "left", "A", "PENDING", time.Hour)
-		exec(t, db, "UPDATE bc_event_consume_log SET next_retry_at = "+d.Never+" WHERE event_id = 'left'")
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET next_retry_at = "+d.Never+" WHERE event_id = 'left'")
 		addDelivery(t, db, d, "other", "B", "DEAD", time.Hour)
 		measure := func(most int, queues ...store.Queue) map[string]store.QueueState {
 			found, err := ask.QueueStates(t.Context(), db, queues, most)
@@ -121,7 +122,7 @@ func TestAttemptsAndSuccessesAreCountedByConsumer(t *testing.T) {
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		ask, ctx := store.NewConditions(d), t.Context()
 		for i, ago := range []time.Duration{0, time.Minute, 2 * time.Hour} {
-			exec(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us, created_at) "+
+			testdb.Exec(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us, created_at) "+
 				"VALUES ('A', ?, 1, 'FAILED', 'me', 1, "+d.After+")", fmt.Sprint(i), -dialect.Micro(ago))
 		}
 		failed, err := ask.FailedAttempts(ctx, db, time.Hour, 10)
@@ -135,8 +136,8 @@ func TestAttemptsAndSuccessesAreCountedByConsumer(t *testing.T) {
 		addDelivery(t, db, d, "old", "A", "SUCCESS", 3*time.Hour)
 		addDelivery(t, db, d, "new", "A", "SUCCESS", 2*time.Hour)
 		addDelivery(t, db, d, "dead", "A", "DEAD", time.Hour)
-		exec(t, db, "UPDATE bc_event_consume_log SET consumed_at = "+d.At, int64(5_000_000))
-		exec(t, db, "UPDATE bc_event_consume_log SET consumed_at = "+d.At+" WHERE event_id = 'old'", int64(3_000_000))
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET consumed_at = "+d.At, int64(5_000_000))
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET consumed_at = "+d.At+" WHERE event_id = 'old'", int64(3_000_000))
 		newest := func(since int64, among int) store.NewestDeliveries {
 			found, err := ask.NewestDeliveries(ctx, db, since, among)
 			require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/eventrow"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 func (f logFixture) claims() store.Claims { return store.NewClaims(f.d, prepared.New(f.db)) }
@@ -21,7 +22,7 @@ func (f logFixture) claims() store.Claims { return store.NewClaims(f.d, prepared
 // put inserts an event of tenant 7 in a state, due that long from now.
 func (f logFixture) put(id, status string, due time.Duration, version int) (outboxID int64) {
 	f.t.Helper()
-	exec(f.t, f.db, "INSERT INTO bc_outbox_event "+
+	testdb.Exec(f.t, f.db, "INSERT INTO bc_outbox_event "+
 		"(tenant_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, status, lock_version, next_retry_at) "+
 		"VALUES (7, 'A', ?, 'a.b', ?, '{\"n\":1}', ?, ?, "+f.d.After+")", id, id, status, version, dialect.Micro(due))
 	return f.idOf(id)
@@ -124,8 +125,8 @@ func TestCursorsMeetEachEventOnce(t *testing.T) {
 		for i, name := range want {
 			f.put(name, "NEW", time.Duration(i-10)*time.Minute, 0)
 		}
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET next_retry_at = NULL WHERE event_id IN ('c', 'd')")
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET next_retry_at = (SELECT t FROM (SELECT next_retry_at AS t FROM bc_outbox_event "+
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET next_retry_at = NULL WHERE event_id IN ('c', 'd')")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET next_retry_at = (SELECT t FROM (SELECT next_retry_at AS t FROM bc_outbox_event "+
 			"WHERE event_id = 'a') AS x) WHERE event_id = 'b'")
 		c := f.claims()
 		var met []string
@@ -183,7 +184,7 @@ func TestLeasesOfEvents(t *testing.T) {
 			}))
 			return first
 		}
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET aggregate_id = 'one'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET aggregate_id = 'one'")
 		require.Equal(f.t, map[store.Aggregate]int64{{Tenant: 7, Type: "A", ID: "one"}: first}, elsewhere("other"))
 		require.Empty(f.t, elsewhere("me"))
 
@@ -213,12 +214,12 @@ func TestFreshEventsAreLeasedOnce(t *testing.T) {
 	eachLog(t, func(f logFixture) {
 		c, ctx := f.claims(), f.t.Context()
 		elsewhere := f.put("elsewhere", "DISPATCHING", time.Hour, 1)
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET locked_by = 'other'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET locked_by = 'other'")
 		fresh := f.put("fresh", "NEW", 0, 0)
 		f.put("free", "NEW", 0, 0)
 		f.put("delayed", "SCHEDULED", 0, 0)
 		f.put("taken up", "NEW", 0, 1)
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET aggregate_id = 'one' WHERE event_id IN ('elsewhere', 'fresh')")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET aggregate_id = 'one' WHERE event_id IN ('elsewhere', 'fresh')")
 		all := []string{"elsewhere", "fresh", "free", "delayed", "taken up", "unknown"}
 		rows, err := c.LeaseFresh(ctx, f.db, store.Lease{Owner: "me", For: time.Hour}, all)
 		require.NoError(f.t, err)
@@ -262,7 +263,7 @@ func TestNewEventsOfOtherTenants(t *testing.T) {
 	eachLog(t, func(f logFixture) {
 		f.everyKind()
 		f.put("of nobody", "NEW", -2*time.Minute, 0)
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET tenant_id = NULL WHERE event_id = 'of nobody'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET tenant_id = NULL WHERE event_id = 'of nobody'")
 		for _, of := range []struct {
 			tenants []int64
 			back    time.Duration
@@ -294,7 +295,7 @@ func TestALookForDueWork(t *testing.T) {
 		}
 		all := store.DueQuestion{New: true, Scheduled: true, Expired: true, Deliveries: true, Left: []string{"C"}}
 		require.Equal(f.t, store.DueAnswer{}, look(all))
-		exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
+		testdb.Exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
 		f.everyKind()
 		f.waiting("waiting", "1")
 		f.waiting("left", "2")
@@ -303,7 +304,7 @@ func TestALookForDueWork(t *testing.T) {
 		require.True(f.t, look(all).Left)
 		require.Equal(f.t, store.DueAnswer{}, look(store.DueQuestion{}))
 		require.Equal(f.t, store.DueAnswer{Expired: true}, look(store.DueQuestion{Expired: true}))
-		exec(f.t, f.db, "DELETE FROM bc_outbox_event WHERE event_id IN ('new 1', 'new 2', 'by hand', 'parked', 'delayed')")
+		testdb.Exec(f.t, f.db, "DELETE FROM bc_outbox_event WHERE event_id IN ('new 1', 'new 2', 'by hand', 'parked', 'delayed')")
 		f.set("waiting", "status = 'DEAD'")
 		require.Equal(f.t, store.DueAnswer{Expired: true, Left: true}, look(all))
 	})

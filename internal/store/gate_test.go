@@ -10,6 +10,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/internal/testplan"
 )
 
@@ -64,9 +65,9 @@ func TestTheAnswersOfTheGate(t *testing.T) {
 		passing.PassDead = true
 		require.Equal(f.t, []store.Answer{store.MayRun}, f.ask(passing, second))
 
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'SENT' WHERE event_id = 'first'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'SENT' WHERE event_id = 'first'")
 		require.Equal(f.t, []store.Answer{store.Closed, store.MayRun}, f.ask(gate, first, second))
-		exec(f.t, f.db, "DELETE FROM bc_outbox_event WHERE event_id = 'second'")
+		testdb.Exec(f.t, f.db, "DELETE FROM bc_outbox_event WHERE event_id = 'second'")
 		third := f.event("third", "1")
 		require.Equal(f.t, []store.Answer{store.Gone, store.MayRun}, f.ask(gate, second, third), "the next of the aggregate is asked by")
 	})
@@ -148,8 +149,8 @@ func TestTheQuestionOfTheOrderIsPlannedOnce(t *testing.T) {
 			return // it is the only one that keeps plans, and chooses whether to
 		}
 		testplan.Fill(f.t, f.db, 5000, "1", "C")
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET aggregate_id = id::text, status = 'DISPATCHING' WHERE id <= 500")
-		exec(f.t, f.db, "ANALYZE")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET aggregate_id = id::text, status = 'DISPATCHING' WHERE id <= 500")
+		testdb.Exec(f.t, f.db, "ANALYZE")
 		f.db.SetMaxOpenConns(1) // plans belong to a connection
 		stmts := prepared.New(f.db)
 		order, gate := store.NewOrder(f.d, stmts), f.gate("me")

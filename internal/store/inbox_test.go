@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // One owner at a time has a partition: another one gets it when it was released, or when the time is over.
@@ -28,7 +29,7 @@ func TestAPartitionHasOneOwner(t *testing.T) {
 		require.True(t, own("p1", "other"))
 		require.NoError(t, s.Release(ctx, db, "in", "me"))
 		require.True(t, own("p0", "other"))
-		exec(t, db, "UPDATE bc_inbox SET owned_until = "+d.After+" WHERE partition_name = 'p1'", -dialect.Micro(time.Minute))
+		testdb.Exec(t, db, "UPDATE bc_inbox SET owned_until = "+d.After+" WHERE partition_name = 'p1'", -dialect.Micro(time.Minute))
 		require.True(t, own("p1", "me"), "its time is over")
 	})
 }

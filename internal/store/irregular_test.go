@@ -11,6 +11,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // SENT events of the window that a registered consumer never got are found, stretch by stretch from the newest on.
@@ -23,9 +24,9 @@ func TestUndeliveredEventsAreFound(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, store.Stretch{Before: math.MaxInt64}, empty)
 
-		exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, registered_at) VALUES ('A', '[]', '[]', "+d.After+")",
+		testdb.Exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, registered_at) VALUES ('A', '[]', '[]', "+d.After+")",
 			-dialect.Micro(9*time.Hour))
-		exec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('A', 'a.b')")
+		testdb.Exec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('A', 'a.b')")
 		addEvent(t, db, d, "too old", "SENT", 20*time.Hour)
 		first := addEvent(t, db, d, "missed", "SENT", 3*time.Hour)
 		addEvent(t, db, d, "got", "SENT", 2*time.Hour)
@@ -53,7 +54,7 @@ func TestEventsBeforeATypeWasTakenAreNotMissed(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		registry, ctx := store.NewRegistry(d, prepared.New(db)), t.Context()
-		exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, registered_at) VALUES ('A', '[]', '[]', "+d.After+")",
+		testdb.Exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, registered_at) VALUES ('A', '[]', '[]', "+d.After+")",
 			-dialect.Micro(9*time.Hour))
 		addEvent(t, db, d, "before", "SENT", 3*time.Hour)
 		announce := func() {
@@ -66,11 +67,11 @@ func TestEventsBeforeATypeWasTakenAreNotMissed(t *testing.T) {
 			return found
 		}
 		require.Empty(t, missed())
-		exec(t, db, "UPDATE bc_consumer_type SET registered_at = "+d.After, -dialect.Micro(2*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_consumer_type SET registered_at = "+d.After, -dialect.Micro(2*time.Hour))
 		announce() // that it is alive
 		addEvent(t, db, d, "after", "SENT", time.Hour)
 		require.Equal(t, [][]string{{"A", "after"}}, missed())
-		exec(t, db, "UPDATE bc_consumer_type SET registered_at = NULL") // of a release that does not say
+		testdb.Exec(t, db, "UPDATE bc_consumer_type SET registered_at = NULL") // of a release that does not say
 		require.Equal(t, [][]string{{"A", "after"}, {"A", "before"}}, missed())
 	})
 }
@@ -89,7 +90,7 @@ func TestDeliveriesOfQueuesAreListed(t *testing.T) {
 		addDelivery(t, db, d, "a", "A", "DEAD", 0)
 		addDelivery(t, db, d, "b", "A", "DEAD", 0)
 		addDelivery(t, db, d, "c", "B", "SENDING", 0)
-		exec(t, db, "UPDATE bc_event_consume_log SET updated_at = "+d.After+" WHERE event_id = 'a'", -dialect.Micro(2*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET updated_at = "+d.After+" WHERE event_id = 'a'", -dialect.Micro(2*time.Hour))
 		dead, odd := store.Queue{Consumer: "A", Status: "DEAD"}, store.Queue{Consumer: "B", Status: "SENDING"}
 		all := []store.Queue{dead, odd}
 		found, err := ask.Deliveries(ctx, db, all, 10)
@@ -108,7 +109,7 @@ func TestDeliveriesOfQueuesAreListed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, [][]string{{"SENDING", "B", "c"}}, found)
 
-		exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, seen_at) VALUES ('here', '[]', '[]', "+d.Now+
+		testdb.Exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases, seen_at) VALUES ('here', '[]', '[]', "+d.Now+
 			"), ('gone', '[]', '[]', "+d.After+")", -dialect.Micro(2*time.Hour))
 		seen, err := ask.ConsumersSeen(ctx, db, dialect.Micro(time.Hour))
 		require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // A job is last due when it is added, and adding it again changes nothing; making it due puts its last turn into the past.
@@ -51,7 +52,7 @@ func TestAJobHasOneOwner(t *testing.T) {
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		j, ctx := store.NewJobs(d), t.Context()
 		require.NoError(t, j.Add(ctx, db, "clean"))
-		exec(t, db, "UPDATE bc_job_lease SET last_due_at = "+d.At, int64(1_000_000))
+		testdb.Exec(t, db, "UPDATE bc_job_lease SET last_due_at = "+d.At, int64(1_000_000))
 		take := func(owner string, version int64, takesTurn bool) bool {
 			done, err := j.Lease(ctx, db, store.JobLease{Code: "clean", Owner: owner, Version: version}, time.Hour, takesTurn)
 			require.NoError(t, err)
@@ -73,7 +74,7 @@ func TestAJobHasOneOwner(t *testing.T) {
 		}
 		require.True(t, renew("me", v+1))
 		require.False(t, renew("other", v+1))
-		exec(t, db, "UPDATE bc_job_lease SET locked_until = "+d.After, -dialect.Micro(time.Minute))
+		testdb.Exec(t, db, "UPDATE bc_job_lease SET locked_until = "+d.After, -dialect.Micro(time.Minute))
 		require.True(t, take("other", v+1, true), "the lease has run out")
 		require.False(t, renew("me", v+1))
 		turn, err = j.LastDue(ctx, db, "clean")
@@ -119,7 +120,7 @@ func TestRunsOfJobsAreKept(t *testing.T) {
 			}))
 		}
 		add("clean", "SUCCESS", "")
-		exec(t, db, "UPDATE bc_job_run SET finished_at = "+d.After, -dialect.Micro(2*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_job_run SET finished_at = "+d.After, -dialect.Micro(2*time.Hour))
 		add("clean", "FAILED", "no")
 		add("other", "SUCCESS", "")
 		age, ok := lastSuccess()

@@ -95,7 +95,7 @@ func eachWay(t *testing.T, fn func(t *testing.T, db *bun.DB, way string)) {
 // save writes an event by hand, as a release does that does not know the table of keys.
 func save(t *testing.T, db *bun.DB, id string) {
 	t.Helper()
-	exec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+	testdb.Exec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
 		"VALUES ('A', '1', 'a.b', ?, '{}')", id)
 }
 
@@ -108,15 +108,15 @@ func TestKeyedEventsAreSavedOnce(t *testing.T) {
 		require.Equal(t, []string{b, a}, saveKeyed(t, db, way, nil, b, a, b), "in the order of the call, and once")
 		save(t, db, c)
 		require.Empty(t, saveKeyed(t, db, way, nil, c, a))
-		exec(t, db, "DELETE FROM bc_outbox_event WHERE event_id = ?", b)
+		testdb.Exec(t, db, "DELETE FROM bc_outbox_event WHERE event_id = ?", b)
 		require.Equal(t, []string{b}, saveKeyed(t, db, way, nil, c, b, a), "nothing else tells of it")
-		exec(t, db, "DELETE FROM bc_outbox_event WHERE event_id = ?", b)
-		exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('A', ?, 'a.b', 'SUCCESS')", b)
+		testdb.Exec(t, db, "DELETE FROM bc_outbox_event WHERE event_id = ?", b)
+		testdb.Exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('A', ?, 'a.b', 'SUCCESS')", b)
 		require.Empty(t, saveKeyed(t, db, way, nil, a, b), "b has been delivered")
-		exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('B', ?, 'a.b', 'FAILED')", b)
+		testdb.Exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES ('B', ?, 'a.b', 'FAILED')", b)
 		require.Equal(t, []string{b}, saveKeyed(t, db, way, nil, a, b), "a delivery that is not done needs its event")
-		exec(t, db, "DELETE FROM bc_outbox_event")
-		exec(t, db, "DELETE FROM bc_event_consume_log")
+		testdb.Exec(t, db, "DELETE FROM bc_outbox_event")
+		testdb.Exec(t, db, "DELETE FROM bc_event_consume_log")
 		require.NoError(t, newKeys(t, db).Mark(t.Context(), db, []string{a}))
 		require.Equal(t, []string{b}, saveKeyed(t, db, way, nil, a, b), "a is known to have gone")
 	})
@@ -129,7 +129,7 @@ func TestKeysOfRemovedEvents(t *testing.T) {
 		k := newKeys(t, db)
 		old, unkeyed := keyed("saved by a release that does not know the table"), uuid.Must(uuid.NewV7()).String()
 		require.NotEmpty(t, saveKeyed(t, db, inBun, nil, keyed("a")))
-		exec(t, db, "DELETE FROM bc_outbox_event")
+		testdb.Exec(t, db, "DELETE FROM bc_outbox_event")
 		require.NoError(t, k.Mark(t.Context(), db, []string{old, unkeyed, keyed("a"), "by hand", old}))
 		require.NoError(t, k.Mark(t.Context(), db, nil))
 		require.Empty(t, saveKeyed(t, db, inBun, nil, old, keyed("a")))
@@ -164,7 +164,7 @@ func TestMoreKeysThanOneStatementTakesAreSaved(t *testing.T) {
 		}
 		require.Equal(t, ids, saveKeyed(t, db, way, nil, ids...))
 		require.NoError(t, newKeys(t, db).Mark(t.Context(), db, ids))
-		exec(t, db, "DELETE FROM bc_outbox_event")
+		testdb.Exec(t, db, "DELETE FROM bc_outbox_event")
 		require.Empty(t, saveKeyed(t, db, way, nil, ids[len(ids)-20:]...))
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // Deliveries that were left to instances that know the schema version are found by their consumers, and page by page.
@@ -26,8 +27,8 @@ func TestDeliveriesThatWereLeftAreFound(t *testing.T) {
 			f.set(id, "next_retry_at = "+f.d.Never)
 		}
 		f.set("c", "status = 'DEAD'") // an operator has decided
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET schema_version = 3 WHERE event_id = 'a'")
-		exec(f.t, f.db, "DELETE FROM bc_outbox_event WHERE event_id = 'b'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET schema_version = 3 WHERE event_id = 'a'")
+		testdb.Exec(f.t, f.db, "DELETE FROM bc_outbox_event WHERE event_id = 'b'")
 		require.True(f.t, anyLeft("D", "C"))
 		require.False(f.t, anyLeft("D"))
 
@@ -45,7 +46,7 @@ func TestDeliveriesThatWereLeftAreFound(t *testing.T) {
 		long, err := f.log.Left.Long(ctx, f.db, time.Hour)
 		require.NoError(f.t, err)
 		require.Empty(f.t, long, "the consumer is not registered")
-		exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]'), ('D', '[]', '[]')")
+		testdb.Exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]'), ('D', '[]', '[]')")
 		long, err = f.log.Left.Long(ctx, f.db, time.Hour)
 		require.NoError(f.t, err)
 		require.Len(f.t, long, 1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // Each filter that an index serves lists what it names, page by page; another one is refused.
@@ -18,7 +19,7 @@ func TestOnlyFiltersThatAnIndexServesList(t *testing.T) {
 		addEvent(t, db, d, "a", "SENT", time.Hour)
 		b := addEvent(t, db, d, "b", "FAILED", time.Hour)
 		addEvent(t, db, d, "c", "FAILED", time.Hour)
-		exec(t, db, "UPDATE bc_outbox_event SET event_type = 'c.d' WHERE event_id = 'c'")
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET event_type = 'c.d' WHERE event_id = 'c'")
 		for name, c := range map[string]struct {
 			f    store.EventFilter
 			want []string
@@ -112,11 +113,11 @@ func TestOpenEventsOfThePast(t *testing.T) {
 		addEvent(t, db, d, "had", "SENT", 0)
 		addDelivery(t, db, d, "had", "New", "SUCCESS", 0)
 		addEvent(t, db, d, "not taken", "SENT", 0)
-		exec(t, db, "UPDATE bc_outbox_event SET event_type = 'c.d' WHERE event_id = 'not taken'")
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET event_type = 'c.d' WHERE event_id = 'not taken'")
 		last := addEvent(t, db, d, "last", "SENT", 0)
 		addEvent(t, db, d, "later", "SENT", 0)
 		for _, name := range []string{"New", "Other"} {
-			exec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES (?, 'a.b')", name)
+			testdb.Exec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES (?, 'a.b')", name)
 		}
 		open := func(a store.Aggregate, consumer string) store.Open {
 			o, err := store.OpenEvents(t.Context(), db, d, a, consumer)
@@ -125,17 +126,17 @@ func TestOpenEventsOfThePast(t *testing.T) {
 		}
 		mine := store.Aggregate{Type: "A", ID: "1"}
 		require.Zero(t, open(mine, "New"), "no backfill is open")
-		exec(t, db, "INSERT INTO bc_bulk_operation (operation_id, action, request, state, actor, reason, consumer_name, reached, up_to) "+
+		testdb.Exec(t, db, "INSERT INTO bc_bulk_operation (operation_id, action, request, state, actor, reason, consumer_name, reached, up_to) "+
 			"VALUES ('b', 'start', '{}', 'RUNNING', 'a', 'r', 'New', ?, ?)", reached, last)
 		require.Equal(t, store.Open{Waiting: 4}, open(mine, "New"))
 		require.Zero(t, open(mine, "Other"), "it has no backfill")
 		require.Zero(t, open(store.Aggregate{Type: "A", ID: "2"}, "New"))
 		require.Zero(t, open(store.Aggregate{Tenant: 7, Type: "A", ID: "1"}, "New"))
 		for state, want := range map[string]int{"FAILED": 4, "DONE": 0, "CANCELED": 0} {
-			exec(t, db, "UPDATE bc_bulk_operation SET state = ?", state)
+			testdb.Exec(t, db, "UPDATE bc_bulk_operation SET state = ?", state)
 			require.Equal(t, store.Open{Waiting: want}, open(mine, "New"), state)
 		}
-		exec(t, db, "UPDATE bc_bulk_operation SET state = 'RUNNING', up_to = 0")
+		testdb.Exec(t, db, "UPDATE bc_bulk_operation SET state = 'RUNNING', up_to = 0")
 		require.Equal(t, store.Open{Waiting: 5}, open(mine, "New"), "nobody has found out yet where the past ends")
 	})
 }
@@ -145,7 +146,7 @@ func TestAnEventIsKnownByItsRowOrItsFinishedDeliveries(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		addEvent(t, db, d, "event", "NEW", 0)
-		exec(t, db, "INSERT INTO bc_outbox_event_archive (id, aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+		testdb.Exec(t, db, "INSERT INTO bc_outbox_event_archive (id, aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
 			"VALUES (1, 'A', '1', 'a.b', 'archived', '{}')")
 		addDelivery(t, db, d, "delivered", "A", "SUCCESS", 0)
 		addDelivery(t, db, d, "open", "A", "SUCCESS", 0)
@@ -170,7 +171,7 @@ func TestTheBacklogIsWhatIsNotSent(t *testing.T) {
 		addEvent(t, db, d, "sent", "SENT", 9*time.Hour)
 		addEvent(t, db, d, "dead", "DEAD", 8*time.Hour)
 		addEvent(t, db, d, "delayed", "SCHEDULED", 7*time.Hour)
-		exec(t, db, "UPDATE bc_outbox_event SET next_retry_at = "+d.After+" WHERE event_id = 'delayed'", dialect.Micro(time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET next_retry_at = "+d.After+" WHERE event_id = 'delayed'", dialect.Micro(time.Hour))
 		addEvent(t, db, d, "failed", "FAILED", 2*time.Hour)
 		addEvent(t, db, d, "new", "NEW", time.Hour)
 		b, err = store.MeasureBacklog(t.Context(), db, d)
@@ -193,11 +194,11 @@ func TestTheBacklogOfADelayedEventIsItsTimeSinceItFellDue(t *testing.T) {
 			require.InDelta(t, want, b.Oldest, float64(20*time.Minute), what)
 		}
 		addEvent(t, db, d, "delayed", "SCHEDULED", 24*time.Hour)
-		exec(t, db, "UPDATE bc_outbox_event SET updated_at = created_at, next_retry_at = "+d.After, dialect.Micro(-3*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET updated_at = created_at, next_retry_at = "+d.After, dialect.Micro(-3*time.Hour))
 		oldest(3*time.Hour, "due")
-		exec(t, db, "UPDATE bc_outbox_event SET status = 'DISPATCHING', updated_at = "+d.After, dialect.Micro(-2*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET status = 'DISPATCHING', updated_at = "+d.After, dialect.Micro(-2*time.Hour))
 		oldest(2*time.Hour, "claimed")
-		exec(t, db, "UPDATE bc_outbox_event SET status = 'FAILED', next_retry_at = NULL")
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET status = 'FAILED', next_retry_at = NULL")
 		addDelivery(t, db, d, "delayed", "Done", "SUCCESS", 20*time.Hour)
 		addDelivery(t, db, d, "delayed", "First", "FAILED", 5*time.Hour)
 		addDelivery(t, db, d, "delayed", "Second", "FAILED", time.Hour)

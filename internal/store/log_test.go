@@ -13,6 +13,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // logFixture is the log of one database, written by the instance "me".
@@ -36,7 +37,7 @@ func eachLog(t *testing.T, fn func(f logFixture)) {
 // event inserts an event that "me" has leased under version 1, and returns its delivery to the consumer C, at its first attempt.
 func (f logFixture) event(id, aggregate string) store.Delivery {
 	f.t.Helper()
-	exec(f.t, f.db, "INSERT INTO bc_outbox_event "+
+	testdb.Exec(f.t, f.db, "INSERT INTO bc_outbox_event "+
 		"(tenant_id, aggregate_type, aggregate_id, event_type, event_id, event_payload, status, locked_by, lock_version, next_retry_at) "+
 		"VALUES (7, 'A', ?, 'a.b', ?, '{}', 'DISPATCHING', 'me', 1, "+f.d.After+")", aggregate, id, dialect.Micro(time.Hour))
 	d := store.Delivery{
@@ -57,7 +58,7 @@ func (f logFixture) waiting(id, aggregate string) store.Delivery {
 // set changes the row of an event for the consumer C.
 func (f logFixture) set(id, columns string, args ...any) {
 	f.t.Helper()
-	exec(f.t, f.db, "UPDATE bc_event_consume_log SET "+columns+" WHERE consumer_name = 'C' AND event_id = ?", append(args, id)...)
+	testdb.Exec(f.t, f.db, "UPDATE bc_event_consume_log SET "+columns+" WHERE consumer_name = 'C' AND event_id = ?", append(args, id)...)
 }
 
 // deliveryRow is what a test looks at in a row of the log.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/internal/testplan"
 )
 
@@ -43,9 +44,9 @@ func TestALookTellsWhatIsDue(t *testing.T) {
 		require.Equal(f.t, store.DueAnswer{Scheduled: true}, look(store.DueQuestion{Scheduled: true, Expired: true}))
 		f.put("expired", "DISPATCHING", -time.Minute, 1)
 		require.Equal(f.t, store.DueAnswer{Expired: true}, look(store.DueQuestion{Expired: true}))
-		exec(f.t, f.db, "DELETE FROM bc_outbox_event")
+		testdb.Exec(f.t, f.db, "DELETE FROM bc_outbox_event")
 
-		exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
+		testdb.Exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
 		f.waiting("due", "1")
 		require.Equal(f.t, store.DueAnswer{Consumers: []string{"C"}}, look(everything))
 		f.set("due", "next_retry_at = "+f.d.Never)
@@ -59,20 +60,20 @@ func TestALookTellsWhatIsDue(t *testing.T) {
 func TestALookReadsNothingThatIsDone(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
-		exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
+		testdb.Exec(f.t, f.db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('C', '[]', '[]')")
 		testplan.Fill(f.t, f.db, testplan.Enough(f.db, 12_000), "1", "C")
 		for table, states := range map[string][]string{
 			"bc_outbox_event":      {"NEW", "SCHEDULED", "DISPATCHING"},
 			"bc_event_consume_log": {"PENDING", "FAILED", "PROCESSING"},
 		} {
 			for i, status := range states {
-				exec(f.t, f.db, "UPDATE "+table+" SET status = ?, next_retry_at = created_at WHERE id % 5 = ?", status, i)
+				testdb.Exec(f.t, f.db, "UPDATE "+table+" SET status = ?, next_retry_at = created_at WHERE id % 5 = ?", status, i)
 			}
-			exec(f.t, f.db, "UPDATE "+table+" SET next_retry_at = "+f.d.Never+" WHERE status = 'PENDING' AND id % 2 = 0") // left to others
-			exec(f.t, f.db, map[string]string{"mysql": "ANALYZE TABLE " + table, "postgres": "ANALYZE", "sqlite": "ANALYZE"}[f.d.Name])
+			testdb.Exec(f.t, f.db, "UPDATE "+table+" SET next_retry_at = "+f.d.Never+" WHERE status = 'PENDING' AND id % 2 = 0") // left to others
+			testdb.Exec(f.t, f.db, map[string]string{"mysql": "ANALYZE TABLE " + table, "postgres": "ANALYZE", "sqlite": "ANALYZE"}[f.d.Name])
 		}
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'SENT'")
-		exec(f.t, f.db, "UPDATE bc_event_consume_log SET status = 'SUCCESS'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'SENT'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_event_consume_log SET status = 'SUCCESS'")
 		sent := testplan.Record(f.db, "bc_outbox_event", "bc_event_consume_log")
 		due, err := f.claims().LookForDue(f.t.Context(), f.db,
 			store.DueQuestion{New: true, Scheduled: true, Expired: true, Deliveries: true, Left: []string{"C"}})

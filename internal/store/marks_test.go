@@ -11,6 +11,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/internal/testplan"
 )
 
@@ -55,7 +56,7 @@ func TestMarksNeedTheLeaseOfTheEvent(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
 		a, b := f.event("a", "1"), f.event("b", "2")
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET lock_version = 2, locked_by = 'other' WHERE event_id = 'b'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET lock_version = 2, locked_by = 'other' WHERE event_id = 'b'")
 		for _, leases := range [][]dialect.Pair{{leaseOf(a), leaseOf(b)}, {leaseOf(a), {ID: b.OutboxID, Version: 3}}} {
 			err := f.inTx(func(ctx context.Context, tx bun.Tx) error {
 				if err := f.log.MarkSuccess(ctx, tx, []store.Delivery{a, b}, leases); err != nil {

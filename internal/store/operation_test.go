@@ -10,14 +10,15 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // addConsumer registers a consumer for the event type a.b.
 func addConsumer(t *testing.T, db *bun.DB, key, name string, replayable int) {
 	t.Helper()
-	exec(t, db, "INSERT INTO bc_consumer (name, display_name, event_types, aliases, replayable) VALUES (?, ?, ?, '[]', ?)",
+	testdb.Exec(t, db, "INSERT INTO bc_consumer (name, display_name, event_types, aliases, replayable) VALUES (?, ?, ?, '[]', ?)",
 		key, name, `["a.b"]`, replayable)
-	exec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES (?, 'a.b')", key)
+	testdb.Exec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES (?, 'a.b')", key)
 }
 
 // A consumer is found by its key or its name, and its key goes first.
@@ -91,7 +92,8 @@ func TestOnlyDeliveriesInAStateThatAllowsItAreChanged(t *testing.T) {
 			addDelivery(t, db, d, "e", consumer, status, 0)
 		}
 		addDelivery(t, db, d, "other", "Dead", "DEAD", 0)
-		exec(t, db, "UPDATE bc_event_consume_log SET attempts = 3, started = 2, locked_by = 'x', first_run_at = "+d.Now+", next_retry_at = NULL")
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET attempts = 3, started = 2, locked_by = 'x', first_run_at = "+d.Now+
+			", next_retry_at = NULL")
 		change := func(consumers, states []string, c store.DeliveryChange) (changed []string) {
 			inTx(t, db, func(ctx context.Context, tx bun.Tx) {
 				var err error

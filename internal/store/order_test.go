@@ -33,10 +33,10 @@ func TestAClaimLooksAround(t *testing.T) {
 		all := append([]int64{first.OutboxID}, mine...)
 		require.Zero(f.t, look("other", true, all...)[second.OutboxID], "all of the aggregate is locked")
 		for status, ahead := range map[string]bool{"NEW": true, "SCHEDULED": false, "SENT": false, "FAILED": false} {
-			exec(f.t, f.db, "UPDATE bc_outbox_event SET status = ?, locked_by = NULL WHERE event_id = 'first'", status)
+			testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET status = ?, locked_by = NULL WHERE event_id = 'first'", status)
 			require.Equal(f.t, ahead, look("other", false, mine...)[second.OutboxID].First == first.OutboxID, status)
 		}
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'me', next_retry_at = "+f.d.After+
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'DISPATCHING', locked_by = 'me', next_retry_at = "+f.d.After+
 			" WHERE event_id = 'first'", dialect.Micro(-time.Hour))
 		around := look("me", true, mine...)
 		require.Equal(f.t, store.Around{First: first.OutboxID}, around[second.OutboxID], "a lease that has run out may be taken")

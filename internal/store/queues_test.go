@@ -25,16 +25,10 @@ func newQueues(t *testing.T, db *bun.DB) (store.Queues, dialect.Dialect) {
 	return store.NewQueues(d, prepared.New(db)), d
 }
 
-func exec(t *testing.T, db *bun.DB, query string, args ...any) {
-	t.Helper()
-	_, err := db.ExecContext(t.Context(), query, args...)
-	require.NoError(t, err, query)
-}
-
 // wait adds a delivery that has been due for, or is due after, a while.
 func wait(t *testing.T, db *bun.DB, d dialect.Dialect, consumer, status string, after time.Duration) {
 	t.Helper()
-	exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, created_at, next_retry_at) "+
+	testdb.Exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, created_at, next_retry_at) "+
 		"VALUES (?, ?, 'a.b', ?, "+d.After+", "+d.After+")",
 		consumer, fmt.Sprint(consumer, status, after), status, dialect.Micro(-2*time.Hour), dialect.Micro(after))
 }
@@ -44,7 +38,7 @@ func TestWhatWaitsForConsumers(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		q, d := newQueues(t, db)
 		for _, name := range []string{"Failed", "Pending", "Processing", "Later", "Done", "Masked", "Nothing"} {
-			exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES (?, '[]', '[]')", name)
+			testdb.Exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases) VALUES (?, '[]', '[]')", name)
 		}
 		const past, later = -time.Minute, time.Hour
 		wait(t, db, d, "Failed", "FAILED", past)
@@ -58,7 +52,7 @@ func TestWhatWaitsForConsumers(t *testing.T) {
 		}
 		wait(t, db, d, "Unregistered", "FAILED", past)
 		wait(t, db, d, "Masked", "FAILED", later)
-		exec(t, db, "UPDATE bc_event_consume_log SET next_retry_at = NULL WHERE consumer_name = 'Masked'") // it sorts first
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET next_retry_at = NULL WHERE consumer_name = 'Masked'") // it sorts first
 		wait(t, db, d, "Masked", "FAILED", past)
 
 		due, err := q.DueConsumers(t.Context(), db)
@@ -98,9 +92,9 @@ func TestQueuesAreFoundByTheirIndex(t *testing.T) {
 		const consumers, later = 2000, 15_000
 		text := map[string]string{"mysql": "CONCAT('%s', i)", "postgres": "'%s' || i", "sqlite": "'%s' || i"}[d.Name]
 		testplan.Fill(t, db, testplan.Enough(db, 100_000), "1", "C1")
-		exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases) SELECT "+fmt.Sprintf(text, "C")+", '[]', '[]' FROM ("+
+		testdb.Exec(t, db, "INSERT INTO bc_consumer (name, event_types, aliases) SELECT "+fmt.Sprintf(text, "C")+", '[]', '[]' FROM ("+
 			testplan.Series(db, consumers)+") AS n")
-		exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, next_retry_at) SELECT 'C1', "+
+		testdb.Exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, next_retry_at) SELECT 'C1', "+
 			fmt.Sprintf(text, "later")+", 'a.b', 'PENDING', "+d.After+
 			" FROM ("+testplan.Series(db, later)+") AS n", dialect.Micro(time.Hour))
 		sent := testplan.Record(db, "bc_event_consume_log")

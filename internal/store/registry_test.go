@@ -11,6 +11,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // What instances announce is read back, and every change of it is another state.
@@ -41,8 +42,8 @@ func TestTheRegistryTellsWhenItHasChanged(t *testing.T) {
 		require.NoError(f.t, r.AnnounceTypes(ctx, f.db, []store.Announcement{a}))
 		look()
 		for i, paused := range []string{"A", "B"} { // one is resumed as the other is paused, between two looks
-			exec(f.t, f.db, "UPDATE bc_consumer SET paused_until = NULL")
-			exec(f.t, f.db, "UPDATE bc_consumer SET paused_until = "+f.d.After+" WHERE name = ?",
+			testdb.Exec(f.t, f.db, "UPDATE bc_consumer SET paused_until = NULL")
+			testdb.Exec(f.t, f.db, "UPDATE bc_consumer SET paused_until = "+f.d.After+" WHERE name = ?",
 				dialect.Micro(time.Hour+time.Duration(i)*time.Second), paused)
 			look()
 		}
@@ -52,7 +53,7 @@ func TestTheRegistryTellsWhenItHasChanged(t *testing.T) {
 			{Key: "A", EventTypes: `["e.f"]`, Types: []string{"a.b", "c.d", "e.f"}},
 			{Key: "B", EventTypes: `[]`, IsPaused: true},
 		}, all)
-		exec(f.t, f.db, "DELETE FROM bc_consumer WHERE name = 'B'")
+		testdb.Exec(f.t, f.db, "DELETE FROM bc_consumer WHERE name = 'B'")
 		look()
 	})
 }

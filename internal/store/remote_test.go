@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // remote is the log as consumers in other programs use it.
@@ -187,8 +188,8 @@ func TestARemoteConsumerTakesWhatItNamedLast(t *testing.T) {
 
 		f.event("parked", "1")
 		f.event("delayed", "2")
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'SCHEDULED', next_retry_at = "+f.d.After, dialect.Micro(time.Hour))
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET lock_version = 0 WHERE event_id = 'delayed'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'SCHEDULED', next_retry_at = "+f.d.After, dialect.Micro(time.Hour))
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET lock_version = 0 WHERE event_id = 'delayed'")
 		due := func() (ids []string) {
 			err := f.db.NewRaw("SELECT event_id FROM bc_outbox_event WHERE next_retry_at <= "+f.d.Now).Scan(ctx, &ids)
 			require.NoError(f.t, err)

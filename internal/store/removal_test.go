@@ -10,15 +10,16 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 // addEvent adds an event that was saved, and sent if it is SENT, an age ago, and tells its outbox id.
 func addEvent(t *testing.T, db *bun.DB, d dialect.Dialect, id, status string, age time.Duration) (outboxID int64) {
 	t.Helper()
-	exec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, created_at) "+
+	testdb.Exec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, created_at) "+
 		"VALUES ('A', '1', 'a.b', ?, '{}', ?, "+d.After+")", id, status, -dialect.Micro(age))
 	if status == "SENT" {
-		exec(t, db, "UPDATE bc_outbox_event SET sent_at = created_at WHERE event_id = ?", id)
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET sent_at = created_at WHERE event_id = ?", id)
 	}
 	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT id FROM bc_outbox_event WHERE event_id = ?", id).Scan(&outboxID))
 	return outboxID
@@ -27,7 +28,7 @@ func addEvent(t *testing.T, db *bun.DB, d dialect.Dialect, id, status string, ag
 // addDelivery adds a delivery that has begun an age ago.
 func addDelivery(t *testing.T, db *bun.DB, d dialect.Dialect, id, consumer, status string, age time.Duration) {
 	t.Helper()
-	exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, created_at) "+
+	testdb.Exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, created_at) "+
 		"VALUES (?, ?, 'a.b', ?, "+d.After+")", consumer, id, status, -dialect.Micro(age))
 }
 
@@ -54,7 +55,7 @@ func TestPagesOfSentEvents(t *testing.T) {
 		first := addEvent(t, db, d, "old", "SENT", 2*time.Hour)
 		failed := addEvent(t, db, d, "failed", "FAILED", 2*time.Hour)
 		late := addEvent(t, db, d, "sent late", "SENT", 2*time.Hour)
-		exec(t, db, "UPDATE bc_outbox_event SET sent_at = "+d.Now+" WHERE id = ?", late)
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET sent_at = "+d.Now+" WHERE id = ?", late)
 		second := addEvent(t, db, d, "old, too", "SENT", 2*time.Hour)
 		addEvent(t, db, d, "young", "SENT", time.Minute)
 		addEvent(t, db, d, "old behind a young one", "SENT", 2*time.Hour)
@@ -83,9 +84,9 @@ func TestRowsFromTheFutureEndNoPage(t *testing.T) {
 		const ahead = -20_000 * time.Hour
 		addEvent(t, db, d, "future, open", "FAILED", ahead)
 		addEvent(t, db, d, "future, just sent", "SENT", ahead)
-		exec(t, db, "UPDATE bc_outbox_event SET sent_at = "+d.Now+" WHERE event_id = 'future, just sent'")
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET sent_at = "+d.Now+" WHERE event_id = 'future, just sent'")
 		addEvent(t, db, d, "future, sent", "SENT", ahead)
-		exec(t, db, "UPDATE bc_outbox_event SET sent_at = "+d.After+" WHERE event_id = 'future, sent'", -dialect.Micro(2*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET sent_at = "+d.After+" WHERE event_id = 'future, sent'", -dialect.Micro(2*time.Hour))
 		addEvent(t, db, d, "old", "SENT", 2*time.Hour)
 		last := addEvent(t, db, d, "future, last", "NEW", ahead)
 		addEvent(t, db, d, "young", "SENT", time.Minute)
@@ -114,14 +115,14 @@ func TestRemoveSentEvents(t *testing.T) {
 			addEvent(t, db, d, id, "SENT", 2*time.Hour)
 			addDelivery(t, db, d, id, "A", "SUCCESS", 2*time.Hour)
 			addDelivery(t, db, d, id, "B", "SKIPPED", 2*time.Hour)
-			exec(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us) "+
+			testdb.Exec(t, db, "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, instance, duration_us) "+
 				"VALUES ('A', ?, 1, 'FAILED', 'x', 0)", id)
 		}
 		page, _, err := r.Sent(t.Context(), db, store.Page{Keep: time.Hour, Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, page, 3)
-		exec(t, db, "UPDATE bc_outbox_event SET status = 'FAILED' WHERE event_id = 'opened again'")
-		exec(t, db, "UPDATE bc_outbox_event SET lock_version = 5 WHERE event_id = 'written'")
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET status = 'FAILED' WHERE event_id = 'opened again'")
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET lock_version = 5 WHERE event_id = 'written'")
 		inTx(t, db, func(ctx context.Context, tx bun.Tx) {
 			events, err := r.LockSent(ctx, tx, page)
 			require.NoError(t, err)
@@ -149,7 +150,7 @@ func TestRemoveTracesOfDeletedEvents(t *testing.T) {
 			addDelivery(t, db, d, id, "B", "SUCCESS", 2*time.Hour)
 		}
 		addEvent(t, db, d, "exists", "SENT", 2*time.Hour)
-		exec(t, db, "UPDATE bc_event_consume_log SET status = 'DEAD' WHERE event_id = 'is open' AND consumer_name = 'B'")
+		testdb.Exec(t, db, "UPDATE bc_event_consume_log SET status = 'DEAD' WHERE event_id = 'is open' AND consumer_name = 'B'")
 		addDelivery(t, db, d, "young", "A", "SUCCESS", time.Minute)
 		page, _, err := r.Traces(t.Context(), db, store.Page{Keep: time.Hour, Limit: 100})
 		require.NoError(t, err)
@@ -172,7 +173,8 @@ func TestTheAuditLogForgetsTheOldestFirst(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
 		for _, age := range []time.Duration{3 * time.Hour, 2 * time.Hour, 4 * time.Hour, 0} {
-			exec(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, details, created_at) VALUES (?, 'a', 't', 'r', '', "+d.After+")",
+			testdb.Exec(t, db, "INSERT INTO bc_audit_log (actor, action, target, reason, details, created_at) "+
+				"VALUES (?, 'a', 't', 'r', '', "+d.After+")",
 				age.String(), -dialect.Micro(age))
 		}
 		for _, want := range []struct{ gone, left int }{{2, 2}, {1, 1}, {0, 1}} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 type reservations struct {
@@ -65,7 +66,8 @@ func (f reservations) due(most int) (tokens []string) {
 // elapse makes all that is to be asked about due.
 func (f reservations) elapse() {
 	f.t.Helper()
-	exec(f.t, f.db, "UPDATE bc_reservation SET next_check_at = "+f.d.After+" WHERE next_check_at IS NOT NULL", -dialect.Micro(time.Second))
+	testdb.Exec(f.t, f.db, "UPDATE bc_reservation SET next_check_at = "+f.d.After+" WHERE next_check_at IS NOT NULL",
+		-dialect.Micro(time.Second))
 }
 
 // An event is reserved once: a second reservation of its id changes nothing.
@@ -130,7 +132,7 @@ func TestAReservationEnds(t *testing.T) {
 		require.Equal(f.t, []string{"open"}, f.due(10))
 		require.NoError(f.t, f.Forget(ctx, f.db, time.Hour))
 		require.Equal(f.t, 2, countRows(f.t, f.db, "bc_reservation"))
-		exec(f.t, f.db, "UPDATE bc_reservation SET updated_at = "+f.d.After, -dialect.Micro(2*time.Hour))
+		testdb.Exec(f.t, f.db, "UPDATE bc_reservation SET updated_at = "+f.d.After, -dialect.Micro(2*time.Hour))
 		require.NoError(f.t, f.Forget(ctx, f.db, time.Hour))
 		_, found, err := f.ByToken(ctx, f.db, "t")
 		require.NoError(f.t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/prepared"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
 func (f logFixture) settling() store.Settling { return store.NewSettling(f.d, prepared.New(f.db)) }
@@ -30,7 +31,7 @@ func TestOnlyTheOwnerEndsTheLeaseOfAnEvent(t *testing.T) {
 		s, ctx := f.settling(), f.t.Context()
 		a, b := f.event("a", "1"), f.event("b", "2")
 		stolen := f.event("stolen", "3")
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET locked_by = 'other', lock_version = 2 WHERE event_id = 'stolen'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET locked_by = 'other', lock_version = 2 WHERE event_id = 'stolen'")
 		all := []dialect.Pair{leaseOf(a), leaseOf(b), leaseOf(stolen)}
 		mine := []int64{a.OutboxID, b.OutboxID}
 		require.NoError(f.t, f.inTx(func(ctx context.Context, tx bun.Tx) error {
@@ -138,7 +139,7 @@ func TestWhatTheSweepLooksFor(t *testing.T) {
 			f.waiting(id, id)
 			f.set(id, "status = ?", status)
 		}
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'FAILED'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET status = 'FAILED'")
 		f.put("without deliveries", "FAILED", 0, 1)
 		f.put("sent", "SENT", 0, 1)
 		ids, err := s.FailedButNotWaiting(ctx, f.db, 10)
@@ -152,7 +153,7 @@ func TestWhatTheSweepLooksFor(t *testing.T) {
 		f.put("leased", "DISPATCHING", 0, 1)
 		f.put("new", "NEW", 0, 0)
 		f.put("later", "SCHEDULED", time.Hour, 1)
-		exec(f.t, f.db, "UPDATE bc_outbox_event SET next_retry_at = NULL WHERE event_id <> 'later'")
+		testdb.Exec(f.t, f.db, "UPDATE bc_outbox_event SET next_retry_at = NULL WHERE event_id <> 'later'")
 		f.set("waits", "next_retry_at = NULL")
 		f.set("dead", "next_retry_at = NULL")
 		require.NoError(f.t, f.inTx(func(ctx context.Context, tx bun.Tx) error {

@@ -24,6 +24,13 @@ func Run[R interface {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
+// Exec runs a statement, which must succeed.
+func Exec(t testing.TB, db bun.IDB, query string, args ...any) {
+	t.Helper()
+	_, err := db.ExecContext(t.Context(), query, args...)
+	require.NoError(t, err, query)
+}
+
 // Count answers the number that a query asks for.
 func Count(t testing.TB, db bun.IDB, query string) (n int) {
 	t.Helper()

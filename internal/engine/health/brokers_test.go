@@ -53,7 +53,7 @@ func TestOnlyWhatHasChangedOfABrokerIsWritten(t *testing.T) {
 		b := newBrokers(t, db, &log)
 		is, last := store.Broker{Role: store.RoleInbox, Name: "in", Broker: "nats://host", State: store.BrokerConnected}, noted{}
 		written := func() bool {
-			exec(t, db, "UPDATE bc_broker SET state = 'OLD'")
+			testdb.Exec(t, db, "UPDATE bc_broker SET state = 'OLD'")
 			b.note(t.Context(), &last, func(context.Context) store.Broker { return is })
 			return testdb.Count(t, db, "SELECT COUNT(*) FROM bc_broker WHERE state <> 'OLD'") == 1
 		}
@@ -65,7 +65,7 @@ func TestOnlyWhatHasChangedOfABrokerIsWritten(t *testing.T) {
 		last.at = time.Now().Add(-store.BrokerBeat)
 		require.True(t, written(), "that was long ago")
 
-		exec(t, db, "DROP TABLE bc_broker")
+		testdb.Exec(t, db, "DROP TABLE bc_broker")
 		is.Window++
 		b.note(t.Context(), &last, func(context.Context) store.Broker { return is })
 		require.Contains(t, log.String(), "it is tried again")

@@ -103,12 +103,12 @@ func TestGaugesTellWhatWaits(t *testing.T) {
 		g := newGauges(t, db, &m, &log)
 		stop := g.Register(t.Context(), func() Signs { return Signs{InFlight: 5} })
 		for id, status := range map[string]string{"new": "NEW", "failed": "FAILED", "dead": "DEAD", "sent": "SENT"} {
-			exec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, created_at) "+
-				"VALUES ('A', '1', 'a.b', ?, '{}', ?, "+g.Dialect.After+")", id, status, -dialect.Micro(2*time.Hour))
+			testdb.Exec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload, status, "+
+				"created_at) VALUES ('A', '1', 'a.b', ?, '{}', ?, "+g.Dialect.After+")", id, status, -dialect.Micro(2*time.Hour))
 		}
 		for id, status := range map[string]string{"failed": "FAILED", "dead": "DEAD", "sent": "SUCCESS"} {
-			exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, created_at) VALUES ('A', ?, 'a.b', ?, "+
-				g.Dialect.After+")", id, status, -dialect.Micro(time.Hour))
+			testdb.Exec(t, db, "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, created_at) "+
+				"VALUES ('A', ?, 'a.b', ?, "+g.Dialect.After+")", id, status, -dialect.Micro(time.Hour))
 		}
 		v := values{of: make(map[string]float64)}
 		require.NoError(t, m.read(t.Context(), v))
@@ -142,7 +142,7 @@ func TestWhatCannotBeMeasuredIsAnError(t *testing.T) {
 			err := m.read(t.Context(), v)
 			return v.of, err
 		}
-		exec(t, db, "DROP TABLE bc_consumer")
+		testdb.Exec(t, db, "DROP TABLE bc_consumer")
 		seen, err := read()
 		require.ErrorContains(t, err, "outbox: measure what waits for consumers")
 		require.NotContains(t, seen, gaugeLag+" of A")

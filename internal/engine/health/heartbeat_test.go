@@ -13,12 +13,6 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-func exec(t *testing.T, db *bun.DB, query string, args ...any) {
-	t.Helper()
-	_, err := db.ExecContext(t.Context(), query, args...)
-	require.NoError(t, err, query)
-}
-
 func dialectOf(t *testing.T, db *bun.DB) dialect.Dialect {
 	t.Helper()
 	d, err := dialect.Of(db)
@@ -36,7 +30,7 @@ func TestAHeartbeatTellsHowAPublisherIs(t *testing.T) {
 		for _, name := range []string{"died long ago", "died"} {
 			require.NoError(t, rows.Announce(t.Context(), db, store.Instance{Name: name, Run: "r"}))
 		}
-		exec(t, db, "UPDATE bc_instance SET seen_at = "+d.After+" WHERE name = 'died long ago'", -dialect.Micro(25*time.Hour))
+		testdb.Exec(t, db, "UPDATE bc_instance SET seen_at = "+d.After+" WHERE name = 'died long ago'", -dialect.Micro(25*time.Hour))
 		var log testdb.Log
 		h := Heartbeat{DB: db, Rows: rows, Logger: log.Logger(), Name: "me", Owner: "me#1"}
 		running, drain := context.WithCancel(t.Context())
@@ -66,7 +60,7 @@ func TestAHeartbeatTellsHowAPublisherIs(t *testing.T) {
 func TestAHeartbeatThatCannotBeWrittenHarmsNobody(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		exec(t, db, "DROP TABLE bc_instance")
+		testdb.Exec(t, db, "DROP TABLE bc_instance")
 		var log testdb.Log
 		h := Heartbeat{DB: db, Rows: store.NewInstances(dialectOf(t, db)), Logger: log.Logger(), Name: "me", Owner: "me#1"}
 		stop := make(chan struct{})

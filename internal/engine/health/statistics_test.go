@@ -17,7 +17,7 @@ import (
 func TestStatisticsOfYoungTablesAreRenewed(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		exec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
+		testdb.Exec(t, db, "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, event_payload) "+
 			"VALUES ('A', '1', 'a.b', 'a', '{}')")
 		var log testdb.Log
 		var claimed atomic.Int64
