@@ -15,7 +15,7 @@ MODULES = adapter/enttx adapter/examples adapter/gormtx adapter/pgxtx adapter/sq
 WAITING = demo:4 ledger:2 relay/kafka:2 cmd/bluecone:8 relay/rocketmq:2 relay/rabbitmq:2 console/browser:2 relay/nats:2 relay/redis:2 relay:2 \
 	adapter/pgxtx:2 adapter/enttx:2 adapter/gormtx:2 adapter/sqlxtx:2 adapter/examples:2 dburl:2 internal/signals:2
 
-.PHONY: help demo test test-databases test-brokers test-short test-crash test-teeth fuzz soak bench bench-quick lint release vuln fmt tidy cover packages
+.PHONY: help demo test test-databases test-brokers test-short test-crash test-teeth fuzz soak bench bench-quick lint release vuln fmt tidy cover cover-rooms packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,9 @@ cover: packages ## test coverage over all packages, as coverage.html
 	go test -count=1 -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -html=coverage.out -o coverage.html
 	@go tool cover -func=coverage.out | tail -n 1
+
+cover-rooms: ## what the tests beside each room of the engine, the store and the façades cover, on SQLite; below 80 % is an error
+	scripts/cover-rooms
 
 packages: ## install what the tests need, if this is Debian and we are root
 	@scripts/packages
