@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/handler"
+	"github.com/bluecone-go/bluecone/internal/text"
 )
 
 // Permanent marks err as hopeless: the delivery becomes DEAD at once.
@@ -30,7 +31,7 @@ func Unavailable(err error) error { return handler.Unavailable(err) }
 // that this event does not concern it. What the handler wrote is rolled back. Without a reason nobody could tell later
 // why the event had no effect: the delivery becomes DEAD instead.
 func Skip(reason string) error {
-	if strings.TrimSpace(reason) == "" {
+	if strings.TrimSpace(text.Clean(reason, text.MaxError)) == "" { // as it would be stored
 		return Permanent(errors.New(`bus.Skip needs a reason, such as bus.Skip("a test order"): nothing was skipped`))
 	}
 	return &handler.SkipError{Reason: reason}

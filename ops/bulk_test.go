@@ -55,7 +55,8 @@ func TestBulkRetryOfAGroup(t *testing.T) {
 		require.Zero(t, done.Passed)
 		require.NotZero(t, done.FinishedAt)
 		require.Equal(t, b.Query, done.Query)
-		require.Equal(t, 30, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'"))
+		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PENDING'"))
+		require.Equal(t, 29, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'FAILED' AND attempts = 0"))
 		require.Equal(t, []string{"retry"}, f.actions(paidID("7")))
 		require.Equal(t, []string{"bulk retry"}, f.actions("inc-1"))
 		var due []time.Time

@@ -63,7 +63,10 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 		from: []store.Status{store.Dead, store.Failed, store.Pending},
 		to:   store.DeliveryChange{To: string(store.Skipped), Why: op.said()}, pass: true,
 	}
-	due := change{to: store.DeliveryChange{To: string(store.Pending), Delay: iv.Delay}, deliver: true}
+	due := change{to: store.DeliveryChange{To: string(store.Pending)}, deliver: true}
+	if iv.Delay > 0 { // what ends before a PENDING delivery of the aggregate makes it due
+		due.to = store.DeliveryChange{To: string(store.Failed), Delay: iv.Delay}
+	}
 	needs := func(c change) (change, error) {
 		if len(iv.Consumers) == 0 || iv.Consumers[0] == "" {
 			return c, errors.New("Intervention.Consumers is empty: name the consumer")
@@ -112,7 +115,11 @@ func changeOf(op Operation, iv Intervention) (change, error) {
 // [ErrNotReplayable] if the consumer of a replay is not replayable;
 // what is wrong with op or iv; or an error of the database. With an error nothing has changed.
 func (o *Outbox) Intervene(ctx context.Context, op Operation, iv Intervention) error {
-	return o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return o.InterveneIn(ctx, tx, op, iv) })
+	err := o.inTx(ctx, func(ctx context.Context, tx bun.Tx) error { return o.InterveneIn(ctx, tx, op, iv) })
+	if errors.Is(err, errBegun) { // what it had changed is rolled back
+		return kind.Of(kind.Of(err, ErrInFlight), ErrNotFound)
+	}
+	return err
 }
 
 // InterveneIn is [Outbox.Intervene] in a transaction of the caller, which must be READ COMMITTED.
@@ -157,7 +164,7 @@ func (a act) intervene(ctx context.Context, iv Intervention, c change) error {
 	}
 	given := false
 	if iv.Action == ActionDiscard {
-		if given, err = a.giveUp(ctx, iv.EventID, events); err != nil {
+		if given, err = a.giveUp(ctx, iv.EventID, events, len(changed) > 0); err != nil {
 			return err
 		}
 	}
@@ -254,17 +261,25 @@ func (a act) prepareBackfill(ctx context.Context, e store.LockedEvent, consumer 
 	return a.rows.AddSkipped(ctx, a.tx, e.ID, consumer)
 }
 
-// giveUp ends an event that nobody has been called for yet: whoever is registered for it is skipped. A delivery that has begun since
-// the look before could not be closed: nothing is to be then.
-func (a act) giveUp(ctx context.Context, eventID string, events []store.LockedEvent) (bool, error) {
+// errBegun means that something has changed already in the transaction, and must not be stored.
+var errBegun = errors.New("a delivery of the event has just begun, so nothing was changed: try again when it has ended")
+
+// giveUp skips whoever is registered for an event and has no delivery of it, so that no backfill gives it to them later, and ends an
+// event that nobody has been called for yet. A delivery that has begun since the look before could not be closed: nothing is to be
+// then.
+func (a act) giveUp(ctx context.Context, eventID string, events []store.LockedEvent, isClosed bool) (bool, error) {
 	if isRunning, err := a.rows.IsRunning(ctx, a.tx, eventID); err != nil || isRunning {
-		return false, cmp.Or(err, errors.New("a delivery of the event has just begun, so nothing was changed: try again when it has ended"))
+		return false, cmp.Or(err, errBegun)
 	}
 	if len(events) == 0 {
 		return false, nil
 	}
 	e := events[0]
 	if st := Status(e.Status); st != StatusNew && st != StatusScheduled {
+		if isClosed {
+			_, err := a.rows.SkipRegistered(ctx, a.tx, e.ID, a.op.said())
+			return false, err
+		}
 		return false, nil
 	}
 	inLog, err := a.rows.SkipRegistered(ctx, a.tx, e.ID, a.op.said())

@@ -27,7 +27,7 @@ type Operation struct {
 func (op Operation) Validate() error {
 	err := text.Key("operation: actor", op.Actor, 128)
 	switch {
-	case op.Reason == "":
+	case strings.TrimSpace(op.Reason) == "":
 		err = errors.Join(err, errors.New("operation: reason is empty: say why, it is kept in the audit log"))
 	case text.Clean(op.Reason, text.MaxError) != op.Reason:
 		err = errors.Join(err, fmt.Errorf("operation: reason %s is not valid UTF-8, contains NUL or has more than %d characters",

@@ -1,6 +1,9 @@
 package outbox_test
 
 import (
+	"context"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,10 +76,73 @@ func TestDiscardOfWhatIsInFlightIsRefused(t *testing.T) {
 	})
 }
 
+// begins is a hook that lets a delivery begin just after a look for deliveries that run.
+type begins struct {
+	once  sync.Once
+	begin func()
+}
+
+func (b *begins) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
+
+func (b *begins) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
+	if strings.HasPrefix(ev.Query, "SELECT COUNT(CASE WHEN status = 'PROCESSING'") {
+		b.once.Do(b.begin)
+	}
+}
+
+// A delivery that begins while an event is being discarded is seen too. SQLite has one writer.
+func TestDiscardOfWhatHasJustBegunIsRefused(t *testing.T) {
+	t.Parallel()
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.failing("A", bus.ConsumerConfig{}, answer(errHandler))
+		f.failing("B", bus.ConsumerConfig{}, answer(errHandler))
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		db.AddQueryHook(&begins{begin: func() {
+			f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING' WHERE consumer_name = 'A'")
+		}})
+		err := f.ob.Discard(t.Context(), ops, f.onlyEvent())
+		require.ErrorIs(t, err, outbox.ErrInFlight)
+		require.ErrorIs(t, err, outbox.ErrNotFound)
+		require.Equal(t, map[consumelog.Status]int{consumelog.Failed: 1, consumelog.Processing: 1}, f.deliveries())
+	})
+}
+
+// What is to be retried later is not retried before, although what was before it in its aggregate has ended, and although a publisher
+// starts, which wakes what sleeps.
+func TestDelayedRetryWaitsForItsTime(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		a := answer(bus.Permanent(errHandler))
+		f.failing("A", bus.ConsumerConfig{DeadPolicy: bus.Continue}, a)
+		f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2}, orderPaid{OrderID: "2", Seq: 3})
+		f.once()
+		a.Store(nil)
+		for i, id := range f.sequenceOf("SELECT event_id FROM bc_outbox_event ORDER BY id") {
+			require.NoError(t, f.ob.Intervene(t.Context(), ops, outbox.Intervention{
+				Action: outbox.ActionRetry, EventID: id, Delay: time.Duration(i) * time.Hour,
+			}))
+		}
+		f.once()
+		stop, ended := f.begin(outbox.PublisherConfig{})
+		f.save(orderPaid{OrderID: "3", Seq: 4})
+		f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect WHERE seq = 4") == 1 }, "a publisher has started")
+		stop()
+		require.NoError(t, <-ended)
+		require.Equal(t, []string{"1", "4"}, f.sequenceOf("SELECT seq FROM effect ORDER BY id"))
+		f.hurry()
+		f.once()
+		require.Equal(t, 4, f.count("SELECT COUNT(*) FROM effect"))
+	})
+}
+
 func TestOperatorActionsNeedAnActorAndAReason(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testdb.Open(t, "sqlite"))
-	for _, op := range []outbox.Operation{{}, {Actor: "me"}, {Reason: "why"}, {Actor: " me", Reason: "why"}} {
+	for _, op := range []outbox.Operation{{}, {Actor: "me"}, {Reason: "why"}, {Actor: " me", Reason: "why"}, {Actor: "me", Reason: " \n"}} {
 		require.ErrorContains(t, f.ob.Retry(t.Context(), op, "x"), "operation: ")
 		require.ErrorContains(t, f.ob.Skip(t.Context(), op, "x", "A"), "operation: ")
 		require.ErrorContains(t, f.ob.MarkDead(t.Context(), op, "x", "A"), "operation: ")

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/internal/testdb"
+	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // RunOnce ends when nothing deliverable is left, however many events it must leave alone: here another instance has
@@ -111,6 +113,28 @@ func TestRunOnceComesBackForWhatWaitedForItself(t *testing.T) {
 		require.Equal(t, events, f.count("SELECT COUNT(*) FROM effect"))
 		require.Zero(t, f.count("SELECT COUNT(*) FROM effect x WHERE EXISTS (SELECT 1 FROM effect y WHERE y.id < x.id AND y.seq > x.seq)"),
 			"in their order")
+	})
+}
+
+// An event that comes after a delayed one which is due, too, may have its turn first, and is put off then. The same RunOnce delivers
+// it when the delayed one, which wakes nobody, has been delivered.
+func TestRunOnceDeliversWhatIsBehindADelayedEvent(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.registered("A")
+		const aggregates = 300
+		delayed, live := make([]bus.Event, aggregates), make([]bus.Event, aggregates)
+		for i := range aggregates {
+			id := fmt.Sprint("order-", i)
+			delayed[i] = outbox.With(orderPaid{OrderID: id, Seq: 1}, outbox.DeliverAt(time.Now().Add(time.Hour)))
+			live[i] = orderPaid{OrderID: id, Seq: 2}
+		}
+		f.save(delayed...)
+		f.exec("UPDATE bc_outbox_event SET next_retry_at = created_at")
+		f.save(live...)
+		f.once()
+		require.Equal(t, 2*aggregates, f.count("SELECT COUNT(*) FROM effect"))
 	})
 }
 

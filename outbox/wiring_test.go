@@ -78,13 +78,13 @@ func TestSkipWithoutAReasonIsDead(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
-		bus.On(f.bus.Consumer("Careless", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
-			return bus.Skip("")
+		bus.On(f.bus.Consumer("Careless", bus.ConsumerConfig{}), func(_ context.Context, _ bun.Tx, m bus.Message[orderPaid]) error {
+			return bus.Skip([]string{"", " \n", "\x00"}[m.Payload.Seq])
 		})
-		f.save(orderPaid{OrderID: "1"})
+		f.save(orderPaid{OrderID: "1"}, orderPaid{OrderID: "2", Seq: 1}, orderPaid{OrderID: "3", Seq: 2})
 		f.once()
-		require.Equal(t, map[consumelog.Status]int{consumelog.Dead: 1}, f.deliveries())
-		require.Equal(t, 1, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE error_message LIKE 'bus.Skip needs a reason%'"))
+		require.Equal(t, map[consumelog.Status]int{consumelog.Dead: 3}, f.deliveries())
+		require.Equal(t, 3, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE error_message LIKE 'bus.Skip needs a reason%'"))
 	})
 }
 

@@ -248,6 +248,7 @@ func (c *claims) retryAll(ctx context.Context) error {
 // once does a full cycle and waits for its deliveries. It does another one if it has left anything alone, and so on until a
 // cycle has nothing left or does nothing.
 func (r *run) once(ctx context.Context) error {
+	r.lanes.RememberPutOff()
 	if err := r.enrollment.Announce(ctx); err != nil {
 		return err
 	}
@@ -265,12 +266,14 @@ func (r *run) once(ctx context.Context) error {
 			return err
 		}
 		r.waitUntilIdle(ctx)
-		var isLeft bool
+		var isLeft, isWoken bool
 		err = r.silence.Limit(ctx, func(ctx context.Context) (err error) {
-			isLeft, err = r.claims.isLeft(ctx, time.Since(began))
+			if isWoken, err = r.lanes.WakePutOff(ctx); err == nil {
+				isLeft, err = r.claims.isLeft(ctx, time.Since(began))
+			}
 			return err
 		})
-		if ctx.Err() != nil || err != nil || (!isLeft && !isMoved) {
+		if ctx.Err() != nil || err != nil || (!isLeft && !isMoved && !isWoken) {
 			return errors.Join(ctx.Err(), err)
 		}
 	}

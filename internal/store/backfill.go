@@ -161,7 +161,7 @@ func (b Backfills) Past(ctx context.Context, tx bun.Tx, f Backfill, most int) (e
 	err = EachRow(ctx, tx, func(rows *sql.Rows) error {
 		var e PastEvent
 		var saved int64
-		err := rows.Scan(&e.OutboxID, &e.EventID, &e.EventType, &e.AggregateType, &e.AggregateID, &e.TenantID, &saved)
+		err := rows.Scan(&e.OutboxID, &e.EventID, &e.EventType, &e.AggregateType, &e.AggregateID, (*tenant)(&e.TenantID), &saved)
 		e.SavedAt = time.UnixMicro(saved)
 		events = append(events, e)
 		return err

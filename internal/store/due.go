@@ -184,7 +184,7 @@ func (c Claims) outlines(ctx context.Context, tx bun.Tx, from string, args ...an
 	defer rows.Close()
 	for rows.Next() {
 		var r eventrow.Row
-		if err := rows.Scan(&r.OutboxID, &r.TenantID, &r.AggregateType, &r.AggregateID, &r.DueAt); err != nil {
+		if err := rows.Scan(&r.OutboxID, (*tenant)(&r.TenantID), &r.AggregateType, &r.AggregateID, &r.DueAt); err != nil {
 			return nil, fmt.Errorf("look at due events: %w", err)
 		}
 		out = append(out, r)

@@ -160,7 +160,7 @@ func (o Order) runningElsewhere(ctx context.Context, idb bun.IDB, g Gate) (map[A
 	for rows.Next() {
 		var id int64
 		var a Aggregate
-		if err := rows.Scan(&id, &a.Tenant, &a.Type, &a.ID); err != nil {
+		if err := rows.Scan(&id, (*tenant)(&a.Tenant), &a.Type, &a.ID); err != nil {
 			return nil, err
 		}
 		running[a] = id

@@ -74,7 +74,7 @@ func ListEvents(ctx context.Context, idb bun.IDB, d dialect.Dialect, f EventFilt
 	var out []EventRow
 	for rows.Next() {
 		var r EventRow
-		err := rows.Scan(&r.ID, &r.EventID, &r.EventType, &r.AggregateType, &r.AggregateID, &r.TenantID, &r.Status,
+		err := rows.Scan(&r.ID, &r.EventID, &r.EventType, &r.AggregateType, &r.AggregateID, (*tenant)(&r.TenantID), &r.Status,
 			&r.Payload, &r.Metadata, &r.LastError, &r.LockedBy, &r.CreatedAt, &r.SentAt, &r.NextRetryAt)
 		if err != nil {
 			return nil, err

@@ -86,17 +86,17 @@ func (p Operations) SetTypes(ctx context.Context, tx bun.IDB, key, list string) 
 	return err
 }
 
-// DeliveryChange is what becomes of deliveries: PENDING, to run again with all their attempts before them, or SKIPPED or
+// DeliveryChange is what becomes of deliveries: PENDING or FAILED, to run again with all their attempts before them, or SKIPPED or
 // DEAD.
 type DeliveryChange struct {
 	To    string
-	Delay time.Duration // until it is due, if it is PENDING
+	Delay time.Duration // until it is due, if it is to run again
 	Why   string        // for people, if it is not
 }
 
 // set are the columns that the change sets, and their values.
 func (c DeliveryChange) set(d dialect.Dialect) (string, []any) {
-	if c.To == "PENDING" {
+	if c.To == "PENDING" || c.To == "FAILED" {
 		return "status = ?, attempts = 0, first_run_at = NULL, next_retry_at = " + d.After, []any{c.To, dialect.Micro(c.Delay)}
 	}
 	return "status = ?, next_retry_at = NULL, error_message = ?", []any{c.To, c.Why}

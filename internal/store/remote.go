@@ -56,13 +56,13 @@ func (r Remote) LockOf(ctx context.Context, tx bun.Tx, consumer, eventID string)
 }
 
 func (r Remote) row(ctx context.Context, idb bun.IDB, where string, args ...any) (row RemoteRow, found bool, err error) {
-	var outboxID, tenantID sql.NullInt64
+	var outboxID sql.NullInt64
 	var aggType, aggID, owner, status sql.NullString
 	var begun int
 	err = idb.QueryRowContext(ctx, "SELECT id, consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, tenant_id, "+
 		"attempts, lock_version, status, started, locked_by, COALESCE("+r.d.Micros("next_retry_at")+", 0), "+r.d.Micros(r.d.Now)+
 		", COALESCE("+r.d.Text("consume_result")+", '') FROM "+deliveryTable+" WHERE "+where, args...).
-		Scan(&row.ID, &row.Consumer, &row.EventID, &row.EventType, &outboxID, &aggType, &aggID, &tenantID,
+		Scan(&row.ID, &row.Consumer, &row.EventID, &row.EventType, &outboxID, &aggType, &aggID, (*tenant)(&row.TenantID),
 			&row.Attempts, &row.Version, &status, &begun, &owner, &row.Until, &row.Now, &row.Result)
 	if errors.Is(err, sql.ErrNoRows) {
 		return row, false, nil
@@ -70,7 +70,7 @@ func (r Remote) row(ctx context.Context, idb bun.IDB, where string, args ...any)
 	if err != nil {
 		return row, false, fmt.Errorf("consume log: read a delivery: %w", err)
 	}
-	row.OutboxID, row.TenantID, row.AggregateType, row.AggregateID = outboxID.Int64, tenantID.Int64, aggType.String, aggID.String
+	row.OutboxID, row.AggregateType, row.AggregateID = outboxID.Int64, aggType.String, aggID.String
 	row.Status, row.Owner = Status(status.String), owner.String
 	row.Before = row.Status
 	row.Suspect, row.counted = begun != notStarted && row.Status == Processing, begun == counted && row.Status == Processing
@@ -82,10 +82,10 @@ func (r Remote) ByIDs(ctx context.Context, idb bun.IDB, ids []int64) (found []De
 	for chunk := range slices.Chunk(ids, dialect.MostIDs) {
 		err := EachRow(ctx, idb, func(rows *sql.Rows) error {
 			var d Delivery
-			var outboxID, tenantID sql.NullInt64
+			var outboxID sql.NullInt64
 			var aggType, aggID sql.NullString
-			err := rows.Scan(&d.Consumer, &d.EventID, &d.EventType, &outboxID, &aggType, &aggID, &tenantID)
-			d.OutboxID, d.TenantID, d.AggregateType, d.AggregateID = outboxID.Int64, tenantID.Int64, aggType.String, aggID.String
+			err := rows.Scan(&d.Consumer, &d.EventID, &d.EventType, &outboxID, &aggType, &aggID, (*tenant)(&d.TenantID))
+			d.OutboxID, d.AggregateType, d.AggregateID = outboxID.Int64, aggType.String, aggID.String
 			found = append(found, d)
 			return err
 		}, "SELECT consumer_name, event_id, event_type, outbox_id, aggregate_type, aggregate_id, tenant_id FROM "+r.d.Keyed(deliveryTable)+

@@ -7,6 +7,20 @@ import (
 	"github.com/uptrace/bun"
 )
 
+// tenant reads a tenant_id. NULL is 0, and so is what is no number or, as MySQL takes it from a row that was written by hand, too large
+// for one: such a row keeps no other from being read.
+type tenant int64
+
+// Scan reads what a driver has got.
+func (t *tenant) Scan(value any) error {
+	var n sql.NullInt64
+	if n.Scan(value) != nil {
+		n = sql.NullInt64{}
+	}
+	*t = tenant(n.Int64)
+	return nil
+}
+
 // EachRow runs a statement, and calls scan for every row.
 func EachRow(ctx context.Context, idb bun.IDB, scan func(rows *sql.Rows) error, query string, args ...any) error {
 	rows, err := idb.QueryContext(ctx, query, args...)

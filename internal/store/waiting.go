@@ -75,13 +75,13 @@ func (l Leases) selectWaiting(ctx context.Context, idb bun.IDB, where string, ar
 	var out []Leased
 	for rows.Next() {
 		var d Leased
-		var outboxID, tenantID, attempts, version, begun, age, sinceFirst sql.NullInt64
+		var outboxID, attempts, version, begun, age, sinceFirst sql.NullInt64
 		var aggType, aggID, status sql.NullString
-		if err := rows.Scan(&d.ID, &d.Consumer, &d.EventID, &d.EventType, &outboxID, &aggType, &aggID, &tenantID, &attempts, &version, &status,
-			&begun, &age, &sinceFirst); err != nil {
+		if err := rows.Scan(&d.ID, &d.Consumer, &d.EventID, &d.EventType, &outboxID, &aggType, &aggID, (*tenant)(&d.TenantID), &attempts,
+			&version, &status, &begun, &age, &sinceFirst); err != nil {
 			return nil, err
 		}
-		d.OutboxID, d.TenantID, d.Attempts, d.Version = outboxID.Int64, tenantID.Int64, int(attempts.Int64), version.Int64
+		d.OutboxID, d.Attempts, d.Version = outboxID.Int64, int(attempts.Int64), version.Int64
 		d.AggregateType, d.AggregateID, d.Before = aggType.String, aggID.String, Status(status.String)
 		d.Suspect, d.counted = begun.Int64 != notStarted, begun.Int64 == counted && d.Before == Processing
 		d.Age, d.SinceFirstRun = time.Duration(age.Int64)*time.Microsecond, time.Duration(sinceFirst.Int64)*time.Microsecond

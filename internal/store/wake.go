@@ -34,7 +34,7 @@ func (o Order) Sleepers(ctx context.Context, idb bun.IDB, consumer string, heads
 	for rows.Next() {
 		var s Sleeper
 		var sleeps bool
-		if err := rows.Scan(&s.After, &s.Tenant, &s.Type, &s.ID, &sleeps); err != nil {
+		if err := rows.Scan(&s.After, (*tenant)(&s.Tenant), &s.Type, &s.ID, &sleeps); err != nil {
 			return nil, fmt.Errorf("look behind finished deliveries: %w", err)
 		}
 		if sleeps {
@@ -60,6 +60,17 @@ func (o Order) Behind(ctx context.Context, idb bun.IDB, consumer string, in []Sl
 		return nil, fmt.Errorf("look for deliveries that come next: %w", err)
 	}
 	return ids, nil
+}
+
+// WakeEvents makes the deliveries of events to a consumer due that wait without having been left to others, by uk_event_consumer.
+func (o Order) WakeEvents(ctx context.Context, idb bun.IDB, consumer string, eventIDs []string) error {
+	_, err := idb.ExecContext(ctx, "UPDATE "+o.d.Delivered(deliveryTable)+" SET next_retry_at = "+o.d.Now+
+		" WHERE consumer_name = ? AND event_id IN (?) AND CASE WHEN status IN ('PENDING', 'FAILED') THEN 1 END = 1"+
+		" AND next_retry_at > "+o.d.Now+" AND next_retry_at < "+o.d.Never, consumer, bun.List(eventIDs))
+	if err != nil {
+		return fmt.Errorf("wake deliveries that were put off: %w", err)
+	}
+	return nil
 }
 
 // WakeUp makes deliveries that wait due, by the ids of their rows, at the place of their age: behind all that is due, they would

@@ -25,5 +25,35 @@ func ofAttempts() []sabotage {
 			`strings.Contains(value, "NO_BACKSLASH_ESCAPES")`, `strings.Contains(value, "no such mode")`,
 			attempts, "SettingsThatSpoil", nil,
 		},
+		{
+			"a consumer is given later what an operator has given up", "outbox/intervene.go",
+			"\t\tif isClosed {", "\t\tif isClosed && false {",
+			attempts, "GivenUpIsNotGiven", nil,
+		},
+		{
+			"a tenant that no number of ours holds cannot be read", "internal/store/rows.go",
+			"\tif n.Scan(value) != nil {\n", "\tif err := n.Scan(value); err != nil {\n\t\treturn err\n",
+			attempts, "TenantTooLarge", nil,
+		},
+		{
+			"operators see no page with such a tenant", "internal/store/view/view.go",
+			"\tcase \"mysql\":\n\t\treturn \"CASE", "\tcase \"\":\n\t\treturn \"CASE",
+			attempts, "TenantTooLarge", nil,
+		},
+		{
+			"what is to be retried later is woken before", "outbox/intervene.go",
+			"{To: string(store.Failed), Delay: iv.Delay}", "{To: string(store.Pending), Delay: iv.Delay}",
+			engine, "DelayedRetry", nil,
+		},
+		{
+			"a discard that meets a beginning has no kind", "outbox/intervene.go",
+			"if errors.Is(err, errBegun) {", "if errors.Is(err, errBegun) && false {",
+			engine, "JustBegun", nil,
+		},
+		{
+			"a skip for a reason that is not stored", "bus/answer.go",
+			"text.Clean(reason, text.MaxError)", "reason+text.Clean(\"\", 1)",
+			engine, "SkipWithoutAReason", nil,
+		},
 	}
 }

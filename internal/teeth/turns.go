@@ -41,8 +41,28 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"RunOnce does not come back for what waited for its own events", "internal/engine/claims.go",
-			"err != nil || (!isLeft && !isMoved) {", "err != nil || isMoved || !isLeft || r.claims != nil {",
+			"err != nil || (!isLeft && !isMoved && !isWoken) {", "err != nil || isMoved || isWoken || !isLeft || r.claims != nil {",
 			engine, "RunOnceComesBack", nil,
+		},
+		{
+			"RunOnce does not come back for what it has put off", "internal/engine/claims.go",
+			"if isWoken, err = r.lanes.WakePutOff(ctx); err == nil {", "if err = ctx.Err(); err == nil {",
+			engine, "RunOnceDeliversWhatIsBehind", nil,
+		},
+		{
+			"what is put off straight from a claim is forgotten", "internal/engine/delivery/outcome.go",
+			"o.l.putOff.add(o.c.Key, d.Event.ID)", "_ = d",
+			rooms, "WhatWasPutOff", nil,
+		},
+		{
+			"what a claim from the log puts off is forgotten", "internal/engine/delivery/refill.go",
+			"q.l.putOff.add(q.c.Key, d.EventID)", "_ = d",
+			rooms, "WhatWasPutOff", nil,
+		},
+		{
+			"what has failed since it was put off does not wait for its time", "internal/engine/delivery/outcome.go",
+			"o.l.putOff.drop(o.c.Key, d.Event.ID)", "_ = d",
+			rooms, "WhatWasPutOff", nil,
 		},
 		{
 			"RunOnce does not look again for deliveries that were locked", "internal/engine/claims.go",

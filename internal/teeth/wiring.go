@@ -48,7 +48,7 @@ func ofTheWiring() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a delivery is skipped without a reason", "bus/answer.go",
-			`if strings.TrimSpace(reason) == "" {`, `if strings.TrimSpace(reason) == "nothing" {`,
+			`if strings.TrimSpace(text.Clean(reason, text.MaxError)) == "" {`, `if strings.TrimSpace(text.Clean(reason, text.MaxError)) == "?" {`,
 			engine, "SkipWithoutAReason", nil,
 		},
 		{

@@ -31,7 +31,8 @@ type Limits struct{ Failed, Pending, Processing int }
 // Leased is what a claim from the consume log has leased.
 type Leased struct {
 	Deliveries []store.Leased // in outbox order
-	Found      Limits         // how many were due; those that it has not leased are put off
+	PutOff     []store.Leased // because of what is before them
+	Found      Limits         // how many were due
 	Woken      int            // of those that it has put off, because what was in their way has ended meanwhile
 }
 
@@ -53,6 +54,9 @@ func FromLog(ctx context.Context, db *bun.DB, log store.Log, q LogQuery) (r Leas
 			}
 		}
 		r.Deliveries, asleep, err = LeaseLocked(ctx, tx, log, q.Gate, q.Lease, candidates)
+		r.PutOff = slices.DeleteFunc(slices.Clone(candidates), func(d store.Leased) bool {
+			return slices.ContainsFunc(r.Deliveries, func(open store.Leased) bool { return open.ID == d.ID })
+		})
 		return err
 	})
 	if err == nil {

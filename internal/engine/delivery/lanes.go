@@ -54,6 +54,7 @@ type Lanes struct {
 	stop   context.CancelCauseFunc
 	claims chan struct{} // one token per claim from the consume log
 	room   *payloadRoom  // of deliveries from the consume log
+	putOff putOff
 	wg     sync.WaitGroup
 	woken  atomic.Int64 // how often a lane was told to claim from the consume log
 

@@ -72,6 +72,9 @@ func (o *outcomes) putOff(ctx context.Context, ds []*delivery) {
 	if len(leased) > 0 {
 		o.putBackAll(ctx, leased, wait)
 	}
+	for _, d := range ds {
+		o.l.putOff.add(o.c.Key, d.Event.ID)
+	}
 	o.l.Signals.dueAgainAfter(wait)
 }
 
@@ -202,6 +205,7 @@ func (o *outcomes) fail(ctx context.Context, d *delivery, cause error) {
 
 // conclude stores a verdict, and tells the event, the log and the metrics.
 func (o *outcomes) conclude(ctx context.Context, d *delivery, v store.Verdict, cause error) {
+	o.l.putOff.drop(o.c.Key, d.Event.ID)
 	mine, err := o.store(ctx, d, v)
 	switch {
 	case err != nil:

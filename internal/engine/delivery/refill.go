@@ -182,6 +182,9 @@ func (q *retryQueue) claim(ctx context.Context, room claim.Limits, dueFor time.D
 		return err
 	})
 	if err == nil {
+		for _, d := range claimed.PutOff {
+			q.l.putOff.add(q.c.Key, d.EventID)
+		}
 		return claimed, nil
 	}
 	q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "waiting deliveries could not be claimed; it is tried again in a moment",

@@ -61,8 +61,8 @@ func EventIDsOfKey(ctx context.Context, r Reader, in Table, key string, tenant i
 
 // RecentTenants lists some of the tenants of so many of the newest events.
 func RecentTenants(ctx context.Context, r Reader, among, most int) ([]int64, error) {
-	return column[int64](ctx, r, fmt.Sprintf("SELECT DISTINCT x.tenant_id FROM (SELECT tenant_id FROM %s ORDER BY id DESC LIMIT %d) x "+
-		"WHERE x.tenant_id IS NOT NULL LIMIT %d", Events, among, most))
+	return column[int64](ctx, r, fmt.Sprintf("SELECT DISTINCT %s FROM (SELECT tenant_id FROM %s ORDER BY id DESC LIMIT %d) x "+
+		"WHERE x.tenant_id IS NOT NULL LIMIT %d", r.number("x.tenant_id"), Events, among, most))
 }
 
 // IDRange tells the first and the last id of a table, 0 if it is empty.

@@ -80,12 +80,16 @@ func (r Reader) name(column string) string {
 	return cut(column, r.Names-1)
 }
 
-// number reads a column of numbers: 0 for a text, which SQLite alone takes, of a row that somebody else has written.
+// number reads a column of numbers: 0 for what somebody else may have written there and no other database takes, a text in SQLite, and
+// in MySQL what is larger than any number of ours.
 func (r Reader) number(column string) string {
-	if r.D.Name != "sqlite" {
-		return column
+	switch r.D.Name {
+	case "sqlite":
+		return "CAST(" + column + " AS INTEGER)"
+	case "mysql":
+		return "CASE WHEN " + column + " > 9223372036854775807 THEN 0 ELSE " + column + " END"
 	}
-	return "CAST(" + column + " AS INTEGER)"
+	return column
 }
 
 // flag is 1 where a column is 1, and 0 for everything else that may stand there.
