@@ -203,7 +203,11 @@ func (c *claims) claimNext(ctx context.Context, kind claim.Kind, limit int) (cla
 			return r, err
 		}
 	}
-	defer c.budget.Acquire()()
+	over, err := c.budget.Acquire(ctx)
+	if err != nil {
+		return claim.Result{}, err
+	}
+	defer over()
 	r, err := c.claimer.Claim(ctx, kind, from, limit, c.flights.FreeBytes())
 	if err != nil {
 		return r, fmt.Errorf("outbox: claim: %w", err)
@@ -213,7 +217,11 @@ func (c *claims) claimNext(ctx context.Context, kind claim.Kind, limit int) (cla
 
 // claimDelayed leases events that their producers delayed.
 func (c *claims) claimDelayed(ctx context.Context, limit int) (claim.Result, error) {
-	defer c.budget.Acquire()()
+	over, err := c.budget.Acquire(ctx)
+	if err != nil {
+		return claim.Result{}, err
+	}
+	defer over()
 	r, err := c.claimer.ClaimDelayed(ctx, limit, c.flights.FreeBytes())
 	if err != nil {
 		return r, fmt.Errorf("outbox: claim delayed events: %w", err)

@@ -296,7 +296,10 @@ func (c *claims) takeByID(ctx context.Context, ids []string) error {
 			return err
 		}
 	}
-	over := c.budget.Acquire()
+	over, err := c.budget.Acquire(ctx)
+	if err != nil {
+		return err
+	}
 	r, blocked, err := c.claimer.ClaimByID(ctx, ids)
 	if err == nil {
 		r.Rows, blocked = c.flights.Without(r.Rows), c.flights.Without(blocked)

@@ -196,6 +196,8 @@ func TestDrainTimeEndsHandlers(t *testing.T) {
 	p.save("e")
 	p.engine.Wake()
 	<-began
+	p.engine.Handover().Put([]string{"e"})
+	p.eventually(func() bool { return len(p.engine.Handover().Calls()) == 0 }, "the loop waits for the handler's transaction to end")
 	r.end()
 	require.ErrorContains(t, r.result(), "handlers were still running 10ms after the end")
 	require.Equal(t, "NEW", p.status("e"), "it is due at once")

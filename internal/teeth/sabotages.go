@@ -126,8 +126,13 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"on SQLite failures are written beside the deliveries", "internal/engine/budget/budget.go",
-			"if b.hasOneWriter {\n\t\tselect {", "if b.hasOneWriter && false {\n\t\tselect {",
+			"if b.hasOneWriter {\n\t\tover", "if b.hasOneWriter && false {\n\t\tover",
 			engine, "OneWriter", nil,
+		},
+		{
+			"a loop that waits for its turn does not stop", "internal/engine/budget/budget.go",
+			"{ return acquire(ctx, b.tokens) }", "{ return acquire(context.WithoutCancel(ctx), b.tokens) }",
+			rooms, "DrainTimeEndsHandlers", nil,
 		},
 		{
 			"what waited is taken to wait still", "internal/engine/settle/settler.go",

@@ -137,7 +137,11 @@ func (b *Backfills) Step(ctx context.Context) (did Result, err error) {
 
 // page gives a consumer its next past events, and tells how many it has looked at.
 func (b *Backfills) page(ctx context.Context, c *handler.Consumer) (seen int, err error) {
-	defer b.cfg.Budget.Acquire()()
+	over, err := b.cfg.Budget.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer over()
 	var changes []settle.Change
 	err = store.InTx(ctx, b.cfg.DB, b.cfg.Dialect, b.cfg.Statements, func(ctx context.Context, tx bun.Tx) error {
 		seen, changes = 0, nil

@@ -78,38 +78,47 @@ func (b *Transactions) Most() int {
 	return cap(b.tokens)
 }
 
-// Acquire waits until a transaction may be open, and returns what to call when it is over. Where there
+// Acquire waits until a transaction may be open, and returns what to call when it is over, or an error if ctx ends before. Where there
 // are connections enough, that is at once. On SQLite the engine's own writers take turns here:
 // inside the database they would poll for the lock.
-func (b *Transactions) Acquire() (over func()) {
-	if b.tokens == nil {
-		return func() {}
+func (b *Transactions) Acquire(ctx context.Context) (over func(), err error) { return acquire(ctx, b.tokens) }
+
+// acquire takes one of the tokens that there are, all of which are there if tokens is nil.
+func acquire(ctx context.Context, tokens chan struct{}) (giveBack func(), err error) {
+	if tokens == nil {
+		return func() {}, nil
 	}
-	b.tokens <- struct{}{}
-	return func() { <-b.tokens }
+	select {
+	case tokens <- struct{}{}:
+		return func() { <-tokens }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // AcquireForLane is [Transactions.Acquire] for a lane. Lanes stand in a line of their own, of which one at a time waits with the engine's
 // writers: behind thousands of lanes these would wait until their time is up.
-func (b *Transactions) AcquireForLane() (over func()) {
+func (b *Transactions) AcquireForLane(ctx context.Context) (over func(), err error) {
 	if b.tokens == nil {
-		return func() {}
+		return func() {}, nil
 	}
-	b.line <- struct{}{}
-	defer func() { <-b.line }()
-	return b.Acquire()
+	next, err := acquire(ctx, b.line)
+	if err != nil {
+		return nil, err
+	}
+	defer next()
+	return b.Acquire(ctx)
 }
 
 // Write runs a short write of the engine's, on SQLite after those that came before. A caller who has one already would wait for
 // itself.
 func (b *Transactions) Write(ctx context.Context, write func() error) error {
 	if b.hasOneWriter {
-		select {
-		case b.tokens <- struct{}{}:
-			defer func() { <-b.tokens }()
-		case <-ctx.Done():
-			return ctx.Err()
+		over, err := b.Acquire(ctx)
+		if err != nil {
+			return err
 		}
+		defer over()
 	}
 	return write()
 }

@@ -26,9 +26,14 @@ func TestWritersOfSQLiteTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := ofSQLite(t, testdb.Open(t, "sqlite", testdb.Bare))
 	require.Equal(t, []int{1, 4}, []int{b.Most(), b.Share("key of C")})
-	over := b.AcquireForLane()
+	over, err := b.AcquireForLane(t.Context())
+	require.NoError(t, err)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
+	_, err = b.Acquire(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = b.AcquireForLane(ended)
+	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, b.Write(ended, func() error { t.Error("it is not its turn"); return nil }), context.Canceled)
 	begun, done := make(chan struct{}), make(chan error)
 	go func() { done <- b.Write(t.Context(), func() error { close(begun); return nil }) }()
@@ -41,7 +46,9 @@ func TestWritersOfSQLiteTakeTurns(t *testing.T) {
 	require.NoError(t, <-done)
 	no := errors.New("no")
 	require.ErrorIs(t, b.Write(t.Context(), func() error { return no }), no)
-	b.Acquire()()
+	over, err = b.AcquireForLane(t.Context())
+	require.NoError(t, err, "those that have not waited hold nothing")
+	over()
 }
 
 // Where there are connections enough nobody waits for anybody.
@@ -50,8 +57,10 @@ func TestNobodyTakesTurnsWithoutALimit(t *testing.T) {
 	var b Transactions
 	require.Equal(t, math.MaxInt, b.Most())
 	for range 3 {
-		b.Acquire()
-		b.AcquireForLane()
+		_, err := b.Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = b.AcquireForLane(t.Context())
+		require.NoError(t, err)
 	}
 	wrote := false
 	require.NoError(t, b.Write(t.Context(), func() error { wrote = true; return nil }))

@@ -136,7 +136,11 @@ func (r *runner) deliver(ctx context.Context, ds []*delivery) {
 // transact runs the handlers of ds in one transaction: mark, check, handle, verify, commit.
 // If it returns deliveries to set aside, or an error, nothing has taken effect.
 func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*delivery]store.Answer, err error) {
-	defer r.l.cfg.Budget.AcquireForLane()()
+	over, err := r.l.cfg.Budget.AcquireForLane(ctx)
+	if err != nil {
+		return nil, &infraError{err: err}
+	}
+	defer over()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(r.l.cfg.Lease, func() { cancel(errSilent) }) // handlers have limits of their own

@@ -128,7 +128,11 @@ func (g *Settling) settle(ctx context.Context, flights []*Flight) error {
 			ended = append(ended, f.event())
 		}
 	}
-	defer g.cfg.Budget.Acquire()()
+	over, err := g.cfg.Budget.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer over()
 	done, err := g.cfg.Settler.Settle(ctx, g.cfg.Owner, ended, g.isDraining.Load())
 	for _, f := range flights {
 		if status, ok := done.Status[f.Row.OutboxID]; ok {

@@ -99,14 +99,21 @@ func (p *Spiller) Write(ctx context.Context) (err error) {
 		for _, e := range held {
 			waiting = append(waiting, e.Deliveries...)
 		}
-		over := p.cfg.Budget.Acquire()
-		err = errors.Join(err, p.cfg.Log.Defer(ctx, p.cfg.DB, waiting, 0))
-		over()
+		err = errors.Join(err, p.write(ctx, waiting))
 		for _, e := range held {
 			e.Flight.Done(Succeeded) // the dispatch itself
 		}
 	}
 	return err
+}
+
+func (p *Spiller) write(ctx context.Context, waiting []store.Delivery) error {
+	over, err := p.cfg.Budget.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer over()
+	return p.cfg.Log.Defer(ctx, p.cfg.DB, waiting, 0)
 }
 
 // take takes events whose deliveries are written together.

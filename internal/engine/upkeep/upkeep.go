@@ -197,6 +197,10 @@ func (u *Upkeep) expirePredecessor(ctx context.Context) error {
 
 // expireEvents ends leases of events, and tells whether there may be more.
 func (u *Upkeep) expireEvents(ctx context.Context, owner string) (more bool, err error) {
-	defer u.cfg.Budget.Acquire()()
+	over, err := u.cfg.Budget.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer over()
 	return u.cfg.Claimer.ExpireLeases(ctx, owner)
 }
