@@ -1,11 +1,8 @@
 package console
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,6 +16,7 @@ import (
 type action struct {
 	name  string
 	needs Permission
+	takes []string // its own fields in the API, beside [ofEveryAction]
 	// do does it. An action that only looks, and answers with a page of its own, has show instead.
 	do   func(r *http.Request, in *reader, op ops.Operation) (outcome, error)
 	show func(w http.ResponseWriter, r *http.Request, in *reader, op ops.Operation) error
@@ -39,21 +37,24 @@ type acts struct{ reads }
 func (c *Console) actions() []action {
 	do := acts{c.reads}
 	return []action{
-		{name: "retry", needs: Retry, do: do.retry},
-		{name: "reopen", needs: Skip, do: do.reopen},
-		{name: "skip", needs: Skip, do: do.skip},
-		{name: "discard", needs: Discard, do: do.discard},
-		{name: "replay", needs: Replay, do: do.replay},
-		{name: "pause", needs: Pause, do: do.pause},
-		{name: "resume", needs: Pause, do: do.resume},
-		{name: "retire", needs: Retire, do: do.retire},
-		{name: "run-job", needs: RunJob, do: do.runJob},
-		{name: "publish", needs: Publish, do: do.publish},
-		{name: "publish-check", needs: Publish, show: c.publishCheck},
-		{name: "payload", needs: PayloadView, show: c.payload},
-		{name: "bulk", needs: Bulk, do: do.startBulk},
-		{name: "bulk-cancel", needs: Bulk, do: do.cancelBulk},
-		{name: "bulk-resume", needs: Bulk, do: do.resumeBulk},
+		{name: "retry", needs: Retry, do: do.retry, takes: []string{"id", "consumer"}},
+		{name: "reopen", needs: Skip, do: do.reopen, takes: []string{"id", "consumer"}},
+		{name: "skip", needs: Skip, do: do.skip, takes: []string{"id", "consumer", "confirm"}},
+		{name: "discard", needs: Discard, do: do.discard, takes: []string{"id", "confirm"}},
+		{name: "replay", needs: Replay, do: do.replay, takes: []string{"id", "consumer", "confirm"}},
+		{name: "pause", needs: Pause, do: do.pause, takes: []string{"consumer", "minutes"}},
+		{name: "resume", needs: Pause, do: do.resume, takes: []string{"consumer"}},
+		{name: "retire", needs: Retire, do: do.retire, takes: []string{"consumer", "eventType"}},
+		{name: "run-job", needs: RunJob, do: do.runJob, takes: []string{"code"}},
+		{name: "publish", needs: Publish, do: do.publish, takes: []string{"eventType", "payload", "tenantId", "storeId"}},
+		{name: "publish-check", needs: Publish, show: c.publishCheck, takes: []string{"eventType", "payload", "tenantId", "storeId"}},
+		{name: "payload", needs: PayloadView, show: c.payload, takes: []string{"id"}},
+		{
+			name: "bulk", needs: Bulk, do: do.startBulk,
+			takes: append(filterNames(), "action", "forConsumer", "rate", "spreadSeconds", "confirm", "counted"),
+		},
+		{name: "bulk-cancel", needs: Bulk, do: do.cancelBulk, takes: []string{"id"}},
+		{name: "bulk-resume", needs: Bulk, do: do.resumeBulk, takes: []string{"id"}},
 	}
 }
 
@@ -97,7 +98,7 @@ func (c *Console) doAPI(a action) func(w http.ResponseWriter, r *http.Request) e
 		if err := sent(r, "application/json"); err != nil {
 			return err
 		}
-		values, err := decode(r.Body)
+		values, err := a.decode(r.Body)
 		if err != nil {
 			return err
 		}
@@ -112,14 +113,6 @@ func (c *Console) doAPI(a action) func(w http.ResponseWriter, r *http.Request) e
 		}
 		return err
 	}
-}
-
-// sent refuses a body of any other type than the one that is read: a form with files above all.
-func sent(r *http.Request, contentType string) error {
-	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != contentType {
-		return &refusal{http.StatusUnsupportedMediaType, "error.invalid", errors.New("send Content-Type: " + contentType)}
-	}
-	return nil
 }
 
 // act does it once, however often the same operation is sent.
@@ -147,36 +140,6 @@ func (c *Console) act(a action, r *http.Request, in *reader) (outcome, error) {
 
 func operation(r *http.Request, in *reader) ops.Operation {
 	return ops.Operation{Actor: principalOf(r).Name, Reason: strings.TrimSpace(in.Get("reason"))}
-}
-
-// decode reads an object of texts, numbers, truth values and lists of texts, the fields of a form.
-func decode(body io.Reader) (url.Values, error) {
-	dec := json.NewDecoder(body)
-	dec.UseNumber()
-	var fields map[string]any
-	if err := dec.Decode(&fields); err != nil {
-		return nil, unread("the body, which must be a JSON object,", err)
-	}
-	values := url.Values{}
-	for name, v := range fields {
-		list, ok := v.([]any)
-		if !ok {
-			list = []any{v}
-		}
-		for _, v := range list {
-			switch v := v.(type) {
-			case string, json.Number, bool:
-				values.Add(name, fmt.Sprint(v))
-			case nil:
-			default:
-				if name == "payload" {
-					return nil, invalid(errors.New(`payload must be a text that holds the event's JSON, such as "{\"orderId\":\"7\"}"`))
-				}
-				return nil, invalid(fmt.Errorf("%s must be a text, a number, true, false, or a list of them", name))
-			}
-		}
-	}
-	return values, nil
 }
 
 // back is the page a form was on, if it is one of ours: never another site.

@@ -239,3 +239,28 @@ func TestTheAPIRefusesUnknownParameters(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, get(c, "/events?stauts=DEAD").Code, "a page that a browser shows has further ones, such as done")
 }
+
+// A field that an action does not have is a mistake: with "consumers" for "consumer" a retry would be one of all consumers.
+func TestTheAPIRefusesUnknownFields(t *testing.T) {
+	t.Parallel()
+	for body, says := range map[string]string{
+		`{"id":"e1","consumers":"c","reason":"r"}`:                `there is no field \"consumers\": the fields are id, consumer, reason, op`,
+		`{"id":"e1","Consumer":"c","reason":"r"}`:                 `there is no field \"Consumer\"`,
+		`{"id":"e1","minutes":null,"reason":"r"}`:                 `there is no field \"minutes\"`,
+		`{"id":"e1","reason":"r"}{"id":"e2"}`:                     `must end with the JSON object: something follows it`,
+		`{"id":"e1","reason":"r"} x`:                              `must end with the JSON object: something follows it`,
+		`{"id":"e1","reason":"r"}` + strings.Repeat(" ", maxBody): `is longer than`,
+	} {
+		f := &fake{text: "x"}
+		w := postJSON(consoleOf(f, everything()), "/api/v1/retry", body)
+		require.GreaterOrEqual(t, w.Code, http.StatusBadRequest, body[:26])
+		require.Contains(t, w.Body.String(), says)
+		require.Empty(t, f.done(), body[:26])
+	}
+	c := consoleOf(&fake{text: "x"}, everything())
+	require.Equal(t, http.StatusBadRequest, postJSON(c, "/api/v1/retry", `{"id":"e1","id2":"e2","reason":"r"}`).Code)
+	require.Equal(t, http.StatusBadRequest, postJSON(c, "/api/v1/bulk", `{"action":"retry","stauts":"DEAD","confirm":3,"reason":"r"}`).Code)
+	require.Equal(t, http.StatusOK, postJSON(c, "/api/v1/retry", "{\"id\":\"e1\",\"reason\":\"r\",\"op\":\"1\"}\r\n \t").Code)
+	form := url.Values{"id": {"e1"}, "reason": {"r"}, "back": {"./"}, "lang": {"zh"}, "of a browser's extension": {"x"}}
+	require.Equal(t, http.StatusSeeOther, post(c, "/retry", form).Code, "what a page sends may have more")
+}

@@ -17,18 +17,21 @@ import (
 
 // everyMutation is a valid request for every route that changes something or reveals a payload.
 func everyMutation() map[string]url.Values {
-	one := func(more ...string) url.Values {
-		v := url.Values{"id": {"e1"}, "reason": {"because"}, "consumer": {"c"}}
+	fields := func(more ...string) url.Values {
+		v := url.Values{"reason": {"because"}}
 		for i := 0; i+1 < len(more); i += 2 {
 			v.Set(more[i], more[i+1])
 		}
 		return v
 	}
+	one := func(more ...string) url.Values { return fields(append(more, "id", "e1")...) }
 	return map[string]url.Values{
-		"retry": one(), "reopen": one(), "skip": one("confirm", "1"), "discard": one("confirm", "1"), "replay": one("confirm", "1"),
-		"pause": one("minutes", "5"), "resume": one(), "retire": one(), "run-job": one("code", "j"),
-		"publish": one("eventType", "t", "payload", "{}"), "publish-check": one("eventType", "t", "payload", "{}"), "payload": one(),
-		"bulk": one("action", "retry", "confirm", "3"), "bulk-cancel": one(), "bulk-resume": one(),
+		"retry": one("consumer", "c"), "reopen": one("consumer", "c"), "skip": one("consumer", "c", "confirm", "1"),
+		"discard": one("confirm", "1"), "replay": one("consumer", "c", "confirm", "1"),
+		"pause": fields("consumer", "c", "minutes", "5"), "resume": fields("consumer", "c"), "retire": fields("consumer", "c"),
+		"run-job": fields("code", "j"), "publish": fields("eventType", "t", "payload", "{}"),
+		"publish-check": fields("eventType", "t", "payload", "{}"), "payload": one(),
+		"bulk": fields("consumer", "c", "action", "retry", "confirm", "3"), "bulk-cancel": one(), "bulk-resume": one(),
 	}
 }
 

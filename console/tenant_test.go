@@ -2,8 +2,10 @@ package console
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,6 +132,12 @@ func formOf(action string) url.Values {
 	}
 	if action == "bulk-cancel" || action == "bulk-resume" {
 		form.Set("id", "bulk-of-two")
+	}
+	for _, a := range new(Console).actions() {
+		if a.name == action {
+			takes := slices.Concat(a.takes, ofEveryAction())
+			maps.DeleteFunc(form, func(field string, _ []string) bool { return !slices.Contains(takes, field) })
+		}
 	}
 	return form
 }

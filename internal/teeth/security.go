@@ -124,6 +124,16 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 			"./alert", "VerifyWebhook", nil,
 		},
 		{
+			"the API of the console does what it understands of a body", "console/body.go",
+			"!slices.Contains(takes, name)", "!slices.Contains(takes, name) && false",
+			"./console", "APIRefusesUnknownFields", nil,
+		},
+		{
+			"what follows a body of the console's API is lost", "console/body.go",
+			"if err := ended(dec); err != nil {", "if err := ended(dec); err != nil && false {",
+			"./console", "APIRefusesUnknownFields", nil,
+		},
+		{
 			"passwords may be guessed without end", "console/guess.go",
 			"return w.count >= maxWrong && now.Before(w.until)", "return w.count < 0",
 			"./console", "GuessingPasswords", nil,
