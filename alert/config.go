@@ -97,7 +97,8 @@ type LimitsConfig struct {
 	Uncounted time.Duration
 	// Paused is for how long an operator may have paused a consumer. Default: 1 h.
 	Paused time.Duration
-	// Unregistered is for how long no instance may have a consumer that deliveries wait for. A consumer that is paused, or
+	// Unregistered is for how long nobody may work on what waits: no instance has the consumer that deliveries wait for, or runs
+	// the replays that wait, or takes the type of deliveries that wait, or goes on with a backfill. A consumer that is paused, or
 	// that nothing waits for, fires after a day, or after this if it is longer. Default: 10 min.
 	Unregistered time.Duration
 	// Reservation is for how long, after the end of its time to live, an event that was reserved in the ledger may be neither

@@ -17,6 +17,8 @@ const (
 	mostAnswer = 64 << 10
 	// mostReminders is where the count of reminders stops, of which only the first twenty make a pause longer.
 	mostReminders = 1000
+	// longestName is how many characters are read of a name: SQLite keeps any length.
+	longestName = 255
 	// countCap is where counting stops: a count of one more means "more than that".
 	countCap = 10_000
 	// WebhookTolerance is how far the time at which a message was signed may be from the receiver's clock, before or after it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
 // look is one look at the tables. Every statement of it is served by an index, and reads at most
@@ -19,9 +20,10 @@ type look struct {
 	cfg Config
 	now int64 // by the database's clock, in microseconds
 
-	consumers []store.ConsumerState
-	queued    []store.Queue // that are not empty
-	found     []signal
+	consumers  []store.ConsumerState
+	queued     []store.Queue     // that are not empty
+	unattended []view.Unattended // what waits although nobody works on it
+	found      []signal
 }
 
 // all looks for every condition that all instances share.
@@ -34,6 +36,7 @@ func (l *look) all(ctx context.Context) ([]signal, error) {
 		do   func(ctx context.Context) error
 	}{
 		{"consumers", l.readConsumers},
+		{"work of consumers", l.readUnattended},
 		{"deliveries", l.deliveries},
 		{"events", l.events},
 		{"attempts", l.attempts},

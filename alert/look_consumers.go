@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/store"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
 // absent reports whether no instance has had the consumer for too long.
@@ -120,8 +121,16 @@ func (l *look) judge(c store.ConsumerState, queues []store.QueueState) {
 			uncounted[q.EventType] = plus(uncounted[q.EventType], q.Uncounted)
 		}
 	}
+	replay, isGone := l.nobodyDoes(view.GoneReplay, c.Name, "")
 	switch {
 	case c.IsPaused && !l.isAway(c): // that is why they wait
+	case isGone && exceeds(replay.For, l.cfg.limits(c.Name, "").Unregistered):
+		l.add(signal{
+			rule: RuleReplay, consumer: c.Name, count: all.Count, since: replay.Since.UnixMicro(),
+			says: upTo(all.Count, "replay", "replays") + " " + plural(all.Count, "waits", "wait") + " for " + store.ReplayOf(c.Name) +
+				", of which no instance runs replays: for " + span(replay.For),
+		})
+	case isGone: // a release that runs them may be on its way
 	case l.absent(c) && all.Count > 0 && !c.IsPaused:
 		since, seen := c.Seen, "for "+span(l.age(c.Seen))
 		if c.Seen == 0 {
@@ -146,6 +155,14 @@ func (l *look) judge(c store.ConsumerState, queues []store.QueueState) {
 func (l *look) late(c store.ConsumerState, waiting, uncounted, left map[string]store.Tally) {
 	for eventType, t := range waiting {
 		limits := l.cfg.limits(c.Name, eventType)
+		if gone, ok := l.nobodyDoes(view.GoneType, c.Name, eventType); ok && exceeds(gone.For, limits.Unregistered) {
+			l.add(signal{
+				rule: RuleTypeGone, consumer: c.Name, eventType: eventType, count: t.Count, since: gone.Since.UnixMicro(),
+				says: fmt.Sprintf("%s of %s %s for %s, and no running release of it takes the type: for %s", upTo(t.Count, "delivery", "deliveries"),
+					eventType, plural(t.Count, "waits", "wait"), c.Name, span(gone.For)),
+			})
+			continue
+		}
 		if v := left[eventType]; v.Count > 0 && exceeds(l.age(v.Since), limits.Unconsumed) {
 			l.add(signal{
 				rule: RuleVersion, consumer: c.Name, eventType: eventType, count: v.Count, since: v.Since,

@@ -307,9 +307,11 @@ func scenes() map[string]scene {
 func TestEachRuleFiresAndDoesNot(t *testing.T) {
 	t.Parallel()
 	fired := make(map[string]bool)
-	for _, s := range scenes() {
-		for _, r := range s.wanted {
-			fired[r] = true
+	for _, all := range []map[string]scene{scenes(), unattendedScenes()} {
+		for _, s := range all {
+			for _, r := range s.wanted {
+				fired[r] = true
+			}
 		}
 	}
 	for _, r := range alert.Rules() {
@@ -318,35 +320,40 @@ func TestEachRuleFiresAndDoesNot(t *testing.T) {
 	for _, d := range testdb.Dialects() {
 		t.Run(d, func(t *testing.T) {
 			t.Parallel()
-			db := testdb.Open(t, d)
-			for name, s := range scenes() { // one after the other, on emptied tables
-				for _, table := range []string{
-					"bc_outbox_event", "bc_event_consume_log", "bc_delivery_attempt", "bc_consumer", "bc_audit_log",
-					"bc_job_lease", "bc_job_run", "bc_alert", "bc_alert_message", "bc_reservation",
-				} {
-					sqlExec(t, db, "DELETE FROM "+table)
-				}
-				s.set(t, db)
-				var got inbox
-				s.cfg.Routes = to(&got)
-				a := newAlerter(t, db, s.cfg)
-				alert.Shift(a, s.clock)
-				look(t, a)
-				rules := []string{}
-				for _, n := range got.got() {
-					require.Equal(t, alert.Firing, n.Kind)
-					require.NotEmpty(t, n.Remedy, n.Rule)
-					require.NotEmpty(t, n.Says, n.Rule)
-					require.NotEmpty(t, n.Subject, n.Rule)
-					require.Equal(t, "docs/operations.md#"+n.Rule, n.Runbook)
-					require.False(t, n.Since.IsZero())
-					rules = append(rules, n.Rule)
-				}
-				require.ElementsMatch(t, s.wanted, rules, "%s: %v", name, got.got())
-				if s.says != "" {
-					require.Contains(t, got.got()[0].Says, s.says, name)
-				}
-			}
+			play(t, testdb.Open(t, d), scenes())
 		})
+	}
+}
+
+// play looks at scenes, one after the other, on emptied tables.
+func play(t *testing.T, db *bun.DB, scenes map[string]scene) {
+	t.Helper()
+	for name, s := range scenes {
+		for _, table := range []string{
+			"bc_outbox_event", "bc_event_consume_log", "bc_delivery_attempt", "bc_consumer", "bc_consumer_type", "bc_audit_log",
+			"bc_bulk_operation", "bc_job_lease", "bc_job_run", "bc_alert", "bc_alert_message", "bc_reservation",
+		} {
+			sqlExec(t, db, "DELETE FROM "+table)
+		}
+		s.set(t, db)
+		var got inbox
+		s.cfg.Routes = to(&got)
+		a := newAlerter(t, db, s.cfg)
+		alert.Shift(a, s.clock)
+		look(t, a)
+		rules := []string{}
+		for _, n := range got.got() {
+			require.Equal(t, alert.Firing, n.Kind)
+			require.NotEmpty(t, n.Remedy, n.Rule)
+			require.NotEmpty(t, n.Says, n.Rule)
+			require.NotEmpty(t, n.Subject, n.Rule)
+			require.Equal(t, "docs/operations.md#"+n.Rule, n.Runbook)
+			require.False(t, n.Since.IsZero())
+			rules = append(rules, n.Rule)
+		}
+		require.ElementsMatch(t, s.wanted, rules, "%s: %v", name, got.got())
+		if s.says != "" {
+			require.Contains(t, got.got()[0].Says, s.says, name)
+		}
 	}
 }

@@ -26,6 +26,7 @@ func dataChecks() []check {
 		{name: "consumer names", fine: "no two alike", look: consumerNames},
 		{name: "absent consumers", fine: "every consumer has been seen lately", look: absentConsumers},
 		{name: "schema versions", fine: "no delivery waits for one that no running instance knows", look: unknownVersions},
+		{name: "unattended", fine: "no replay, no type and no past waits that nobody works on", look: unattendedWork},
 		{name: "rotten rows", fine: "none of types, instances or jobs", look: rottenRows},
 		{name: "numbers", fine: "no text stands in a column of numbers", look: noNumbers},
 		{name: "reservations", fine: "every producer says in time what became of its events", look: reservations},

@@ -59,6 +59,9 @@ func TestFaultsAreFound(t *testing.T) {
 	const delivery = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, next_retry_at) VALUES "
 	const reservation = "INSERT INTO bc_reservation (token, event_id, caller, event_type, state, event, created_at, updated_at, expires_at, " +
 		"next_check_at) VALUES ('1', '1', 'shop', 'order.paid', 'PREPARED', '{}', '2026-11-21 10:00:00', '2026-11-21 10:00:00', "
+	const bulk = "INSERT INTO bc_bulk_operation (operation_id, action, request, actor, reason, state, consumer_name, updated_at) VALUES " +
+		"('1', 'backfill', '{}', 'ann', 'a test', "
+	wallet := []string{consumer + "('Wallet', '[]', '[]')", "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', 'order.noted')"}
 	const job = "INSERT INTO bc_job_lease (job_code, last_finished_at, cron) VALUES ('coupons.expire', "
 	type fault struct {
 		check string
@@ -160,6 +163,15 @@ func TestFaultsAreFound(t *testing.T) {
 				delivery + "('Wallet', '1', 'order.paid', 'PENDING', " + never[name] + ")",
 				"UPDATE bc_event_consume_log SET outbox_id = (SELECT MAX(id) FROM bc_outbox_event), updated_at = " + yesterday[name],
 			}},
+			{"unattended", doctor.Warn, "deliveries of order.paid wait for the consumer Wallet, and no running release of it takes the type: 1", "",
+				append([]string{delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + yesterday[name] + ")"}, wallet...)},
+			{"unattended", doctor.OK, "", "", append([]string{delivery + "('Wallet', '1', 'order.noted', 'FAILED', " + yesterday[name] + ")"}, wallet...)},
+			{"unattended", doctor.Warn, "replays wait for the consumer Wallet, of which no instance runs replays: 1", "",
+				append([]string{delivery + "('Wallet@replay', '1', 'order.noted', 'PENDING', " + yesterday[name] + ")"}, wallet...)},
+			{"unattended", doctor.Warn, "a backfill of the consumer Wallet failed 48h", "",
+				append([]string{bulk + "'FAILED', 'Wallet', " + yesterday[name] + ")"}, wallet...)},
+			{"unattended", doctor.Warn, "a backfill of the consumer Wallet has not moved for 48h", "",
+				append([]string{bulk + "'RUNNING', 'Wallet', " + yesterday[name] + ")"}, wallet...)},
 			{"jobs", doctor.Warn, "the job coupons.expire (0 0 * * * ?) has not finished a run for 48h", "", []string{
 				job + yesterday[name] + ", '0 0 * * * ?')",
 			}},

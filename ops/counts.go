@@ -18,8 +18,9 @@ const deadShown = 10
 
 // overviews looks at the deployment as a whole.
 type overviews struct {
-	access *access
-	ring   ring
+	access     *access
+	ring       ring
+	stuckAfter time.Duration
 }
 
 // Overview is the deployment in one look. What it answers is shared: do not change it.
@@ -59,8 +60,24 @@ func (v *overviews) readOverview(ctx context.Context) (all Overview, err error) 
 	} else {
 		all.Series, all.SavedRate, all.DoneRate = v.ring.series()
 	}
-	all.Health = health(all)
-	return all, nil
+	work, err := v.unattended(ctx)
+	all.Health = health(all, work)
+	return all, err
+}
+
+// unattended finds what waits although nobody works on it.
+func (v *overviews) unattended(ctx context.Context) ([]view.Unattended, error) {
+	queues, err := v.queued(ctx)
+	if err != nil {
+		return nil, err
+	}
+	work, err := view.FindUnattended(ctx, v.access.sql, view.UnattendedQuery{
+		Queues: queues, Tenants: CallerOf(ctx).Tenants, Stuck: v.stuckAfter,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ops: look for what nobody works on: %w", err)
+	}
+	return work, nil
 }
 
 // sums adds the queues of all consumers up, by state.

@@ -1,16 +1,19 @@
 package ops
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/bluecone-go/bluecone/consumelog"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // behindAfter is the age of the oldest event that is due at which a deployment counts as behind.
 const behindAfter = time.Minute
 
-// The rules of [Overview.Health], beside [RuleHealthy], [RuleUnregistered], [RulePaused],
+// The rules of [Overview.Health], beside [RuleHealthy], [RuleUnregistered], [RuleTypeGone], [RuleReplay], [RulePast], [RulePaused],
 // [RuleCircuit] and [RuleDead].
 const (
 	RuleNobody = "nobody" // no publisher runs, and events wait
@@ -18,7 +21,7 @@ const (
 )
 
 // health is the worst that an overview shows, in one sentence.
-func health(v Overview) Finding {
+func health(v Overview, work []view.Unattended) Finding {
 	waiting := v.Events[outbox.StatusNew].Count + v.Events[outbox.StatusDispatching].Count + v.Events[outbox.StatusFailed].Count
 	alive := 0
 	for _, i := range v.Instances {
@@ -34,6 +37,9 @@ func health(v Overview) Finding {
 			map[string]string{"n": strconv.FormatInt(waiting, 10), "oldest": round(v.Oldest)})
 	}
 	if f, ok := consumerHealth(v, Unregistered); ok {
+		return f
+	}
+	if f, ok := unattended(work, view.GoneType, view.GoneReplay, view.FailedPast); ok {
 		return f
 	}
 	if n := v.Events[outbox.StatusDead]; n.Count > 0 {
@@ -52,6 +58,9 @@ func health(v Overview) Finding {
 		if f, ok := consumerHealth(v, s); ok {
 			return f
 		}
+	}
+	if f, ok := unattended(work, view.StuckPast); ok {
+		return f
 	}
 	if v.Oldest > behindAfter {
 		return fired(RuleLate, Warn, Event{}, "", "The engine is behind: the oldest event has waited for {oldest}.",
@@ -85,6 +94,44 @@ func consumerHealth(v Overview, s State) (Finding, bool) {
 			return fired(RulePaused, Warn, Event{}, c.Name, says,
 				"When the reason is over: bluecone consumers resume {consumer} --reason …", args), true
 		case Running:
+		}
+	}
+	return Finding{}, false
+}
+
+// unattended says what nobody works on, of the first of some kinds that there is.
+func unattended(work []view.Unattended, kinds ...view.UnattendedKind) (Finding, bool) {
+	for _, kind := range kinds {
+		i := slices.IndexFunc(work, func(u view.Unattended) bool { return u.Kind == kind })
+		if i < 0 {
+			continue
+		}
+		u := work[i]
+		n := Count{Count: u.Count, More: u.Count >= view.Front}
+		args := map[string]string{"n": number(n), "of": consumelog.ReplayOf(u.Consumer), "since": at(u.Since)}
+		switch kind {
+		case view.GoneType:
+			args["type"] = u.EventType
+			says := one(n, "{n} delivery of {type} waits for {consumer}, and no running release of it takes the type.",
+				"{n} deliveries of {type} wait for {consumer}, and no running release of it takes the type.")
+			return fired(RuleTypeGone, Bad, Event{}, u.Consumer, says, "Start a release in which the consumer takes the type: what waits goes on by "+
+				"itself. To give it up, skip the deliveries on the page Events; so that new events do not wait: bluecone consumers retire {of} "+
+				"--type {type} --reason …", args), true
+		case view.GoneReplay:
+			says := one(n, "{n} replay waits for {of}, of which no instance runs replays (any more).",
+				"{n} replays wait for {of}, of which no instance runs replays (any more).")
+			return fired(RuleReplay, Bad, Event{}, u.Consumer, says, "Start a release in which the consumer is bus.ConsumerConfig.Replayable: what "+
+				"waits goes on by itself. To give a replay up: bluecone events skip EVENT-ID --consumer {consumer} --reason …", args), true
+		case view.FailedPast:
+			args["state"] = string(BulkFailed)
+			return fired(RulePast, Bad, Event{}, u.Consumer, "A backfill of {consumer} is {state}, and later events of its aggregates wait for it.",
+				"See why with bluecone bulk list, or on the page Bulk operations; then bluecone bulk resume, or bluecone bulk cancel, after which "+
+					"nothing waits for the past.", args), true
+		case view.StuckPast:
+			return fired(RulePast, Warn, Event{}, u.Consumer,
+				"A backfill of {consumer} has not moved since {since}, and later events of its aggregates wait for it.",
+				"See that a process calls ops.Run, which does an operator's backfill, or, for StartFrom, that a publisher of a release that knows it "+
+					"has the consumer. Without the past: bluecone bulk cancel.", args), true
 		}
 	}
 	return Finding{}, false

@@ -188,7 +188,7 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Ops, error) {
 	o := &Ops{ob: ob, cfg: cfg, access: newAccess(db, d, cfg)}
 	o.acts = &acts{db: db, d: d, access: o.access, log: cfg.Logger}
 	o.search = &searcher{loader: newLoader(o.access, cfg), publishable: cfg.Publishable, timeout: cfg.Timeout}
-	o.overviews = &overviews{access: o.access}
+	o.overviews = &overviews{access: o.access, stuckAfter: cfg.StuckAfter}
 	o.examiner = examiner{access: o.access, cfg: cfg.Doctor, log: cfg.Logger}
 	o.jobs = &jobs{access: o.access, acts: o.acts, here: cfg.Jobs}
 	o.manual = &manuals{publishable: cfg.Publishable, ob: ob, acts: o.acts}

@@ -14,9 +14,8 @@ import (
 const (
 	// instancesFor is how long an instance that is gone is still listed.
 	instancesFor = 24 * time.Hour
-	// announcedEvery is after how long without an announcement nobody runs a consumer: instances
-	// announce their consumers every 30 s.
-	announcedEvery = 90 * time.Second
+	// announcedEvery is after how long without an announcement nobody runs a consumer.
+	announcedEvery = view.Announced
 )
 
 // registration is a consumer that some instance has announced.

@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,22 @@ func (f *fixture) findings(order string) map[string]ops.Finding {
 	return by
 }
 
+// announced is an instance that goes on with the consumers, but for their replays.
+func (f *fixture) announced() {
+	f.t.Helper()
+	f.exec("UPDATE bc_consumer SET seen_at = " + f.now(0) + " WHERE name NOT LIKE '%@replay'")
+	f.exec("INSERT INTO bc_instance (name, host, version, started_at, seen_at) VALUES ('i', 'h', 'v', " + f.now(0) + ", " + f.now(0) + ")")
+}
+
+// overviewSays waits until an overview says so, by the rule: what it answers is shared for a second.
+func (f *fixture) overviewSays(rule, says string) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		all, err := f.ops.Overview(f.t.Context())
+		return err == nil && all.Health.Rule == rule && strings.HasPrefix(all.Health.Says, says)
+	}, time.Minute, 50*time.Millisecond, says)
+}
+
 func done[E bus.Event](context.Context, bun.Tx, bus.Message[E]) error { return nil }
 
 // A replay that was asked for waits for ever when no release runs replays of the consumer any more. The diagnosis says so, and
@@ -58,6 +75,8 @@ func TestDiagnosisOfAReplayThatNobodyRuns(t *testing.T) {
 		require.Contains(t, found[ops.RuleReplay].Remedy, "--consumer Steady@replay")
 		require.NotContains(t, found, ops.RuleHealthy)
 		require.Equal(t, "Steady@replay", found[ops.RuleReplay].Consumer)
+		next.announced()
+		next.overviewSays(ops.RuleReplay, "1 replay waits for Steady, of which no instance runs replays (any more).")
 		require.NoError(t, next.ops.Skip(t.Context(), op, paidID("1"), "Steady@replay"))
 		require.Contains(t, next.findings("1"), ops.RuleHealthy)
 		require.Equal(t, outbox.StatusSent, next.event("1").Status)
@@ -82,7 +101,11 @@ func TestDiagnosisOfATypeThatIsGone(t *testing.T) {
 		found := next.findings("1")
 		require.Contains(t, found[ops.RuleTypeGone].Says, "order.paid of ORDER 1 waits for Moody, and no running release of it takes the type")
 		require.Contains(t, found[ops.RuleTypeGone].Remedy, "bluecone events skip "+paidID("1")+" --consumer Moody")
+		next.announced()
+		const says = "1 delivery of order.paid waits for Moody, and no running release of it takes the type."
+		next.overviewSays(ops.RuleTypeGone, says)
 		require.NoError(t, next.ops.Retire(t.Context(), op, "Moody", "order.paid"))
+		next.overviewSays(ops.RuleTypeGone, says)
 		require.Contains(t, next.findings("1"), ops.RuleTypeGone, "what waits already is not ended by that")
 		require.NoError(t, next.ops.Skip(t.Context(), op, paidID("1"), "Moody"))
 		require.Contains(t, next.findings("1"), ops.RuleHealthy)
@@ -106,7 +129,10 @@ func TestDiagnosisOfAPastThatNobodyGives(t *testing.T) {
 		require.Contains(t, past().Remedy, "ops.Run")
 		f.exec("UPDATE bc_bulk_operation SET action = 'start'")
 		require.Contains(t, past().Remedy, "StartFrom")
+		f.announced()
+		f.overviewSays(ops.RulePast, "A backfill of Late has not moved since ")
 		f.exec("UPDATE bc_bulk_operation SET action = 'backfill', state = 'FAILED'")
+		f.overviewSays(ops.RulePast, "A backfill of Late is FAILED, and later events of its aggregates wait for it.")
 		require.Equal(t, ops.Bad, past().Level)
 		require.Contains(t, past().Says, "an open backfill, which is FAILED, has not come to it")
 		require.Contains(t, past().Remedy, "bluecone bulk resume")
