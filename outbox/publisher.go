@@ -181,8 +181,8 @@ func hasPast(ob *Outbox, b *bus.Bus) error {
 // Run publishes until ctx ends, then drains and returns nil. While the database cannot be
 // reached it says so once and keeps trying. It returns an error if the tables are not those of
 // this release when it starts (run migrations.Up before), if something was registered with the bus
-// after the first publisher had started, or if the drain time was not enough for the handlers that ran. It removes what was
-// delivered long enough ago, too: see PublisherConfig.Retention.
+// after the first publisher had started, if the program closes the *bun.DB while it runs, or if the drain time was not enough for the
+// handlers that ran. It removes what was delivered long enough ago, too: see PublisherConfig.Retention.
 func (p *Publisher) Run(ctx context.Context) error {
 	if err := p.bus.Err(); err != nil {
 		return fmt.Errorf("outbox: %w", err)

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Class says what a database error means for the work that met it.
@@ -88,11 +89,40 @@ func Classify(err error) Class {
 	return classOfConnection(err)
 }
 
-// IsAway reports whether an error says that the database does not answer, or refuses writes.
+// IsAway reports whether an error says that the database does not answer, or refuses writes, or that the pool is closed.
 func IsAway(err error) bool {
 	class := Classify(err)
-	return class == Conn || class == Unavailable
+	return class == Conn || class == Unavailable || IsClosed(err)
 }
+
+// IsClosed reports whether an error says that the program has closed its pool, which nothing opens again.
+func IsClosed(err error) bool { return errors.Is(err, ErrClosed()) }
+
+// ErrClosed is the error of database/sql for a pool that is closed. The package does not export it, and its words are no promise. It is
+// one value, though, which every closed pool answers, and bun, which asks that pool, passes it on: so a pool that was never open tells it.
+var ErrClosed = sync.OnceValue(func() error { //nolint:gochecknoglobals // a constant
+	db := sql.OpenDB(noConnector{})
+	if err := db.Close(); err != nil {
+		return err
+	}
+	return db.PingContext(context.Background())
+})
+
+// noConnector is of a pool that connects to nothing.
+type noConnector struct{}
+
+var errNoConnector = errors.New("there is nothing to connect to")
+
+// Connect refuses.
+func (noConnector) Connect(context.Context) (driver.Conn, error) { return nil, errNoConnector }
+
+// Driver is one that refuses.
+func (noConnector) Driver() driver.Driver { return noDriver{} }
+
+type noDriver struct{}
+
+// Open refuses.
+func (noDriver) Open(string) (driver.Conn, error) { return nil, errNoConnector }
 
 func classOf(matches func(mysql []uint16, postgres []string, sqlite []int) bool) Class {
 	for _, c := range classes {

@@ -91,7 +91,7 @@ func (e *Engine) Handover() *claim.Handover { return e.handover }
 // IsTaking reports whether [Engine.Run] takes events now. One whose context has ended drains, and takes none.
 func (e *Engine) IsTaking() bool { return e.isTaking.Load() }
 
-// Run publishes until ctx ends, then drains and returns nil. It also ends when something is registered too late. As soon as the
+// Run publishes until ctx ends, then drains and returns nil. It also ends when something is registered too late, or its pool is closed. As soon as the
 // tables were seen it runs beside, whose context ends when the engine stops taking events.
 func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) error {
 	r := e.open()
@@ -113,10 +113,13 @@ func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) erro
 	while, over := context.WithCancel(ctx)
 	r.background.Go(func() { beside(while) })
 	e.isTaking.Store(true)
-	r.loop(ctx)
+	err := r.loop(ctx)
+	if ctx.Err() != nil {
+		err = nil
+	}
 	e.isTaking.Store(false)
 	over()
-	err := r.close()
+	err = errors.Join(err, r.close())
 	logger.InfoContext(context.WithoutCancel(ctx), "publisher stopped", "instance", e.cfg.Owner, "drained", err == nil)
 	return err
 }
@@ -220,8 +223,8 @@ type pass struct {
 }
 
 // loop claims until ctx ends: at once when woken, what has fallen due at every beat (Poll, or more often while there is
-// something to do), and everything when Cron says so.
-func (r *run) loop(ctx context.Context) {
+// something to do), and everything when Cron says so. It returns the error for which it gives up before.
+func (r *run) loop(ctx context.Context) error {
 	cfg, plan := &r.e.cfg, r.claims.plan
 	next := cfg.Cron.Next(time.Now())
 	timer := time.NewTimer(0)
@@ -230,7 +233,7 @@ func (r *run) loop(ctx context.Context) {
 		t := pass{}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-r.e.woken:
 			plan.Add(time.Now(), claim.Of(claim.New))
 		case <-r.e.handover.Calls():
@@ -245,7 +248,7 @@ func (r *run) loop(ctx context.Context) {
 		}
 		t.isBeat = !time.Now().Before(plan.NextLook(cfg.Poll))
 		if t.isBeat && cfg.Handlers.HasLate() { // the bus says so
-			return
+			return nil
 		}
 		began := time.Now()
 		t.isFull = t.isBeat && !began.Before(next)
@@ -264,11 +267,13 @@ func (r *run) loop(ctx context.Context) {
 			continue
 		}
 		r.settling.NoteOrphans()
-		if try++; !r.outage.Wait(ctx, err, try) {
-			return
+		try++
+		if err = r.outage.Wait(ctx, err, try); err != nil {
+			return err
 		}
 		r.flights.Wake() // whatever was missed meanwhile
 	}
+	return nil
 }
 
 // take does one pass: first what was handed over; if that was not all, or it is time to look, a cycle of claims.

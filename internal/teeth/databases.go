@@ -19,6 +19,11 @@ func ofDatabases() []sabotage {
 			"./alert", "NoLookScans", nil,
 		},
 		{
+			"a publisher waits for a pool that is closed", "internal/dialect/errors.go",
+			"return errors.Is(err, ErrClosed())", "return err == nil && errors.Is(err, ErrClosed())",
+			"./outbox ./internal/dialect", "WhenItsPoolIsClosed|ClosedPool", nil,
+		},
+		{
 			"the doctor takes a MySQL that the migrations do not", "doctor/server.go",
 			"!atLeast(version, 8, 0, 13)", "!atLeast(version, 8, 0, 1)",
 			"./doctor", "LeastVersions", nil,

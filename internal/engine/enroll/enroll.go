@@ -48,7 +48,7 @@ func New(cfg Config) *Enrollment { return &Enrollment{cfg} }
 func (n *Enrollment) Consumers() []*handler.Consumer { return n.cfg.Consumers }
 
 // Enroll registers the consumers. While the database is away it tries again, until ctx ends. If the tables are not those of this
-// release, it does not wait for others: it returns a [store.TablesError].
+// release, it does not wait for others: it returns a [store.TablesError]. Nor does it wait for a pool that is closed.
 func (n *Enrollment) Enroll(ctx context.Context, silence *health.Silence) error {
 	for try := 1; ; try++ {
 		err := n.cfg.Tables.Check(ctx)
@@ -64,8 +64,8 @@ func (n *Enrollment) Enroll(ctx context.Context, silence *health.Silence) error 
 				return nil
 			}
 		}
-		if !n.cfg.Outage.Wait(ctx, err, try) {
-			return ctx.Err()
+		if err = n.cfg.Outage.Wait(ctx, err, try); err != nil {
+			return err
 		}
 	}
 }

@@ -3,6 +3,7 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -41,8 +42,11 @@ func tellsOutage(err error) bool {
 	return dialect.IsAway(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// begin says that the database is away, if nobody has.
+// begin says that the database is away, if nobody has. That the pool is closed is for [Outage.Wait] to say.
 func (g *Outage) begin(ctx context.Context, err error) {
+	if dialect.IsClosed(err) {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last = time.Now()
@@ -72,18 +76,23 @@ func (g *Outage) Level(ctx context.Context, err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// Wait says that err happened and waits, longer with every try. It reports false if ctx ended.
-func (g *Outage) Wait(ctx context.Context, err error, try int) bool {
-	if ctx.Err() != nil {
-		return false
+// Wait says that err happened and waits, longer with every try. It returns an error if there is nothing to wait for: ctx ended, or the
+// pool is closed, and no try will ever succeed.
+func (g *Outage) Wait(ctx context.Context, err error, try int) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case dialect.IsClosed(err):
+		return fmt.Errorf("outbox: the program has closed the publisher's *bun.DB, which nothing opens again: close it after Run has returned: %w",
+			dialect.ErrClosed())
 	}
 	g.begin(ctx, err)
 	whole := min(100*time.Millisecond<<min(try, 6), maxOutageWait)
 	select {
 	case <-time.After(whole/2 + rand.N(whole/2)):
-		return true
+		return nil
 	case <-ctx.Done():
-		return false
+		return ctx.Err()
 	}
 }
 
