@@ -13,8 +13,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-// A row that is rotten in bc_alert or bc_alert_message keeps back no other alert, and no message about one.
-func TestRottenRowsKeepBackNoOtherAlert(t *testing.T) {
+// A row that is malformed in bc_alert or bc_alert_message keeps back no other alert, and no message about one.
+func TestMalformedRowsKeepBackNoOtherAlert(t *testing.T) {
 	t.Parallel()
 	const message = "INSERT INTO bc_alert_message (fingerprint, sink, kind, level, occurrences, says, created_at, since_at, next_retry_at, " +
 		"notice, attempts, lock_version) VALUES ('x', 'sink1', '?', 'CRITICAL', -1, '', PAST, PAST, PAST, "
@@ -51,7 +51,7 @@ func TestRottenRowsKeepBackNoOtherAlert(t *testing.T) {
 				delivery(t, db, "DEAD", "Wallet", "order.paid", 10, time.Second)
 				told := func(kind alert.Kind) bool {
 					for range 3 {
-						_, _ = a.RunOnce(t.Context()) // it may report the rotten row
+						_, _ = a.RunOnce(t.Context()) // it may report the malformed row
 					}
 					for _, n := range got.got() {
 						if n.Consumer == "Wallet" && n.Kind == kind {

@@ -68,7 +68,7 @@ func (b *book) observe(ctx context.Context, signals []signal) error {
 	var errs []error
 	for _, s := range signals {
 		err := b.db.RunInTx(ctx, b.d.ReadCommitted(), func(ctx context.Context, tx bun.Tx) error { return b.record(ctx, tx, s) })
-		if err != nil { // its row may be rotten: the others are recorded
+		if err != nil { // its row may be malformed: the others are recorded
 			errs = append(errs, fmt.Errorf("alert: record %s of %s: %w", s.rule, s.about(), err))
 		}
 	}

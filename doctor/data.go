@@ -27,7 +27,7 @@ func dataChecks() []check {
 		{name: "absent consumers", fine: "every consumer has been seen lately", look: absentConsumers},
 		{name: "schema versions", fine: "no delivery waits for one that no running instance knows", look: unknownVersions},
 		{name: "unattended", fine: "no replay, no type and no past waits that nobody works on", look: unattendedWork},
-		{name: "rotten rows", fine: "none of types, instances or jobs", look: rottenRows},
+		{name: "malformed rows", fine: "none of types, instances or jobs", look: malformedRows},
 		{name: "numbers", fine: "no text stands in a column of numbers", look: noNumbers},
 		{name: "reservations", fine: "every producer says in time what became of its events", look: reservations},
 		{name: "brokers", fine: "relays and inboxes get through to their brokers, and no setting is known to lose messages", look: brokers},
@@ -41,7 +41,7 @@ func dataChecks() []check {
 
 const versionRemedy = "start an instance of the release that knows it, or skip the deliveries"
 
-const rottenRemedy = "write '[]' into event_types, or delete the row"
+const malformedRemedy = "write '[]' into event_types, or delete the row"
 
 const repairRemedy = "look at the rows and correct their status by SQL (docs/schema.md lists the states): " +
 	"no operator function changes a row in an unknown one"
@@ -115,7 +115,7 @@ func consumerNames(ctx context.Context, x *exam) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := rottenConsumers(ctx, x)
+	found, err := malformedConsumers(ctx, x)
 	seen := make(map[string]string)
 	for _, n := range names {
 		if other, ok := seen[strings.ToLower(n)]; ok {
@@ -163,9 +163,9 @@ func unknownVersions(ctx context.Context, x *exam) ([]Finding, error) {
 	return found, err
 }
 
-// rottenConsumers finds registry rows that the engine does not read. It knows these consumers by
+// malformedConsumers finds registry rows that the engine does not read. It knows these consumers by
 // bc_consumer_type only.
-func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
+func malformedConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 	var found []Finding
 	left, more := mostTypes, false
 	err := view.EventTypesInRegistry(ctx, x.sql, store.LongestTypes, mostConsumers, func(name, eventTypes string) error {
@@ -175,8 +175,8 @@ func rottenConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 		}
 		var types []string
 		if name == "" || json.Unmarshal([]byte(eventTypes), &types) != nil {
-			found = append(found, warn("consumer_rotten", "the row of the consumer {consumer} in bc_consumer is rotten: its event_types are not "+
-				"a JSON list of texts or longer than 64 KiB, or it has no name", rottenRemedy,
+			found = append(found, warn("consumer_malformed", "the row of the consumer {consumer} in bc_consumer is malformed: its event_types are not "+
+				"a JSON list of texts or longer than 64 KiB, or it has no name", malformedRemedy,
 				values{"consumer": strconv.Quote(name)})...)
 		}
 		return nil

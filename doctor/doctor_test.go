@@ -143,7 +143,7 @@ func TestFaultsAreFound(t *testing.T) {
 					consumer + "('wallet', '[]', '[]')",
 				},
 			},
-			{"consumer names", doctor.Warn, "rotten", "", []string{consumer + "('Wallet', '[\"order', '[]')"}},
+			{"consumer names", doctor.Warn, "malformed", "", []string{consumer + "('Wallet', '[\"order', '[]')"}},
 			{"consumer names", doctor.Warn, "longer than 64 KiB", "pg sqlite", []string{
 				consumer + "('Wallet', '[\"order.paid\"" + strings.Repeat(" ", 64<<10) + "]', '[]')",
 			}},
@@ -188,7 +188,7 @@ func TestFaultsAreFound(t *testing.T) {
 				event, "UPDATE bc_outbox_event SET status = 'SENT', sent_at = " + yesterday[name],
 				"INSERT INTO bc_job_lease (job_code) VALUES ('outbox_retention')",
 			}},
-			{"rotten rows", doctor.Warn, `type "order.paid" of the consumer "Nobody"`, "", []string{
+			{"malformed rows", doctor.Warn, `type "order.paid" of the consumer "Nobody"`, "", []string{
 				"INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
 			}},
 			{

@@ -10,8 +10,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-// Each rotten row of the registry, of instances and of jobs is named, and those beside it are not.
-func TestRottenRowsAreNamed(t *testing.T) {
+// Each malformed row of the registry, of instances and of jobs is named, and those beside it are not.
+func TestMalformedRowsAreNamed(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		tomorrow := map[string]string{
@@ -36,15 +36,15 @@ func TestRottenRowsAreNamed(t *testing.T) {
 		require.NoError(t, err)
 		found := make(map[string][]string)
 		for _, f := range report {
-			if f.Check == "rotten rows" {
+			if f.Check == "malformed rows" {
 				require.Equal(t, doctor.Warn, f.Level)
 				found[f.Rule] = append(found[f.Rule], f.Args["type"]+f.Args["instance"]+f.Args["job"])
 			}
 		}
 		require.Equal(t, map[string][]string{
-			"type_rotten":     {`"order.paid"`, `""`},
-			"instance_rotten": {`""`, `"fewer"`, `"later"`},
-			"job_rotten":      {`""`, `"ahead"`, `"below"`, `"leased"`, `"odd"`},
+			"type_malformed":     {`"order.paid"`, `""`},
+			"instance_malformed": {`""`, `"fewer"`, `"later"`},
+			"job_malformed":      {`""`, `"ahead"`, `"below"`, `"leased"`, `"odd"`},
 		}, found)
 	})
 }

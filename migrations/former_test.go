@@ -42,7 +42,7 @@ func TestFormerNamesBecomeTheKeyOfTheirConsumer(t *testing.T) {
 		exec(consumer + `('Purse', '["order.paid"]', '[]', ` + ago(db, "9000") + ")")
 		exec(consumer + `('Back', '["order.paid"]', '[]', ` + ago(db, "0") + ")")           // its renaming was taken back
 		exec(consumer + `('Renamed', '["order.paid"]', '["Back"]', ` + ago(db, "30") + ")") // for a while
-		exec(consumer + `('Rotten', 'nonsense', '["WalletConsumer', ` + ago(db, "0") + ")")
+		exec(consumer + `('Malformed', 'nonsense', '["WalletConsumer', ` + ago(db, "0") + ")")
 		exec("INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('WalletConsumer', 'order.paid'), ('Wallet', 'order.paid'), " +
 			"('Back', 'order.paid')")
 		const delivery = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status) VALUES "
@@ -62,7 +62,7 @@ func TestFormerNamesBecomeTheKeyOfTheirConsumer(t *testing.T) {
 		}, column1(t, db, "SELECT says FROM (SELECT consumer_name, event_id, "+concat(db, "consumer_name", "event_id", "status")+
 			" AS says FROM bc_event_consume_log) AS l ORDER BY event_id, consumer_name"))
 		require.Equal(t, []string{"Wallet"}, column1(t, db, "SELECT consumer_name FROM bc_delivery_attempt"))
-		require.Equal(t, []string{"Back", "Renamed", "Rotten", "Wallet"}, column1(t, db, "SELECT name FROM bc_consumer ORDER BY name"))
+		require.Equal(t, []string{"Back", "Malformed", "Renamed", "Wallet"}, column1(t, db, "SELECT name FROM bc_consumer ORDER BY name"))
 		require.Equal(t, []string{"Back", "Wallet"}, column1(t, db, "SELECT consumer_name FROM bc_consumer_type ORDER BY consumer_name"))
 	})
 }

@@ -154,7 +154,7 @@ func TestUpRefusesWhatItDidNotWrite(t *testing.T) {
 }
 
 // A row of bc_schema_version that nobody has written keeps nobody from knowing what is applied, nor from applying the rest.
-func TestRottenVersionsKeepBackNoMigration(t *testing.T) {
+func TestMalformedVersionsKeepBackNoMigration(t *testing.T) {
 	t.Parallel()
 	eachEmpty(t, func(t *testing.T, dialect, _ string, db *bun.DB) {
 		require.NoError(t, migrations.Up(t.Context(), db))

@@ -62,7 +62,7 @@ func (s *bulks) once(ctx context.Context) (bool, error) {
 		}
 		last = id
 		w, err := s.take(ctx, operation)
-		if err != nil { // its row may be rotten: the next one goes on
+		if err != nil { // its row may be malformed: the next one goes on
 			errs = append(errs, err)
 			continue
 		}

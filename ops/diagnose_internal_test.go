@@ -293,7 +293,7 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			RuleTypeGone, "order.paid of ORDER 7 waits for Wallet, and no running release of it takes the type.",
 			"bluecone consumers retire Wallet --type order.paid",
 			func(t *tracer, _ *Event, _ *Delivery) { t.known.consumers[0].gone = []string{"order.paid"} },
-			func(t *tracer, _ *Event, _ *Delivery) { t.known.consumers[0].types = nil }, // its row is rotten
+			func(t *tracer, _ *Event, _ *Delivery) { t.known.consumers[0].types = nil }, // its row is malformed
 		},
 		"past that nobody gives": {
 			RulePast, "Wallet has not had order.paid of ORDER 7: an open backfill has not come to it, and has not moved since 2026-11-21 11:00:00 " +

@@ -12,8 +12,8 @@ import (
 	"github.com/bluecone-go/bluecone/ops"
 )
 
-// A row that is rotten in bc_bulk_operation keeps back no other bulk operation.
-func TestRottenRowsKeepBackNoOtherBulkOperation(t *testing.T) {
+// A row that is malformed in bc_bulk_operation keeps back no other bulk operation.
+func TestMalformedRowsKeepBackNoOtherBulkOperation(t *testing.T) {
 	t.Parallel()
 	for what, set := range map[string]string{
 		"without an id":                      "operation_id = ''",
@@ -31,7 +31,7 @@ func TestRottenRowsKeepBackNoOtherBulkOperation(t *testing.T) {
 				of := func(id string) ops.NewBulk {
 					return ops.NewBulk{ID: id, Action: ops.ActionRetry, Query: ops.Query{Status: "DEAD"}, Rate: 10_000}
 				}
-				_, err := f.ops.StartBulk(t.Context(), op, of("rotten"))
+				_, err := f.ops.StartBulk(t.Context(), op, of("malformed"))
 				require.NoError(t, err)
 				f.exec("UPDATE bc_bulk_operation SET " + set)
 				_, err = f.ops.StartBulk(t.Context(), op, of("good"))
@@ -39,7 +39,7 @@ func TestRottenRowsKeepBackNoOtherBulkOperation(t *testing.T) {
 				require.Eventually(t, func() bool {
 					ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience())
 					defer cancel()
-					_, _ = f.ops.RunBulkOnce(ctx) // it may report the rotten row
+					_, _ = f.ops.RunBulkOnce(ctx) // it may report the malformed row
 					b, err := f.ops.Bulk(t.Context(), "good")
 					return err == nil && b.State == ops.BulkDone
 				}, testdb.Patience(), time.Millisecond)

@@ -18,7 +18,7 @@ func crowded(t *testing.T, dialect string) *fixture {
 	t.Helper()
 	f := newFixture(t, testdb.Open(t, dialect), ops.Config{}).consumers()
 	f.die(2)
-	_, err := f.ops.StartBulk(t.Context(), op, retries("rotten"))
+	_, err := f.ops.StartBulk(t.Context(), op, retries("malformed"))
 	require.NoError(t, err)
 	f.exec("INSERT INTO bc_instance (name, run_id, host, version, in_flight, clock_offset_us, seen_at) VALUES ('a', 'a', 'a', 'a', 0, 0, " +
 		f.now(0) + ")")
@@ -88,7 +88,7 @@ func TestTextAmongNumbersHidesNothing(t *testing.T) {
 			require.Eventually(t, func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience())
 				defer cancel()
-				_, _ = f.ops.RunBulkOnce(ctx) // it may report the rotten one
+				_, _ = f.ops.RunBulkOnce(ctx) // it may report the malformed one
 				b, err := f.ops.Bulk(t.Context(), "good")
 				return err == nil && b.State == ops.BulkDone
 			}, testdb.Patience(), time.Millisecond)
@@ -117,7 +117,7 @@ func (f *fixture) requireNamed(c testdb.Column) {
 }
 
 // A flag is 0 or 1. Another number is no reason to show nothing.
-func TestFlagsOfRottenRows(t *testing.T) {
+func TestFlagsOfMalformedRows(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Dialects() {
 		t.Run(dialect, func(t *testing.T) {

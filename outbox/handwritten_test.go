@@ -100,10 +100,10 @@ func TestHandWrittenInsertMayLeaveOutEveryDefault(t *testing.T) {
 	})
 }
 
-// Rotten rows are put aside one by one, each says why, and they keep nobody waiting.
+// Malformed rows are put aside one by one, each says why, and they keep nobody waiting.
 func TestMalformedRowsAreQuarantinedOneByOne(t *testing.T) {
 	t.Parallel()
-	rotten := []struct{ id, payload, metadata string }{
+	malformed := []struct{ id, payload, metadata string }{
 		{"wrong-shape", `'[1, 2'`, `'{}'`},
 		{"not-json", `'hello'`, `'{}'`},
 		{"metadata-not-json", `'{"orderId":"x"}'`, `'{"a"'`},
@@ -116,7 +116,7 @@ func TestMalformedRowsAreQuarantinedOneByOne(t *testing.T) {
 		f.counting("Counter", bus.ConsumerConfig{})
 		f.save(orderPaid{OrderID: "good-1"})
 		bad := 0
-		for _, r := range rotten {
+		for _, r := range malformed {
 			_, err := db.ExecContext(t.Context(), "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, "+
 				"event_payload, event_metadata) "+
 				"VALUES ('ORDER', '"+r.id+"', 'order.paid', '"+r.id+"', "+r.payload+", "+r.metadata+")")

@@ -20,7 +20,7 @@ func TestTextAmongNumbersStopsNobodyElse(t *testing.T) {
 	for _, c := range testdb.SQLiteNumbers(t) {
 		t.Run(c.Table+"."+c.Name, func(t *testing.T) {
 			t.Parallel()
-			besideRotten(t, "UPDATE "+c.Table+" SET "+c.Name+" = 'x'")
+			besideMalformed(t, "UPDATE "+c.Table+" SET "+c.Name+" = 'x'")
 		})
 	}
 }
@@ -31,13 +31,13 @@ func TestLongTextsStopNobodyElse(t *testing.T) {
 	for _, c := range testdb.SQLiteTexts(t) {
 		t.Run(c.Table+"."+c.Name, func(t *testing.T) {
 			t.Parallel()
-			besideRotten(t, "UPDATE "+c.Table+" SET "+c.Name+" = "+c.Name+" || printf('%.*c', 1000000, 'x')")
+			besideMalformed(t, "UPDATE "+c.Table+" SET "+c.Name+" = "+c.Name+" || printf('%.*c', 1000000, 'x')")
 		})
 	}
 }
 
-// besideRotten looks that an event is delivered, in a publisher's first round, that is saved after all rows of a table were spoiled.
-func besideRotten(t *testing.T, spoil string) {
+// besideMalformed looks that an event is delivered, in a publisher's first round, that is saved after all rows of a table were spoiled.
+func besideMalformed(t *testing.T, spoil string) {
 	t.Helper()
 	f := newFixture(t, testdb.Open(t, "sqlite"))
 	f.effects()
@@ -54,6 +54,6 @@ func besideRotten(t *testing.T, spoil string) {
 	f.hurry()
 	f.exec(spoil)
 	f.save(orderPaid{OrderID: "good"})
-	_, _ = f.publisher(outbox.PublisherConfig{}).RunOnce(t.Context()) // it may report the rotten row
+	_, _ = f.publisher(outbox.PublisherConfig{}).RunOnce(t.Context()) // it may report the malformed row
 	require.Equal(t, 2, f.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'SUCCESS' AND aggregate_id = 'good'"))
 }

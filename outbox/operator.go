@@ -119,7 +119,7 @@ func (a act) retireTypes(ctx context.Context, key string, eventTypes []string) e
 	}
 	types, err := registry.TypesIn(column)
 	if err != nil {
-		a.o.rotten.Report(ctx, key, err)
+		a.o.malformed.Report(ctx, key, err)
 	}
 	left := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return slices.Contains(eventTypes, t) })
 	if retired == 0 && len(left) == len(types) {

@@ -146,9 +146,9 @@ type access = spi.Access
 
 // rooms are those of the engine that operators use too.
 type rooms struct {
-	settler *settle.Settler
-	meter   *settle.Meter
-	rotten  *registry.RottenRows
+	settler   *settle.Settler
+	meter     *settle.Meter
+	malformed *registry.MalformedRows
 }
 
 // statements are the database, and what is said to it.
@@ -202,7 +202,7 @@ func New(db *bun.DB, cfg Config) (*Outbox, error) {
 	}
 	ob.rooms = rooms{
 		settler: settle.NewSettler(db, d, stmts, cfg.DeleteSent), meter: settle.NewMeter(metrics, cfg.Logger),
-		rotten: registry.NewRottenRows(cfg.Logger),
+		malformed: registry.NewMalformedRows(cfg.Logger),
 	}
 	again, err := remote.New(db, ob.settler, ob.meter, cfg.Logger, landing.AgainConfig())
 	if err != nil {

@@ -141,7 +141,7 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 	name := ob.here.name(ob.cfg.Instance)
 	p := &Publisher{ob: ob, bus: b, cfg: cfg, engine: engine.New(engine.Config{
 		DB: ob.db, Dialect: ob.d, Statements: ob.stmts, Log: ob.log, Handlers: handler.Of(b), Settler: ob.settler, Meter: ob.meter,
-		Rotten: ob.rotten, Metrics: ob.metrics, Logger: ob.logger, Quoting: ob.quoting,
+		Malformed: ob.malformed, Metrics: ob.metrics, Logger: ob.logger, Quoting: ob.quoting,
 		Instance: ob.cfg.Instance, Name: name, Owner: instance.Run(name),
 		BatchSize: cfg.BatchSize, MaxBytes: cfg.MaxInFlightBytes, Poll: cfg.Poll, Cron: cron, Lease: cfg.Lease, DrainTimeout: cfg.DrainTimeout,
 		UnroutableGrace: cfg.UnroutableGrace,

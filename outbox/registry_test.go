@@ -111,21 +111,21 @@ func TestRegistryIsReadAgainWhenItHasChanged(t *testing.T) {
 	})
 }
 
-// A row that is rotten in any table that the engine reads harms nobody else.
-func TestRottenRowsHarmNobodyElse(t *testing.T) {
+// A row that is malformed in any table that the engine reads harms nobody else.
+func TestMalformedRowsHarmNobodyElse(t *testing.T) {
 	t.Parallel()
 	const log = "INSERT INTO bc_event_consume_log (consumer_name, event_id, event_type, status, attempts, outbox_id, aggregate_type, " +
 		"aggregate_id, next_retry_at) VALUES "
 	tooLong := `["order.paid"` + strings.Repeat(" ", 64<<10) + "]"
 	for what, insert := range map[string]string{
 		"a consumer whose types are too long to read": "INSERT INTO bc_consumer (name, event_types, aliases) " +
-			"VALUES ('Rotten', '" + tooLong + "', '')",
-		"a consumer whose types are no JSON": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '[\"order.pa', 'x')",
-		"a consumer whose types are no list": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Rotten', '{\"a\": 1}', '')",
+			"VALUES ('Malformed', '" + tooLong + "', '')",
+		"a consumer whose types are no JSON": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Malformed', '[\"order.pa', 'x')",
+		"a consumer whose types are no list": "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('Malformed', '{\"a\": 1}', '')",
 		"a consumer without a name":          "INSERT INTO bc_consumer (name, event_types, aliases) VALUES ('', '[\"order.paid\"]', '[]')",
 		"a type of nobody":                   "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Nobody', 'order.paid')",
 		"a type without a name":              "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', '')",
-		"a delivery of an unknown status": log + "('Wallet', 'x', 'order.paid', 'ROTTEN', 0, 1, 'ORDER', '9', '2020-01-01 " +
+		"a delivery of an unknown status": log + "('Wallet', 'x', 'order.paid', 'MALFORMED', 0, 1, 'ORDER', '9', '2020-01-01 " +
 			"00:00:00.000000')",
 		"a delivery without an aggregate": log + "('Wallet', 'x', 'order.paid', 'PENDING', 0, NULL, NULL, NULL, '2020-01-01 " +
 			"00:00:00.000000')",
@@ -133,10 +133,10 @@ func TestRottenRowsHarmNobodyElse(t *testing.T) {
 			"00:00:00.000000')",
 		"a delivery that nobody leased": log + "('Wallet', 'x', 'order.paid', 'PROCESSING', 2000000000, 999999, 'ORDER', '9', " +
 			"'2020-01-01 00:00:00.000000')",
-		"a job's lease of no status": "INSERT INTO bc_job_lease (job_code, locked_by, lock_version, last_status) VALUES ('rotten', '', -1, '?')",
+		"a job's lease of no status": "INSERT INTO bc_job_lease (job_code, locked_by, lock_version, last_status) VALUES ('malformed', '', -1, '?')",
 		"an instance without a host": "INSERT INTO bc_instance (name, host, version, in_flight, circuits) VALUES ('', '', '', -5, ',,;')",
 		"an event of an unknown status": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, " +
-			"event_payload, status) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'ROTTEN')",
+			"event_payload, status) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'MALFORMED')",
 		"an event that has expired too often": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, " +
 			"event_payload, status, retry_count, next_retry_at) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'DISPATCHING', -3, '2020-01-01 " +
 			"00:00:00.000000')",
@@ -158,7 +158,7 @@ func TestRottenRowsHarmNobodyElse(t *testing.T) {
 		"a run of no number": "INSERT INTO bc_delivery_attempt (consumer_name, event_id, attempt, outcome, error_message, instance, " +
 			"duration_us) VALUES ('Wallet', '', -1, '?', NULL, '', -1)",
 		"a consumer that is paused by a bad time": "INSERT INTO bc_consumer (name, event_types, aliases, paused_until) " +
-			"VALUES ('Rotten', '[]', '', '2020-01-01 00:00:00.000000')",
+			"VALUES ('Malformed', '[]', '', '2020-01-01 00:00:00.000000')",
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -44,7 +44,7 @@ type Config struct {
 	Handlers   *handler.Registrations
 	Settler    *settle.Settler
 	Meter      *settle.Meter
-	Rotten     *registry.RottenRows
+	Malformed  *registry.MalformedRows
 	Metrics    *telemetry.Metrics
 	Logger     *slog.Logger
 	Quoting    *dialect.Quoting
@@ -162,7 +162,7 @@ func (e *Engine) open() *run {
 	transactions := budget.New(cfg.Handlers)
 	consumers := cfg.Handlers.ByName()
 	known := registry.New(store.NewRegistry(cfg.Dialect, cfg.Statements), enroll.TypesOf(consumers))
-	roster := registry.NewRoster(cfg.DB, known, cfg.Rotten)
+	roster := registry.NewRoster(cfg.DB, known, cfg.Malformed)
 	r.enrollment = enroll.New(enroll.Config{
 		DB: cfg.DB, Consumers: consumers, Tables: e.tables, Registry: known, Roster: roster, Outage: r.outage, Logger: cfg.Logger,
 		Limit: cfg.Lease,

@@ -85,7 +85,7 @@ func newProcess(t *testing.T, opts ...testdb.Option) *process {
 	p.regs.DB, p.regs.Log, p.regs.Logger, p.regs.Metrics, p.regs.Tracer = db, log, logger, metrics, telemetry.Tracer(nil)
 	p.cfg = engine.Config{
 		DB: db, Dialect: d, Statements: stmts, Log: log, Handlers: p.regs, Settler: settle.NewSettler(db, d, stmts, false),
-		Meter: settle.NewMeter(metrics, logger), Rotten: registry.NewRottenRows(logger), Metrics: metrics, Logger: logger,
+		Meter: settle.NewMeter(metrics, logger), Malformed: registry.NewMalformedRows(logger), Metrics: metrics, Logger: logger,
 		Quoting: dialect.NewQuoting(d), Instance: "here", Name: "here", Owner: instance.Run("here"),
 		BatchSize: 100, MaxBytes: 1 << 20, Poll: time.Hour, Cron: cron, Lease: time.Minute, DrainTimeout: testdb.Patience(),
 	}

@@ -1,4 +1,4 @@
-// Package eventrow reads rows of bc_outbox_event that may have been written by anybody, by hand too: one rotten row never spoils
+// Package eventrow reads rows of bc_outbox_event that may have been written by anybody, by hand too: one malformed row never spoils
 // the reading of the others. It holds no statement.
 package eventrow
 

@@ -85,7 +85,7 @@ func New(t *testing.T, db *bun.DB, owner string, cfg handler.Config, isExternal 
 	regs.Consumers = append(regs.Consumers, c)
 	r.Budget = budget.New(regs)
 	r.Known = registry.New(store.NewRegistry(r.Dialect, r.Statements), map[string][]string{"C": {EventType}})
-	r.Roster = registry.NewRoster(db, r.Known, registry.NewRottenRows(r.Logger))
+	r.Roster = registry.NewRoster(db, r.Known, registry.NewMalformedRows(r.Logger))
 	r.Settler, r.Meter = settle.NewSettler(db, r.Dialect, r.Statements, false), settle.NewMeter(regs.Metrics, r.Logger)
 	r.Lanes = delivery.Open(regs, delivery.Config{
 		Dialect: r.Dialect, Instance: owner, Lease: Lease, MaxBytes: 1 << 20, Budget: r.Budget, Roster: r.Roster, Outage: r.Outage,

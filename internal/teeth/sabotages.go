@@ -63,10 +63,10 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 			engine, "RegistrationDoesNotExpire", nil,
 		},
 		{
-			"one rotten row of the registry stops every claim", "internal/engine/registry/registry.go",
+			"one malformed row of the registry stops every claim", "internal/engine/registry/registry.go",
 			"all = g.snapshot(rows)\n",
-			"all = g.snapshot(rows)\n\tfor _, err := range all.Rotten {\n\t\treturn nil, 0, err\n\t}\n",
-			engine, "RottenRows", nil,
+			"all = g.snapshot(rows)\n\tfor _, err := range all.Malformed {\n\t\treturn nil, 0, err\n\t}\n",
+			engine, "MalformedRows", nil,
 		},
 		{
 			"the log knows a consumer by its name", "internal/engine/delivery/delivery.go",

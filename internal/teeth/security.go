@@ -101,22 +101,22 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		{
 			"an alert that was reminded less than once ends every look", "alert/state.go",
 			"a.Reminders = min(max(a.Reminders, 0), mostReminders) + 1", "a.Reminders = min(a.Reminders, mostReminders) + 1",
-			"./alert", "RottenRows", nil,
+			"./alert", "MalformedRows", nil,
 		},
 		{
-			"a rotten counter keeps back what comes after it", "internal/store/alerts.go",
+			"a malformed counter keeps back what comes after it", "internal/store/alerts.go",
 			`" = CASE WHEN " + column + " BETWEEN 0 AND 1000000000 THEN "`, `" = CASE WHEN " + column + " IS NOT NULL THEN "`,
-			"./alert", "RottenRows", nil,
+			"./alert", "MalformedRows", nil,
 		},
 		{
 			"a bulk operation that cannot be taken keeps back the others", "ops/bulk_run.go",
 			"errs = append(errs, err)\n\t\t\tcontinue", "return false, err",
-			"./ops", "RottenRowsKeep", nil,
+			"./ops", "MalformedRowsKeep", nil,
 		},
 		{
 			"a bulk operation goes on at any pace", "ops/bulk_manage.go",
 			"&& len(checkPace(asked.Rate, asked.Spread)) > 0) {", "&& len(checkPace(asked.Rate, asked.Spread)) < 0) {",
-			"./ops", "RottenRowsKeep", nil,
+			"./ops", "MalformedRowsKeep", nil,
 		},
 		{
 			"a webhook is taken however old it is", "alert/verify.go",
@@ -161,7 +161,7 @@ func ofSecurity() []sabotage { //nolint:funlen // a list
 		{
 			"a list of event types is read however long it is", "internal/store/announce.go",
 			`fmt.Sprintf("CASE WHEN %s <= %d THEN`, `fmt.Sprintf("CASE WHEN %s <> -%d THEN`,
-			engine, "RottenRows", nil,
+			engine, "MalformedRows", nil,
 		},
 		{
 			"attempts at no route use up the audit of refusals", "console/gate.go",

@@ -68,7 +68,7 @@ func newHouse(t *testing.T) *house {
 	read := registry.New(store.NewRegistry(h.d, stmts), nil)
 	h.cfg = Config{
 		Dialect: h.d, Instance: me, Lease: lease, MaxBytes: 1 << 20, Outage: health.NewOutage(h.regs.Logger),
-		Roster: registry.NewRoster(h.db, read, registry.NewRottenRows(h.regs.Logger)),
+		Roster: registry.NewRoster(h.db, read, registry.NewMalformedRows(h.regs.Logger)),
 	}
 	h.exec("CREATE TABLE effect (consumer TEXT, event_id TEXT)")
 	return h

@@ -48,7 +48,7 @@ func newInstance(t *testing.T, db *bun.DB, consumers ...*handler.Consumer) insta
 	i := instance{db: db, tables: enroll.NewTables(db, d, dialect.NewQuoting(d), limit), log: &testdb.Log{}}
 	logger := i.log.Logger()
 	known := registry.New(store.NewRegistry(d, prepared.New(db)), enroll.TypesOf(consumers))
-	i.roster = registry.NewRoster(db, known, registry.NewRottenRows(logger))
+	i.roster = registry.NewRoster(db, known, registry.NewMalformedRows(logger))
 	i.Enrollment = enroll.New(enroll.Config{
 		DB: db, Consumers: consumers, Tables: i.tables, Registry: known, Roster: i.roster, Outage: health.NewOutage(logger), Logger: logger,
 		Limit: limit,

@@ -29,7 +29,7 @@ type Consumer struct {
 type Snapshot struct {
 	Consumers []Consumer
 	Elsewhere map[string][]string // by event type, the keys of the consumers that only other instances can call for it
-	Rotten    map[string]error    // by key, why what the row of a consumer says of its types cannot be read
+	Malformed map[string]error    // by key, why what the row of a consumer says of its types cannot be read
 
 	state store.State
 }
@@ -73,13 +73,13 @@ func (g *Registry) Read(ctx context.Context, idb bun.IDB) (all *Snapshot, now in
 	return all, now, nil
 }
 
-// snapshot reads the rows. Of a row that is rotten only what bc_consumer_type says is known.
+// snapshot reads the rows. Of a row that is malformed only what bc_consumer_type says is known.
 func (g *Registry) snapshot(rows []store.Registration) *Snapshot {
-	all := &Snapshot{Consumers: make([]Consumer, len(rows)), Elsewhere: make(map[string][]string), Rotten: make(map[string]error)}
+	all := &Snapshot{Consumers: make([]Consumer, len(rows)), Elsewhere: make(map[string][]string), Malformed: make(map[string]error)}
 	for i, row := range rows {
 		types, err := TypesIn(row.EventTypes)
 		if err != nil {
-			all.Rotten[row.Key] = err
+			all.Malformed[row.Key] = err
 		}
 		for _, t := range row.Types {
 			if !slices.Contains(types, t) {

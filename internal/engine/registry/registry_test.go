@@ -56,8 +56,8 @@ func TestWhoTakesWhat(t *testing.T) {
 	})
 }
 
-// What is paused is read again. Of a row that is rotten only the types in bc_consumer_type are known.
-func TestPausedAndRottenConsumers(t *testing.T) {
+// What is paused is read again. Of a row that is malformed only the types in bc_consumer_type are known.
+func TestPausedAndMalformedConsumers(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		g := open(t, db, nil)
@@ -74,7 +74,7 @@ func TestPausedAndRottenConsumers(t *testing.T) {
 		all := read(t, db, g)
 		require.True(t, all.Consumers[0].IsPaused)
 		require.Equal(t, registry.Consumer{Key: "B", Types: []string{"b"}}, all.Consumers[1])
-		require.Len(t, all.Rotten, 1)
-		require.Error(t, all.Rotten["B"])
+		require.Len(t, all.Malformed, 1)
+		require.Error(t, all.Malformed["B"])
 	})
 }

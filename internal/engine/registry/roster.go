@@ -11,17 +11,17 @@ import (
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
 
-// RottenRows are rows of the registry that cannot be read: each is reported once. It is safe for concurrent use.
-type RottenRows struct {
+// MalformedRows are rows of the registry that cannot be read: each is reported once. It is safe for concurrent use.
+type MalformedRows struct {
 	logger *slog.Logger
 	said   sync.Map // by the keys of the consumers
 }
 
-// NewRottenRows returns one that tells a logger.
-func NewRottenRows(logger *slog.Logger) *RottenRows { return &RottenRows{logger: logger} }
+// NewMalformedRows returns one that tells a logger.
+func NewMalformedRows(logger *slog.Logger) *MalformedRows { return &MalformedRows{logger: logger} }
 
 // Report reports, once for each consumer, that its row of the registry cannot be read.
-func (r *RottenRows) Report(ctx context.Context, key string, err error) {
+func (r *MalformedRows) Report(ctx context.Context, key string, err error) {
 	if _, said := r.said.LoadOrStore(key, true); !said {
 		r.logger.WarnContext(ctx, "bc_consumer.event_types of a consumer is not a JSON list of texts, or longer than 64 KiB; the consumer is "+
 			"known by bc_consumer_type only, nobody else is affected: write '[]' there, or retire the consumer", telemetry.Consumer, key,
@@ -32,9 +32,9 @@ func (r *RottenRows) Report(ctx context.Context, key string, err error) {
 // Roster is what one run of a publisher last read of the registry: who takes what elsewhere, and which consumers are paused. The
 // zero value knows nobody. It is safe for concurrent use.
 type Roster struct {
-	db       *bun.DB
-	registry *Registry
-	rotten   *RottenRows
+	db        *bun.DB
+	registry  *Registry
+	malformed *MalformedRows
 
 	mu     sync.Mutex
 	last   *Snapshot
@@ -44,8 +44,8 @@ type Roster struct {
 }
 
 // NewRoster returns a roster that nobody has read yet.
-func NewRoster(db *bun.DB, registry *Registry, rotten *RottenRows) *Roster {
-	return &Roster{db: db, registry: registry, rotten: rotten, paused: make(map[string]bool), filled: make(map[string]bool)}
+func NewRoster(db *bun.DB, registry *Registry, malformed *MalformedRows) *Roster {
+	return &Roster{db: db, registry: registry, malformed: malformed, paused: make(map[string]bool), filled: make(map[string]bool)}
 }
 
 // Refresh reads the registry.
@@ -65,8 +65,8 @@ func (r *Roster) Learn(ctx context.Context, all *Snapshot) {
 		return
 	}
 	r.last = all
-	for key, err := range all.Rotten {
-		r.rotten.Report(ctx, key, err)
+	for key, err := range all.Malformed {
+		r.malformed.Report(ctx, key, err)
 	}
 	for _, c := range all.Consumers {
 		r.paused[c.Key], r.filled[c.Key] = c.IsPaused, c.IsFilled

@@ -16,7 +16,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-// A roster knows what the registry said when it was last refreshed, and who is paused; a rotten row is reported once.
+// A roster knows what the registry said when it was last refreshed, and who is paused; a malformed row is reported once.
 func TestARosterKnowsWhatTheRegistryLastSaid(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
@@ -27,7 +27,7 @@ func TestARosterKnowsWhatTheRegistryLastSaid(t *testing.T) {
 			{Key: "A", Name: "A", Types: []string{"a"}}, {Key: "B", Name: "B", Types: []string{"b"}},
 		}))
 		var log bytes.Buffer
-		r := registry.NewRoster(db, g, registry.NewRottenRows(slog.New(slog.NewTextHandler(&log, nil))))
+		r := registry.NewRoster(db, g, registry.NewMalformedRows(slog.New(slog.NewTextHandler(&log, nil))))
 		all, age := r.Last()
 		require.Nil(t, all)
 		require.Greater(t, age, 24*time.Hour, "nobody has read it")
