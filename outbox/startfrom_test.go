@@ -42,7 +42,7 @@ func (f *fixture) had(consumer, aggregate string) []int {
 	return had
 }
 
-// settled publishes until every event is SENT: what sleeps behind others is made due.
+// settled publishes until every event is SENT: what is put off behind others is made due.
 func (f *fixture) settled() {
 	f.t.Helper()
 	for range 10 {

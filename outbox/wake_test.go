@@ -65,7 +65,7 @@ func (h *endsMeanwhile) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
 }
 
 // Between the question whether a delivery may run and the COMMIT that puts it off, what was in its way may end, and find
-// nobody to wake. An old one would sleep for up to a minute. (SQLite has one writer: nothing can end meanwhile.)
+// nobody to wake. An old one would be put off for up to a minute. (SQLite has one writer: nothing can end meanwhile.)
 func TestWhatEndsWhileOthersArePutOffWakesThem(t *testing.T) {
 	t.Parallel()
 	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
@@ -89,9 +89,9 @@ func TestWhatEndsWhileOthersArePutOffWakesThem(t *testing.T) {
 	})
 }
 
-// A process may die between the COMMIT of a delivery and the wake of the next one of its aggregate, which would sleep on
-// for up to a minute. Whoever starts next wakes it, and leaves asleep what has something before it.
-func TestAStartWakesWhatADeadProcessLeftAsleep(t *testing.T) {
+// A process may die between the COMMIT of a delivery and the wake of the next one of its aggregate, which would stay put off
+// for up to a minute. Whoever starts next wakes it, and leaves put off what has something before it.
+func TestAStartWakesWhatADeadProcessPutOff(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		f := newFixture(t, db)
@@ -114,7 +114,7 @@ func TestAStartWakesWhatADeadProcessLeftAsleep(t *testing.T) {
 }
 
 // A running instance wakes it too, when the leases of the dead process have run out, of an event or of a delivery.
-func TestTakingOverWakesWhatADeadProcessLeftAsleep(t *testing.T) {
+func TestTakingOverWakesWhatADeadProcessPutOff(t *testing.T) {
 	t.Parallel()
 	for name, expire := range map[string]string{
 		"delivery": "UPDATE bc_event_consume_log SET next_retry_at = created_at WHERE locked_by = 'elsewhere' AND aggregate_id = 'leased'",
@@ -158,7 +158,7 @@ func TestWhatIsTakenOverWakesTheNext(t *testing.T) {
 			" WHERE event_id NOT IN (SELECT event_id FROM bc_event_consume_log)")
 		f.exec("UPDATE bc_event_consume_log SET next_retry_at = " + inAnHour(db))
 		f.run(outbox.PublisherConfig{Lease: time.Hour})
-		for i, aggregate := range []string{"before", "a"} { // the first one has it look for what sleeps, which it does once in an hour
+		for i, aggregate := range []string{"before", "a"} { // the first one has it look for what is put off, which it does once in an hour
 			f.exec("UPDATE bc_outbox_event SET next_retry_at = created_at WHERE locked_by = 'elsewhere' AND aggregate_id = ?", aggregate)
 			f.eventually(func() bool { return f.count("SELECT COUNT(*) FROM effect") == 2*i+1 }, "it is taken over, and what is behind it is woken")
 		}

@@ -80,7 +80,7 @@ func TestRunOnceGetsPastDeliveriesThatWait(t *testing.T) {
 	}
 }
 
-// What sleeps behind a retry is due when that has succeeded, and RunOnce delivers it too.
+// What is put off behind a retry is due when that has succeeded, and RunOnce delivers it too.
 func TestRunOnceDeliversWhatSleptBehindARetry(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

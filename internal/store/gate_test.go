@@ -87,7 +87,7 @@ func TestTheGateWaitsForWhatRunsElsewhere(t *testing.T) {
 	})
 }
 
-// What sleeps behind an event is found by its aggregate, and woken with what waits behind it; what has failed is not.
+// What is put off behind an event is found by its aggregate, and woken with what waits behind it; what has failed is not.
 func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
 	t.Parallel()
 	eachLog(t, func(f logFixture) {
@@ -100,15 +100,15 @@ func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
 		f.set("pausing", "status = 'FAILED'")
 		f.set("first", "status = 'SUCCESS', next_retry_at = NULL")
 		heads := []int64{first.OutboxID}
-		sleepers := func(consumer string) []store.Sleeper {
-			found, err := f.log.Sleepers(ctx, f.db, consumer, heads)
+		putOff := func(consumer string) []store.PutOffAggregate {
+			found, err := f.log.PutOffIn(ctx, f.db, consumer, heads)
 			require.NoError(f.t, err)
 			return found
 		}
-		require.Empty(f.t, sleepers("D"), "another consumer")
-		require.Equal(f.t, []store.Sleeper{{Aggregate: first.Aggregate(), After: first.OutboxID}}, sleepers("C"))
+		require.Empty(f.t, putOff("D"), "another consumer")
+		require.Equal(f.t, []store.PutOffAggregate{{Aggregate: first.Aggregate(), After: first.OutboxID}}, putOff("C"))
 		behind := func(most int) []int64 {
-			ids, err := f.log.Behind(ctx, f.db, "C", sleepers("C"), most)
+			ids, err := f.log.Behind(ctx, f.db, "C", putOff("C"), most)
 			require.NoError(f.t, err)
 			return ids
 		}
@@ -117,7 +117,7 @@ func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
 		require.NoError(f.t, f.log.WakeUp(ctx, f.db, behind(10)))
 		require.Equal(f.t, []string{"now", "later", "later"}, []string{f.row("second").due, f.row("pausing").due, f.row("elsewhere").due})
 		f.set("second", "status = 'FAILED', next_retry_at = "+f.d.After, time.Hour.Microseconds())
-		require.Empty(f.t, sleepers("C"), "what has failed waits for its pause")
+		require.Empty(f.t, putOff("C"), "what has failed waits for its pause")
 	})
 }
 

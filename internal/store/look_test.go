@@ -81,7 +81,7 @@ func TestALookReadsNothingThatIsDone(t *testing.T) {
 		require.Zero(f.t, due)
 		queues, left := store.NewQueues(f.d, prepared.New(f.db)), store.NewLeft(f.d)
 		for _, look := range []func(context.Context, bun.IDB) ([]string, error){
-			queues.DueConsumers, queues.Leased, queues.Asleep, queues.Timeless,
+			queues.DueConsumers, queues.Leased, queues.PutOff, queues.Timeless,
 			func(ctx context.Context, db bun.IDB) ([]string, error) { return queues.DueFor(ctx, db, time.Minute) },
 		} {
 			found, err := look(f.t.Context(), f.db)

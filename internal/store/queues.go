@@ -80,15 +80,15 @@ func (q Queues) Leased(ctx context.Context, idb bun.IDB) ([]string, error) {
 	return keys, nil
 }
 
-// SoonAwake is how soon a delivery that sleeps looks again by itself for nobody to have to wake it.
-const SoonAwake = time.Second
+// SoonDue is how soon a delivery that was put off falls due again for nobody to have to wake it.
+const SoonDue = time.Second
 
-// Asleep are the keys of the consumers of which a delivery sleeps for longer than [SoonAwake].
-func (q Queues) Asleep(ctx context.Context, idb bun.IDB) ([]string, error) {
+// PutOff are the keys of the consumers of which a delivery is put off for longer than [SoonDue].
+func (q Queues) PutOff(ctx context.Context, idb bun.IDB) ([]string, error) {
 	keys, err := readTexts(idb.QueryContext(ctx, "SELECT c.name FROM bc_consumer c WHERE (SELECT 1 FROM "+q.waitingOf("PENDING")+
-		" AND l.next_retry_at > "+q.d.After+" AND l.next_retry_at < "+q.d.Never+q.first()+") = 1", dialect.Micro(SoonAwake)))
+		" AND l.next_retry_at > "+q.d.After+" AND l.next_retry_at < "+q.d.Never+q.first()+") = 1", dialect.Micro(SoonDue)))
 	if err != nil {
-		return nil, fmt.Errorf("look for deliveries that sleep: %w", err)
+		return nil, fmt.Errorf("look for deliveries that are put off: %w", err)
 	}
 	return keys, nil
 }

@@ -62,9 +62,9 @@ func TestWhatWaitsForConsumers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"Later", "Processing"}, slices.Sorted(slices.Values(leased)))
 
-		asleep, err := q.Asleep(t.Context(), db)
+		putOff, err := q.PutOff(t.Context(), db)
 		require.NoError(t, err)
-		require.Equal(t, []string{"Later"}, asleep)
+		require.Equal(t, []string{"Later"}, putOff)
 
 		timeless, err := q.Timeless(t.Context(), db)
 		require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestQueuesAreFoundByTheirIndex(t *testing.T) {
 			require.NoError(t, err)
 			_, err = q.Timeless(t.Context(), db)
 			require.NoError(t, err)
-			_, err = q.Asleep(t.Context(), db)
+			_, err = q.PutOff(t.Context(), db)
 			require.NoError(t, err)
 			backlogs, err := q.Backlogs(t.Context(), db)
 			require.NoError(t, err)

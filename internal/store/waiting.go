@@ -55,11 +55,11 @@ func (l Leases) LockLeft(ctx context.Context, tx bun.Tx, consumer string, ids []
 	return l.selectWaiting(ctx, tx, "consumer_name = ?"+l.left.IsLeft()+" AND id IN (?) ORDER BY id"+l.d.SkipLocked, consumer, ids)
 }
 
-// Sleeping lists deliveries of a consumer that are due later than [SoonAwake], at most so many, those first that sleep for
+// LongestPutOff lists deliveries of a consumer that are due later than [SoonDue], at most so many, those first that are put off for
 // longest. It reads idx_consumer_due from its end.
-func (l Leases) Sleeping(ctx context.Context, consumer string, most int) ([]Leased, error) {
+func (l Leases) LongestPutOff(ctx context.Context, consumer string, most int) ([]Leased, error) {
 	return l.selectWaiting(ctx, l.db, "consumer_name = ? AND status = 'PENDING'"+inDueIndex+" AND next_retry_at > "+l.d.After+
-		" AND next_retry_at < "+l.d.Never+" ORDER BY next_retry_at DESC, id DESC LIMIT ?", consumer, dialect.Micro(SoonAwake), most)
+		" AND next_retry_at < "+l.d.Never+" ORDER BY next_retry_at DESC, id DESC LIMIT ?", consumer, dialect.Micro(SoonDue), most)
 }
 
 // selectWaiting reads deliveries of one consumer along idx_consumer_due.

@@ -10,16 +10,16 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 )
 
-// Sleeper is an aggregate whose next delivery after an event is not due yet.
-type Sleeper struct {
+// PutOffAggregate is an aggregate whose next delivery after an event is not due yet.
+type PutOffAggregate struct {
 	Aggregate
 
 	After int64 // the outbox id of the event
 }
 
-// Sleepers finds, of the aggregates of the given events, one event of each, those whose next delivery to the consumer is PENDING
+// PutOffIn finds, of the aggregates of the given events, one event of each, those whose next delivery to the consumer is PENDING
 // and not due: events by the primary key, deliveries by idx_open_aggregate, or idx_waiting.
-func (o Order) Sleepers(ctx context.Context, idb bun.IDB, consumer string, heads []int64) ([]Sleeper, error) {
+func (o Order) PutOffIn(ctx context.Context, idb bun.IDB, consumer string, heads []int64) ([]PutOffAggregate, error) {
 	next := "SELECT CASE WHEN l.status = 'PENDING' AND l.next_retry_at > " + o.d.Now +
 		" AND l.next_retry_at < " + o.d.Never + " THEN 1 ELSE 0 END FROM " + o.d.Waiting(deliveryTable, "l", "e") +
 		" AND " + o.d.Receiver("l") + " = ? AND l.outbox_id > e.id ORDER BY " + o.d.AlongOpen("l") + " LIMIT 1"
@@ -30,14 +30,14 @@ func (o Order) Sleepers(ctx context.Context, idb bun.IDB, consumer string, heads
 		return nil, fmt.Errorf("look behind finished deliveries: %w", err)
 	}
 	defer rows.Close()
-	var found []Sleeper
+	var found []PutOffAggregate
 	for rows.Next() {
-		var s Sleeper
-		var sleeps bool
-		if err := rows.Scan(&s.After, (*tenant)(&s.Tenant), &s.Type, &s.ID, &sleeps); err != nil {
+		var s PutOffAggregate
+		var isPutOff bool
+		if err := rows.Scan(&s.After, (*tenant)(&s.Tenant), &s.Type, &s.ID, &isPutOff); err != nil {
 			return nil, fmt.Errorf("look behind finished deliveries: %w", err)
 		}
-		if sleeps {
+		if isPutOff {
 			found = append(found, s)
 		}
 	}
@@ -46,8 +46,8 @@ func (o Order) Sleepers(ctx context.Context, idb bun.IDB, consumer string, heads
 
 // Behind lists the waiting deliveries of a consumer, by the ids of their rows, that come next in aggregates: at most so many of
 // each, by idx_open_aggregate, or idx_waiting. What was left to others is not among them.
-func (o Order) Behind(ctx context.Context, idb bun.IDB, consumer string, in []Sleeper, most int) ([]int64, error) {
-	// What sleeps is seldom much, and each aggregate needs a limit of its own.
+func (o Order) Behind(ctx context.Context, idb bun.IDB, consumer string, in []PutOffAggregate, most int) ([]int64, error) {
+	// What is put off is seldom much, and each aggregate needs a limit of its own.
 	var parts []string
 	var args []any
 	for _, s := range in {

@@ -65,9 +65,9 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "TakesOverFrom", nil,
 		},
 		{
-			"what a dead process has left asleep sleeps on", "internal/engine/upkeep/upkeep.go",
+			"what a dead process has put off is due too late", "internal/engine/upkeep/upkeep.go",
 			"if err := u.wakeForgotten(ctx); err != nil {", "if err := ctx.Err(); err != nil {",
-			engine, "LeftAsleep", nil,
+			engine, "DeadProcessPutOff", nil,
 		},
 		{
 			"what is put off waits for the poll", "internal/engine/delivery/outcome.go",
@@ -85,9 +85,9 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 			engine, "TakenOverWakes", nil,
 		},
 		{
-			"a start wakes whatever sleeps", "internal/engine/claim/fromlog.go",
+			"a start wakes whatever is put off", "internal/engine/claim/fromlog.go",
 			"if n, err = WakeOpen(ctx, db, log.Order, g, chunk); err != nil {", "if err = log.WakeUp(ctx, db, idsOf(chunk)); err != nil {",
-			engine, "LeftAsleep",
+			engine, "DeadProcessPutOff",
 			[]edit{
 				{
 					"internal/engine/claim/fromlog.go", "// WakeForgotten makes", "func idsOf(ds []store.Leased) (ids []int64) {\n" +

@@ -102,7 +102,7 @@ func ofTurns() []sabotage { //nolint:funlen // a list
 			engine, "RunOnceGetsPastDeliveries", nil,
 		},
 		{
-			"what sleeps behind a retry waits for the next look", "internal/engine/delivery/deliver.go",
+			"what is put off behind a retry waits for the next look", "internal/engine/delivery/deliver.go",
 			"if woken > 0 {", "if woken < 0 {",
 			"./internal/engine/delivery", "EndOfADeliveryWakesTheNext", nil,
 		},

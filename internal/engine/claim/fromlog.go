@@ -21,7 +21,7 @@ type LogQuery struct {
 	Limits Limits        // at most so many
 	DueFor time.Duration // only what has been due for so long
 	Left   []int64       // and of those that were left to others these, by the ids of their rows
-	// OneEach says that at most one of each aggregate is wanted: what is behind it sleeps until its end wakes it.
+	// OneEach says that at most one of each aggregate is wanted: what is behind it is put off until its end wakes it.
 	OneEach bool
 }
 
@@ -40,9 +40,9 @@ type Leased struct {
 // leased has not started. Those that an earlier event of their aggregate still blocks are put off instead.
 // An error with deliveries means that it is unknown whether they are leased: [store.Leases.Lost] tells.
 func FromLog(ctx context.Context, db *bun.DB, log store.Log, q LogQuery) (r Leased, err error) {
-	var asleep []store.Leased
+	var putOff []store.Leased
 	err = log.InTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		r, asleep = Leased{}, nil
+		r, putOff = Leased{}, nil
 		candidates, found, err := lockDue(ctx, tx, log, q)
 		if err != nil || len(candidates) == 0 {
 			return err
@@ -53,14 +53,14 @@ func FromLog(ctx context.Context, db *bun.DB, log store.Log, q LogQuery) (r Leas
 				return err
 			}
 		}
-		r.Deliveries, asleep, err = LeaseLocked(ctx, tx, log, q.Gate, q.Lease, candidates)
+		r.Deliveries, putOff, err = LeaseLocked(ctx, tx, log, q.Gate, q.Lease, candidates)
 		r.PutOff = slices.DeleteFunc(slices.Clone(candidates), func(d store.Leased) bool {
 			return slices.ContainsFunc(r.Deliveries, func(open store.Leased) bool { return open.ID == d.ID })
 		})
 		return err
 	})
 	if err == nil {
-		r.Woken, err = WakeOpen(ctx, db, log.Order, q.Gate, asleep)
+		r.Woken, err = WakeOpen(ctx, db, log.Order, q.Gate, putOff)
 	}
 	if err != nil {
 		return r, fmt.Errorf("consume log: claim deliveries of %s: %w", q.Gate.Consumer, err)
@@ -69,9 +69,9 @@ func FromLog(ctx context.Context, db *bun.DB, log store.Log, q LogQuery) (r Leas
 }
 
 // LeaseLocked leases deliveries that tx has locked, and tells which of them may run, in outbox order. The others it puts off; those of
-// them that sleep for a while it tells, too: [WakeOpen] has to be asked about them after the COMMIT.
+// them that are put off for a while it tells, too: [WakeOpen] has to be asked about them after the COMMIT.
 func LeaseLocked(ctx context.Context, tx bun.Tx, log store.Log, g store.Gate, lease time.Duration, ds []store.Leased,
-) (open, asleep []store.Leased, err error) {
+) (open, putOff []store.Leased, err error) {
 	if err := log.RecordUnanswered(ctx, tx, ds); err != nil {
 		return nil, nil, err
 	}
@@ -128,8 +128,8 @@ func lockDue(ctx context.Context, tx bun.Tx, log store.Log, q LogQuery) (all []s
 	return append(all, left...), found, err
 }
 
-// keepOpen keeps what may run, in outbox order, and puts off what is blocked. It tells what sleeps for a while then.
-func keepOpen(ctx context.Context, tx bun.Tx, log store.Log, gate store.Gate, ds []store.Leased) (open, asleep []store.Leased, err error) {
+// keepOpen keeps what may run, in outbox order, and puts off what is blocked. It tells what is put off for a while then.
+func keepOpen(ctx context.Context, tx bun.Tx, log store.Log, gate store.Gate, ds []store.Leased) (open, putOff []store.Leased, err error) {
 	gate.TrustsOwner = true
 	open, blocked, err := divide(ctx, tx, log.Order, gate, ds)
 	if err != nil {
@@ -138,9 +138,9 @@ func keepOpen(ctx context.Context, tx bun.Tx, log store.Log, gate store.Gate, ds
 	if err := log.PutOff(ctx, tx, gate.Owner, untilNextLook, blocked...); err != nil {
 		return nil, nil, err
 	}
-	asleep = slices.DeleteFunc(blocked, func(d store.Leased) bool { return d.Waits() != store.Pending || untilNextLook(d) <= time.Second })
+	putOff = slices.DeleteFunc(blocked, func(d store.Leased) bool { return d.Waits() != store.Pending || untilNextLook(d) <= time.Second })
 	slices.SortStableFunc(open, func(a, b store.Leased) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
-	return open, asleep, nil
+	return open, putOff, nil
 }
 
 // divide asks the consume log which of the deliveries may run. One whose event is gone may: the lane ends it.
@@ -175,9 +175,9 @@ func untilNextLook(d store.Leased) time.Duration {
 }
 
 // WakeOpen asks again, after the claim, about what it has put off for long, and wakes what may run. What was in the way may
-// have ended between the question and the COMMIT: the instance that ended it has not seen that a delivery sleeps behind it.
-func WakeOpen(ctx context.Context, idb bun.IDB, order store.Order, g store.Gate, asleep []store.Leased) (woken int, err error) {
-	open, _, err := divide(ctx, idb, order, g, asleep)
+// have ended between the question and the COMMIT: the instance that ended it has not seen that a delivery behind it is put off.
+func WakeOpen(ctx context.Context, idb bun.IDB, order store.Order, g store.Gate, putOff []store.Leased) (woken int, err error) {
+	open, _, err := divide(ctx, idb, order, g, putOff)
 	if err != nil || len(open) == 0 {
 		return 0, err
 	}
@@ -188,14 +188,14 @@ func WakeOpen(ctx context.Context, idb bun.IDB, order store.Order, g store.Gate,
 	return len(ids), order.WakeUp(ctx, idb, ids)
 }
 
-// mostForgotten limits how many deliveries of a consumer are looked at, those first that would sleep for longest.
+// mostForgotten limits how many deliveries of a consumer are looked at, those first that are put off for longest.
 const mostForgotten = 10_000
 
-// WakeForgotten makes due what sleeps although nothing is before it in its aggregate: a process may have died between the
+// WakeForgotten makes due what is put off although nothing is before it in its aggregate: a process may have died between the
 // COMMIT of a delivery and the wake of the next. It tells how many it has woken.
 func WakeForgotten(ctx context.Context, db *bun.DB, log store.Log, g store.Gate) (woken int, err error) {
-	asleep, err := log.Sleeping(ctx, g.Consumer, mostForgotten)
-	for chunk := range slices.Chunk(asleep, dialect.MostIDs) {
+	putOff, err := log.LongestPutOff(ctx, g.Consumer, mostForgotten)
+	for chunk := range slices.Chunk(putOff, dialect.MostIDs) {
 		var n int
 		if n, err = WakeOpen(ctx, db, log.Order, g, chunk); err != nil {
 			break

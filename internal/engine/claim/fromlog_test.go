@@ -23,7 +23,7 @@ func (f fixture) log() store.Log {
 func (f fixture) waiting(aggregate string, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.sleep("C", id, aggregate, "PENDING")
+		f.putOff("C", id, aggregate, "PENDING")
 		f.set(id, "next_retry_at = "+f.d.Now)
 	}
 }
@@ -122,7 +122,7 @@ func TestWhatIsBlockedIsPutOff(t *testing.T) {
 	})
 }
 
-// Where one of each aggregate is wanted, those behind it sleep, and are not leased.
+// Where one of each aggregate is wanted, those behind it are put off, and are not leased.
 func TestOneOfEachAggregateIsLeased(t *testing.T) {
 	t.Parallel()
 	each(t, func(f fixture) {
@@ -156,7 +156,7 @@ func TestWhatRunsElsewhereIsNotWoken(t *testing.T) {
 		f.waiting("1", "first", "running")
 		f.waiting("2", "alone")
 		f.set("running", "status = 'PROCESSING', locked_by = 'elsewhere', next_retry_at = "+f.d.After, dialect.Micro(time.Hour))
-		f.set("first", "created_at = "+f.d.After, dialect.Micro(-time.Hour)) // old enough to sleep for a while
+		f.set("first", "created_at = "+f.d.After, dialect.Micro(-time.Hour)) // old enough to be put off for a while
 		leased, ids := f.fromLog("me", claim.LogQuery{})
 		require.Equal(f.t, []string{"alone"}, ids)
 		require.Zero(f.t, leased.Woken)
@@ -164,7 +164,7 @@ func TestWhatRunsElsewhereIsNotWoken(t *testing.T) {
 	})
 }
 
-// What sleeps behind nothing, because a process died before it could wake it, is woken; what has a reason to sleep is not.
+// What is put off behind nothing, because a process died before it could wake it, is woken; what has a reason to wait is not.
 func TestForgottenDeliveriesAreWoken(t *testing.T) {
 	t.Parallel()
 	each(t, func(f fixture) {

@@ -43,11 +43,11 @@ func WakeNext(ctx context.Context, idb bun.IDB, order store.Order, consumers []s
 
 // wake wakes what comes next in the aggregates of the heads, one event of each.
 func wake(ctx context.Context, idb bun.IDB, order store.Order, consumer string, heads []int64, most int) (woken int, err error) {
-	asleep, err := order.Sleepers(ctx, idb, consumer, heads)
-	if err != nil || len(asleep) == 0 {
+	putOff, err := order.PutOffIn(ctx, idb, consumer, heads)
+	if err != nil || len(putOff) == 0 {
 		return 0, err
 	}
-	ids, err := order.Behind(ctx, idb, consumer, asleep[:min(len(asleep), mostAggregatesWoken)], most)
+	ids, err := order.Behind(ctx, idb, consumer, putOff[:min(len(putOff), mostAggregatesWoken)], most)
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}

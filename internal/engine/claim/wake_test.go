@@ -14,8 +14,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testplan"
 )
 
-// sleep adds an event and a delivery of it to a consumer that is due in an hour, and answers the delivery.
-func (f fixture) sleep(consumer, id, aggregate, status string) store.Delivery {
+// putOff adds an event and a delivery of it to a consumer that is due in an hour, and answers the delivery.
+func (f fixture) putOff(consumer, id, aggregate, status string) store.Delivery {
 	f.t.Helper()
 	f.put(event{id: id, aggregate: aggregate, status: "SCHEDULED", version: 1, due: time.Hour})
 	d := store.Delivery{Consumer: consumer, EventID: id, EventType: "a.b", AggregateType: "A", AggregateID: aggregate}
@@ -35,17 +35,17 @@ func (f fixture) isDue(id string) (yes bool) {
 	return yes
 }
 
-// What ends makes the next of its aggregate due, and nothing else: for one statement where nothing sleeps, and three where
+// What ends makes the next of its aggregate due, and nothing else: for one statement where nothing is put off, and three where
 // something does.
 func TestTheNextOfAnAggregateIsWoken(t *testing.T) {
 	t.Parallel()
 	each(t, func(f fixture) {
 		order := store.NewOrder(f.d, prepared.New(f.db))
-		first := f.sleep("C", "first", "1", "SUCCESS")
-		f.sleep("C", "second", "1", "PENDING")
-		f.sleep("C", "failed", "1", "FAILED")
-		f.sleep("C", "elsewhere", "2", "PENDING")
-		f.sleep("D", "of another", "1", "PENDING")
+		first := f.putOff("C", "first", "1", "SUCCESS")
+		f.putOff("C", "second", "1", "PENDING")
+		f.putOff("C", "failed", "1", "FAILED")
+		f.putOff("C", "elsewhere", "2", "PENDING")
+		f.putOff("D", "of another", "1", "PENDING")
 		count := testplan.Count(f.db)
 		wake := func(statements int, consumers ...string) int {
 			before := count.N()
@@ -69,9 +69,9 @@ func TestOneThatEndsWakesNoMoreThanAHundred(t *testing.T) {
 	t.Parallel()
 	each(t, func(f fixture) {
 		order := store.NewOrder(f.d, prepared.New(f.db))
-		first := f.sleep("C", "first", "1", "SUCCESS")
+		first := f.putOff("C", "first", "1", "SUCCESS")
 		for i := range 102 {
-			f.sleep("C", fmt.Sprint(i), "1", "PENDING")
+			f.putOff("C", fmt.Sprint(i), "1", "PENDING")
 		}
 		woken, err := claim.WakeNext(f.t.Context(), f.db, order, []string{"C"}, claim.MostWoken, first)
 		require.NoError(f.t, err)

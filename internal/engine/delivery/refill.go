@@ -204,10 +204,10 @@ func (q *retryQueue) claim(ctx context.Context, room claim.Limits, dueFor time.D
 	return claimed, nil
 }
 
-// WakeForgotten lets the lanes of these consumers, by their keys, wake what sleeps in the consume log although nothing is
+// WakeForgotten lets the lanes of these consumers, by their keys, wake what is put off in the consume log although nothing is
 // before it; others are passed over.
-func (l *Lanes) WakeForgotten(ctx context.Context, asleep []string) error {
-	for _, key := range asleep {
+func (l *Lanes) WakeForgotten(ctx context.Context, putOff []string) error {
+	for _, key := range putOff {
 		ln := l.lanes[key]
 		if ln == nil || ln.c.Config.Unordered { // no delivery of an unordered consumer waits for another one
 			continue

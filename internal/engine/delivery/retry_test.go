@@ -153,7 +153,7 @@ func TestEndOfADeliveryWakesTheNext(t *testing.T) {
 	require.Equal(t, 2, h.rows("C", store.Success), "the lane claims what it has woken by itself")
 }
 
-// What is asleep although nothing is before it, because a process died before it woke it, is woken by whoever looks.
+// What is put off although nothing is before it, because a process died before it woke it, is woken by whoever looks.
 func TestForgottenDeliveriesAreWoken(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -168,7 +168,7 @@ func TestForgottenDeliveriesAreWoken(t *testing.T) {
 	require.Empty(t, h.called())
 	require.NoError(t, h.lanes.WakeForgotten(t.Context(), []string{"C", "U", "of another instance"}))
 	h.idle()
-	require.Equal(t, []string{"of C"}, h.called(), "who keeps no order lets nobody sleep")
+	require.Equal(t, []string{"of C"}, h.called(), "who keeps no order puts nothing off")
 }
 
 // A consumer that an operator has paused starts nothing, and gets nothing; a pause stops its replays, too.

@@ -16,9 +16,9 @@ import (
 // A run counts as one beside others for the length of a lease, however often that is renewed: a program that has run it for so long
 // was not killed by it at once, and the others need not wait for a handler that takes hours.
 func (r *Deliveries) takeLeft(ctx context.Context, g store.Gate, limit int) ([]store.Leased, error) {
-	var started, back, over, asleep []store.Leased
+	var started, back, over, putOff []store.Leased
 	err := r.log.InTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		started, back, over, asleep = nil, nil, nil, nil
+		started, back, over, putOff = nil, nil, nil, nil
 		highest, err := r.rows.LockCounted(ctx, tx, g.Consumer, r.cfg.Lease)
 		if err != nil || highest > 1 {
 			return err
@@ -28,7 +28,7 @@ func (r *Deliveries) takeLeft(ctx context.Context, g store.Gate, limit int) ([]s
 			return err
 		}
 		var open []store.Leased
-		if open, asleep, err = claim.LeaseLocked(ctx, tx, r.log, g, r.cfg.Lease, ds); err != nil {
+		if open, putOff, err = claim.LeaseLocked(ctx, tx, r.log, g, r.cfg.Lease, ds); err != nil {
 			return err
 		}
 		open, back = choose(open, limit)
@@ -38,7 +38,7 @@ func (r *Deliveries) takeLeft(ctx context.Context, g store.Gate, limit int) ([]s
 	if err != nil {
 		return nil, err
 	}
-	if _, err := claim.WakeOpen(ctx, r.db, r.log.Order, g, asleep); err != nil {
+	if _, err := claim.WakeOpen(ctx, r.db, r.log.Order, g, putOff); err != nil {
 		return nil, err
 	}
 	if err := r.putBack(ctx, g.Owner, back); err != nil {

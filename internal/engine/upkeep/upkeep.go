@@ -1,7 +1,7 @@
 // Package upkeep does what a run of a publisher needs beside the way of an event.
 //
 // It renews the leases of what is in flight. Once a minute it sweeps: it repairs what a crash between two transactions has left. At
-// the start it ends the leases of the run before under the same name, and wakes deliveries that a dead process has left asleep.
+// the start it ends the leases of the run before under the same name, and wakes deliveries that a dead process has put off.
 package upkeep
 
 import (
@@ -58,7 +58,7 @@ type Upkeep struct {
 	instances store.Instances
 
 	swept    time.Time
-	woken    time.Time // when what others may have left asleep was last looked for, after the start
+	woken    time.Time // when what others may have put off was last looked for, after the start
 	saidLeft sync.Map
 }
 
@@ -156,15 +156,15 @@ func (u *Upkeep) SucceedPredecessor(ctx context.Context) {
 // wakeForgotten wakes deliveries that nothing is before any more. Whoever ends one wakes the next, unless it dies in between:
 // then its successor does, under whatever name it starts.
 func (u *Upkeep) wakeForgotten(ctx context.Context) error {
-	asleep, err := u.queues.Asleep(ctx, u.cfg.DB)
+	putOff, err := u.queues.PutOff(ctx, u.cfg.DB)
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	return u.cfg.Lanes.WakeForgotten(ctx, asleep)
+	return u.cfg.Lanes.WakeForgotten(ctx, putOff)
 }
 
-// WakeAfterExpiry wakes what a dead process has left asleep, after leases of others have run out. It does so at most once within the
-// length of a lease: a process that has died seldom leaves nothing but a delivery asleep.
+// WakeAfterExpiry wakes what a dead process has put off, after leases of others have run out. It does so at most once within the
+// length of a lease: a process that has died seldom leaves nothing but a delivery that is put off.
 func (u *Upkeep) WakeAfterExpiry(ctx context.Context) error {
 	if !u.woken.IsZero() && time.Since(u.woken) < u.cfg.Lease {
 		return nil

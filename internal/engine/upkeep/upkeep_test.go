@@ -237,8 +237,8 @@ func TestRunEndsAllLeasesOfItsPredecessor(t *testing.T) {
 	require.Equal(t, dialect.MostIDs+1, testdb.Count(t, r.DB, "SELECT COUNT(*) FROM bc_outbox_event WHERE lock_version = 2"))
 }
 
-// A run that starts wakes what a dead process has left asleep, and leaves alone what has a reason to sleep.
-func TestRunWakesWhatADeadProcessLeftAsleep(t *testing.T) {
+// A run that starts wakes what a dead process has put off, and leaves alone what has a reason to wait.
+func TestRunWakesWhatADeadProcessPutOff(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		r := newRun(t, db).register()
@@ -259,7 +259,7 @@ func TestRunStartsAlthoughAStatementFails(t *testing.T) {
 	dsn := testdb.File(t)
 	const (
 		leases = "the leases of the run before this one could not be ended"
-		sleep  = "waiting deliveries could not be made due"
+		due    = "waiting deliveries could not be made due"
 	)
 	said := make(map[string]int)
 	for failing, isOver := 1, false; !isOver; failing++ {
@@ -271,7 +271,7 @@ func TestRunStartsAlthoughAStatementFails(t *testing.T) {
 			}
 			require.NoError(t, store.NewInstances(r.Dialect).Announce(t.Context(), r.DB, store.Instance{Name: name, Run: before}))
 			r.leased("event", before, time.Hour)
-			r.deliver("asleep", "1", time.Hour, "")
+			r.deliver("put off", "1", time.Hour, "")
 			r.Lanes.Quiesce(t.Context()) // they claim nothing beside
 			f.FailOnce(failing, io.ErrUnexpectedEOF)
 			r.SucceedPredecessor(t.Context())
@@ -282,25 +282,25 @@ func TestRunStartsAlthoughAStatementFails(t *testing.T) {
 			f.Fail(nil)
 			require.Equal(t, 1, strings.Count(r.Logged.String(), "the database does not answer as it should"))
 			var what []string
-			for _, message := range []string{leases, sleep} {
+			for _, message := range []string{leases, due} {
 				if strings.Contains(r.Logged.String(), message) {
 					what = append(what, message)
 					said[message]++
 				}
 			}
 			require.Len(t, what, 1)
-			if what[0] == sleep {
+			if what[0] == due {
 				require.True(t, r.isDue(events, "event", 0))
 			} else {
-				require.True(t, r.isDue(deliveries, "asleep", 0))
+				require.True(t, r.isDue(deliveries, "put off", 0))
 			}
 		})
 	}
 	require.Greater(t, said[leases], 2, "who was before, its events, its deliveries")
-	require.Greater(t, said[sleep], 1, "who sleeps, whom to wake")
+	require.Greater(t, said[due], 1, "whose deliveries are put off, whom to wake")
 }
 
-// After leases of others have run out, what sleeps is woken at most once within the length of a lease.
+// After leases of others have run out, what is put off is woken at most once within the length of a lease.
 func TestExpiryWakesOnceALease(t *testing.T) {
 	t.Parallel()
 	dsn := testdb.File(t)
