@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,12 +42,15 @@ type dispatcher struct {
 	spiller  *settle.Spiller
 	settling *settle.Settling
 
-	claimed        atomic.Int64 // events, so far
-	saidUnroutable sync.Map     // event types
+	claimed        atomic.Int64    // events, so far
+	saidUnroutable map[string]bool // event types
 }
 
 func newDispatcher(cfg *Config, consumers []*handler.Consumer, roster *registry.Roster) *dispatcher {
-	d := &dispatcher{cfg: cfg, roster: roster, takers: make(map[string]takers), local: make(map[string]*handler.Consumer)}
+	d := &dispatcher{
+		cfg: cfg, roster: roster, takers: make(map[string]takers), local: make(map[string]*handler.Consumer),
+		saidUnroutable: make(map[string]bool),
+	}
 	for _, c := range consumers {
 		d.local[c.Key] = c
 		for _, t := range c.EventTypes() {
@@ -177,7 +179,8 @@ func (d *dispatcher) warnUnroutable(ctx context.Context, row eventrow.Row) {
 	if time.Since(row.CreatedAt) < d.cfg.UnroutableGrace {
 		return
 	}
-	if _, said := d.saidUnroutable.LoadOrStore(row.Type, true); !said {
+	if !d.saidUnroutable[row.Type] {
+		d.saidUnroutable[row.Type] = true
 		d.cfg.Logger.WarnContext(ctx, "events of a type that nobody consumes are parked: register a consumer, "+
 			"or declare the type with Bus.Unconsumed", telemetry.EventType, row.Type, telemetry.EventID, row.ID,
 			telemetry.AggregateType, row.AggregateType, telemetry.AggregateID, row.AggregateID)

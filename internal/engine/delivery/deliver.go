@@ -14,6 +14,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/dialect"
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/inject"
@@ -143,7 +144,7 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 	defer over()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(r.l.cfg.Lease, func() { cancel(errSilent) }) // handlers have limits of their own
+	silence := time.AfterFunc(r.l.cfg.Lease, func() { cancel(health.ErrSilent) }) // handlers have limits of their own
 	defer silence.Stop()
 	defer r.ln.guard(ds, cancel)()
 	faults, ids, began := &r.l.regs.Faults, eventIDs(ds), time.Now()
@@ -197,8 +198,8 @@ func (r *runner) handed(fence *handler.Fence, tx bun.Tx, ds []*delivery) handler
 
 // silenced is what really went wrong if the database's silence has ended ctx.
 func silenced(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), errSilent) {
-		return errSilent
+	if errors.Is(context.Cause(ctx), health.ErrSilent) {
+		return health.ErrSilent
 	}
 	return err
 }

@@ -2,9 +2,7 @@ package delivery
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -66,7 +64,6 @@ type Lanes struct {
 var (
 	errDrained   = errors.New("the drain time is over")
 	errLeaseGone = errors.New("the event's lease, or the delivery's, passed to another instance")
-	errSilent    = fmt.Errorf("the database has not answered for the length of a lease: %w", driver.ErrBadConn)
 )
 
 // Open starts the lanes of the consumers. From now on none can be registered. Close them with [Lanes.Drain].

@@ -14,6 +14,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/internal/engine/claim"
+	"github.com/bluecone-go/bluecone/internal/engine/health"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/prepared"
@@ -241,10 +242,10 @@ func TestSilentDatabaseEndsATransaction(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	require.Equal(t, errNo, silenced(ctx, errNo))
-	cancel(errSilent)
-	require.Equal(t, errSilent, silenced(ctx, errNo))
-	require.True(t, isOutage(&infraError{err: errSilent}))
-	require.False(t, isOutage(errSilent), "that is what a handler answers")
+	cancel(health.ErrSilent)
+	require.Equal(t, health.ErrSilent, silenced(ctx, errNo))
+	require.True(t, isOutage(&infraError{err: health.ErrSilent}))
+	require.False(t, isOutage(health.ErrSilent), "that is what a handler answers")
 }
 
 // A lane that was looked at is woken by one that was not yet: then they are not idle. Who waits for them would give back what the

@@ -22,7 +22,7 @@ func TestAnOutageThatComesBackIsOverLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewOutage(slog.New(slog.DiscardHandler))
 		lasts := func() (calm time.Duration) {
-			g.begin(t.Context(), errSilent)
+			g.begin(t.Context(), ErrSilent)
 			for ; !g.IsFading(); calm += time.Second {
 				<-time.After(time.Second)
 			}

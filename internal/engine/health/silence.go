@@ -2,13 +2,14 @@ package health
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
 )
 
-// errSilent ends what waits for the database for longer than others wait for this instance.
-var errSilent = fmt.Errorf("the database has not answered for the length of a lease: %w", context.DeadlineExceeded)
+// ErrSilent ends what waits for the database for longer than others wait for this instance. It counts as a lost connection.
+var ErrSilent = fmt.Errorf("the database has not answered for the length of a lease: %w", driver.ErrBadConn)
 
 // Silence ends what waits for a database that does not answer: a connection that was lost without a word would otherwise hold it
 // for ever. One goroutine uses it.
@@ -24,11 +25,11 @@ func NewSilence(limit time.Duration) *Silence { return &Silence{limit: limit} }
 func (s *Silence) Limit(ctx context.Context, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s.timer = time.AfterFunc(s.limit, func() { cancel(errSilent) })
+	s.timer = time.AfterFunc(s.limit, func() { cancel(ErrSilent) })
 	defer s.timer.Stop()
 	err := fn(ctx)
-	if errors.Is(context.Cause(ctx), errSilent) {
-		return errSilent
+	if errors.Is(context.Cause(ctx), ErrSilent) {
+		return ErrSilent
 	}
 	return err
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -58,13 +57,16 @@ type Upkeep struct {
 	instances store.Instances
 
 	swept    time.Time
-	woken    time.Time // when what others may have put off was last looked for, after the start
-	saidLeft sync.Map
+	woken    time.Time       // when what others may have put off was last looked for, after the start
+	saidLeft map[string]bool // consumers, types and versions; of the loop, as the times are
 }
 
 // New returns one that has done nothing yet.
 func New(cfg Config) *Upkeep {
-	return &Upkeep{cfg: cfg, queues: store.NewQueues(cfg.Dialect, cfg.Statements), instances: store.NewInstances(cfg.Dialect)}
+	return &Upkeep{
+		cfg: cfg, queues: store.NewQueues(cfg.Dialect, cfg.Statements), instances: store.NewInstances(cfg.Dialect),
+		saidLeft: make(map[string]bool),
+	}
 }
 
 // RenewLeases renews all leases at a third of their length, until stop is closed.
@@ -126,7 +128,8 @@ func (u *Upkeep) warnLeft(ctx context.Context) error {
 		if cfg.Roster.IsPaused(d.Consumer) {
 			continue
 		}
-		if _, said := u.saidLeft.LoadOrStore(fmt.Sprintf("%s %s %d", d.Consumer, d.EventType, d.SchemaVersion), true); !said {
+		if key := fmt.Sprintf("%s %s %d", d.Consumer, d.EventType, d.SchemaVersion); !u.saidLeft[key] {
+			u.saidLeft[key] = true
 			cfg.Logger.WarnContext(ctx, "no running instance knows the schema version of an event, so its delivery waits, "+
 				"and later events of its aggregate with it: start an instance of the release that knows it, or skip the delivery",
 				telemetry.Consumer, d.Consumer, telemetry.EventType, d.EventType, telemetry.Version, d.SchemaVersion, telemetry.EventID, d.EventID)
