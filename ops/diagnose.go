@@ -188,7 +188,7 @@ func (t *tracer) deliveryRules(e Event, d Delivery, earlier []Event) []Finding {
 			map[string]string{"at": at(d.UpdatedAt), "n": attempts(d.Attempts), "error": firstLine(d.Error)})}
 	case d.Status == consumelog.Processing && now.Sub(d.NextRetryAt) > stuck:
 		return []Finding{fired(RuleStuck, Bad, e, d.Consumer,
-			"{consumer} has {type} of {aggregate} in the hands of {instance}, whose lease ended {until}.",
+			"{instance} has {type} of {aggregate} in flight for {consumer}, and its lease ended {until}.",
 			"Any instance with this consumer takes the delivery over by itself: see on the page Instances, or with bluecone consumers list, "+
 				"whether one runs.", map[string]string{"instance": d.LockedBy, "until": at(d.NextRetryAt)})}
 	case d.Status == consumelog.Success || d.Status == consumelog.Skipped || d.Status == consumelog.Processing:

@@ -146,7 +146,7 @@ func TestEveryRuleOfTheDiagnosis(t *testing.T) {
 			func(_ *tracer, e *Event, _ *Delivery) { e.UpdatedAt = ago(time.Hour) },
 		},
 		"running and stuck": {
-			RuleStuck, "Wallet has order.paid of ORDER 7 in the hands of host-1, whose lease ended 2026-11-21 11:00:00 UTC.",
+			RuleStuck, "host-1 has order.paid of ORDER 7 in flight for Wallet, and its lease ended 2026-11-21 11:00:00 UTC.",
 			"bluecone consumers list",
 			func(_ *tracer, _ *Event, d *Delivery) {
 				d.Status, d.LockedBy, d.NextRetryAt = consumelog.Processing, "host-1", ago(time.Hour)

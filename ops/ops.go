@@ -86,7 +86,7 @@ type Config struct {
 	Queries int
 	// Timeout ends a statement of a reader. Default: 2 s.
 	Timeout time.Duration
-	// StuckAfter is how long an event may be in the hands of the engine, or a delivery in those of a
+	// StuckAfter is how long an event may be in flight, or a delivery at its
 	// handler, before the diagnosis calls it stuck. Default: 5 min.
 	StuckAfter time.Duration
 	// Logger receives one line per write. Default: slog.Default().

@@ -111,8 +111,8 @@ func TestParkedEventsNameTheirOwnType(t *testing.T) {
 	})
 }
 
-// A delayed event that falls due waits for an event of its aggregate that another instance has in hand.
-func TestDelayedEventWaitsForWhatIsInHand(t *testing.T) {
+// A delayed event that falls due waits for an event of its aggregate that another instance has in flight.
+func TestDelayedEventWaitsForWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range testdb.Servers() { // SQLite has one writer: nobody else works while a handler runs
 		t.Run(dialect, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestDelayedEventWaitsForWhatIsInHand(t *testing.T) {
 			go func() { done <- busy.once() }()
 			<-started
 			other.makeDue("bc_outbox_event", "status = 'SCHEDULED'")
-			require.Zero(t, other.once().Claimed, "an event of the aggregate is in hand elsewhere")
+			require.Zero(t, other.once().Claimed, "an event of the aggregate is in flight elsewhere")
 			require.Empty(t, other.sequence("1"))
 			close(gate)
 			<-done
@@ -204,7 +204,7 @@ func TestTenantsWithTheSameIDsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Nor do they share what another instance has in hand.
+// Nor do they share what another instance has in flight.
 func TestTenantIsNotHeldUpByALeaseOfAnother(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

@@ -60,7 +60,7 @@ func TestHandOverWaitsForNoLock(t *testing.T) {
 	})
 }
 
-// A handed over event is left alone while another instance has an earlier one of its aggregate in hand.
+// A handed over event is left alone while another instance has an earlier one of its aggregate in flight.
 func TestHandOverLooksForEarlierEvents(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

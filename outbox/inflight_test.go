@@ -22,7 +22,7 @@ type bulky struct{ ID, Text string }
 func (bulky) EventType() string              { return "order.bulky" }
 func (e bulky) Aggregate() (kind, id string) { return "ORDER", e.ID }
 
-// Retries are loaded as far as their payloads fit into what a process may have in hand, which three consumers share, and
+// Retries are loaded as far as their payloads fit into what a process may have in flight, which three consumers share, and
 // all of them are delivered.
 func TestRetriesAreBoundedByBytes(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ func (f *fixture) unstable(name string, cfg bus.ConsumerConfig) {
 	})
 }
 
-// leasedByAnother saves two events of an aggregate, of which another instance has the first in hand.
+// leasedByAnother saves two events of an aggregate, of which another instance has the first in flight.
 func (f *fixture) leasedByAnother() {
 	f.save(orderPaid{OrderID: "1", Seq: 1}, orderPaid{OrderID: "1", Seq: 2})
 	later := inAnHour(f.db)
@@ -182,7 +182,7 @@ func TestEveryDeliveryAsksInItsTransaction(t *testing.T) {
 			})
 			f.inject(inject.Faults{BeforeDelivery: func(string, []string) error { afterTheClaim(); return nil }})
 			f.once()
-			require.Zero(t, f.count("SELECT COUNT(*) FROM effect"), "the other instance has the first event in hand")
+			require.Zero(t, f.count("SELECT COUNT(*) FROM effect"), "the other instance has the first event in flight")
 			letGo()
 			require.NoError(t, <-ended)
 			f.hurry()
@@ -374,7 +374,7 @@ func TestSlowConsumerDelaysNobody(t *testing.T) {
 	}
 }
 
-// However many events wait behind one that another instance has in hand, those of other aggregates do not.
+// However many events wait behind one that another instance has in flight, those of other aggregates do not.
 func TestLongBlockedAggregateHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

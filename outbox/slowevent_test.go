@@ -17,7 +17,7 @@ import (
 )
 
 // gated registers a consumer that writes an effect for each event, for the event "slow" only when the gate has opened.
-// It tells when it has that one in its hands.
+// It tells when it has begun with that one.
 func (f *fixture) gated(cfg bus.ConsumerConfig) (gate chan struct{}, entered <-chan struct{}) {
 	gate, in := make(chan struct{}), make(chan struct{}, 100)
 	bus.On(f.bus.Consumer("A", cfg), func(ctx context.Context, tx bun.Tx, m bus.Message[orderPaid]) error {

@@ -145,7 +145,7 @@ func TestNewConsumerStartsFromATime(t *testing.T) {
 }
 
 // Live events of an aggregate wait until the backfill has passed its past ones, although nobody paused anything; those of others do
-// not wait. An event in hand, whose claim may not have known the consumer, holds up the backfill.
+// not wait. An event in flight, whose claim may not have known the consumer, holds up the backfill.
 func TestLiveEventsWaitBehindThePast(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

@@ -144,7 +144,7 @@ func TestTakingOverWakesWhatADeadProcessPutOff(t *testing.T) {
 	}
 }
 
-// Whoever takes over an event that a dead process had in hand wakes what waits behind it: nobody else knows of that.
+// Whoever takes over an event that a dead process had in flight wakes what waits behind it: nobody else knows of that.
 func TestWhatIsTakenOverWakesTheNext(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

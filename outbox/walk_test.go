@@ -16,7 +16,7 @@ import (
 )
 
 // RunOnce ends when nothing deliverable is left, however many events it must leave alone: here another instance has
-// the first event of their aggregate in hand.
+// the first event of their aggregate in flight.
 func TestRunOnceGetsPastWhatIsBlocked(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]string{
@@ -98,7 +98,7 @@ func TestRunOnceDeliversWhatSleptBehindARetry(t *testing.T) {
 	})
 }
 
-// What has to wait for events that RunOnce itself has in hand is delivered by the same RunOnce: delayed events of one
+// What has to wait for events that RunOnce itself has in flight is delivered by the same RunOnce: delayed events of one
 // aggregate are not claimed beside each other.
 func TestRunOnceComesBackForWhatWaitedForItself(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ SIGTERM drains and exits 0.
   go run ./demo/bluecone ledger --dsn DSN --tokens FILE [--addr HOST:PORT]
 `
 
-// ledgerLease is short, so that what a killed process had in hand does not wait long.
+// ledgerLease is short, so that what a killed process had in flight does not wait long.
 const ledgerLease = 2 * time.Second
 
 // serveLedger runs one instance of the ledger until ctx ends.

@@ -17,7 +17,7 @@ import (
 )
 
 // Promises 2, 3, 4 and 8, "whatever the database's clock does": it leaps a day ahead, then an hour back, while a handler is
-// at work, events are in hand at two instances, and no instance of one consumer runs. The lease of what runs is out by the
+// at work, events are in flight at two instances, and no instance of one consumer runs. The lease of what runs is out by the
 // clock, and others may take it over.
 func TestDatabaseClockThatLeapsLosesNothing(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestDatabaseClockThatLeapsLosesNothing(t *testing.T) {
 				save()
 				w.eventually(func() bool {
 					select {
-					case release <- struct{}{}: // another instance has it in hand
+					case release <- struct{}{}: // another instance has it in flight
 					default:
 					}
 					return w.effects() == saved

@@ -191,7 +191,7 @@ func (m *machine) timePasses() {
 	m.exec("UPDATE bc_outbox_event SET next_retry_at = " + m.ago(time.Second) + " WHERE status = 'SCHEDULED'")
 }
 
-// die leaves what a process leaves that dies in the middle: events, or a delivery, in its hands.
+// die leaves what a process leaves that dies in the middle: events, or a delivery, in flight.
 func (m *machine) die(rt *rapid.T) {
 	lease := "locked_by = 'dead', lock_version = lock_version + 1, next_retry_at = " + m.ago(-time.Hour)
 	if rapid.Bool().Draw(rt, "with a delivery") {

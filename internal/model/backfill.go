@@ -35,7 +35,7 @@ func (w *setting) register(s *state) {
 	}
 }
 
-// backfill gives the newcomer the next event of the past, unless an instance has it in hand: whoever claimed that one may not have
+// backfill gives the newcomer the next event of the past, unless an instance has it in flight: whoever claimed that one may not have
 // known the newcomer. What is new gets there by itself.
 func (w engine) backfill(s state, i int) {
 	f, n := &s.fill, w.newcomer()
@@ -54,7 +54,7 @@ func (w engine) backfill(s state, i int) {
 	e := int(f.reached)
 	switch s.events[e].status {
 	case evLeased:
-		if w.rules.PastInHandWaits {
+		if w.rules.PastInFlightWaits {
 			return
 		}
 	case evSent, evFailed, evDead:

@@ -46,7 +46,7 @@ func (w engine) claimable(s *state, i, e, first int) bool {
 			return false
 		}
 	}
-	if ev.version == 0 || !w.rules.LaterInHand {
+	if ev.version == 0 || !w.rules.LaterInFlight {
 		return true
 	}
 	for l := e + 1; l < w.scene.Events; l++ {

@@ -18,9 +18,9 @@ type Rules struct {
 	DirectAsk bool
 	// BatchInOrder: a batch runs its deliveries in the order of their events, whatever the order in which they were queued.
 	BatchInOrder bool
-	// LaterInHand: an event that was not in hand before, or was given back, waits while any instance
-	// has a later one in hand, even the one that claims: its delivery may go to another one by the log.
-	LaterInHand bool
+	// LaterInFlight: an event that was not in hand before, or was given back, waits while any instance
+	// has a later one in flight, even the one that claims: its delivery may go to another one by the log.
+	LaterInFlight bool
 	// RunningElsewhere: a delivery waits while another instance runs one of its aggregate to its consumer.
 	RunningElsewhere bool
 	// RunningBehind: it is seen also behind a delivery that waits, of an event that came into the log later.
@@ -35,8 +35,8 @@ type Rules struct {
 	PastFirst bool
 	// PastOnce: a backfill gives nothing that the consumer has a delivery of.
 	PastOnce bool
-	// PastInHandWaits: a backfill waits for an event that an instance has in hand.
-	PastInHandWaits bool
+	// PastInFlightWaits: a backfill waits for an event that an instance has in flight.
+	PastInFlightWaits bool
 	// RetentionLocks: retention locks an event before it removes the event's deliveries.
 	RetentionLocks bool
 	// RegistrationStays: a registration ends by an operator only.
@@ -54,8 +54,8 @@ type Rules struct {
 func All() Rules {
 	return Rules{
 		UnderLock: true, Sweep: true, Question: Split, ParkedInHand: true, ParkedLetsPass: true,
-		DirectAsk: true, BatchInOrder: true, LaterInHand: true, RunningElsewhere: true, RunningBehind: true, VersionsWait: true,
-		DurableKey: true, TenantInKey: true, PastFirst: true, PastOnce: true, PastInHandWaits: true,
+		DirectAsk: true, BatchInOrder: true, LaterInFlight: true, RunningElsewhere: true, RunningBehind: true, VersionsWait: true,
+		DurableKey: true, TenantInKey: true, PastFirst: true, PastOnce: true, PastInFlightWaits: true,
 		RetentionLocks: true, RegistrationStays: true,
 		CountedByOutcome: true, CountedFirst: true, RunsAlone: true,
 	}

@@ -75,7 +75,7 @@ func (w engine) rollUp(s state, i, e int) {
 	w.add(s, false, "instance %d rolls up event %d", i, e)
 }
 
-// rolled writes a status, unless the event is in the hands of a publisher.
+// rolled writes a status, unless the event is in flight.
 func (s *state) rolled(e int, status int8) {
 	ev := &s.events[e]
 	if (ev.status == evFailed || ev.status == evDead || ev.status == evSent) && ev.status != status {

@@ -12,10 +12,10 @@ import (
 )
 
 // Some events are delayed, and take their place among those of their aggregate when they fall due: not before, and not
-// beside one that is in hand.
+// beside one that is in flight.
 
 // withDelays delays the events that are saved first, and makes the others slow at the consumer without a transaction: then
-// some of them are in hand when the first ones fall due. All are of one aggregate.
+// some of them are in flight when the first ones fall due. All are of one aggregate.
 func (p *plan) withDelays(r *rand.Rand) {
 	p.delayed = make(map[int]time.Duration)
 	first := slices.MinFunc(p.saves, func(a, b save) int { return cmp.Compare(a.at, b.at) })
@@ -31,7 +31,7 @@ func (p *plan) withDelays(r *rand.Rand) {
 		}
 	}
 	p.inOneAggregate()
-	if r.IntN(2) == 0 { // only there the look at what is in hand is sure
+	if r.IntN(2) == 0 { // only there the look at what is in flight is sure
 		p.rates, p.troubles = rates{}, nil
 	}
 }
@@ -53,7 +53,7 @@ type hand struct {
 	ctx   context.Context //nolint:containedctx // it is the call's
 }
 
-// alone looks that no other event of the aggregate is in hand at the consumer without a transaction, where nothing goes
+// alone looks that no other event of the aggregate is in flight at the consumer without a transaction, where nothing goes
 // wrong that an instance could not know of.
 func (w *worker) alone(ctx context.Context, m bus.Message[happened]) (over func()) {
 	w.inTime(m)

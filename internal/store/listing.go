@@ -111,7 +111,7 @@ type Open struct{ Waiting, Dead int }
 // key is given, by what has become of its own deliveries, or else for anybody. Of a consumer it also counts the past events, SENT
 // or not, that an open backfill still has to give to it.
 func OpenEvents(ctx context.Context, idb bun.IDB, d dialect.Dialect, a Aggregate, consumer string) (o Open, err error) {
-	// One aggregate has few events that are not SENT, and each at most one row of the consumer. An event may be in hand because of
+	// One aggregate has few events that are not SENT, and each at most one row of the consumer. An event may be in flight because of
 	// other consumers when the consumer's own delivery has ended.
 	const unfinished = "(l.status IN ('PENDING', 'FAILED', 'PROCESSING') OR (e.status IN ('NEW', 'SCHEDULED', 'DISPATCHING')" +
 		" AND COALESCE(l.status, '') NOT IN ('SUCCESS', 'SKIPPED', 'DEAD')))"

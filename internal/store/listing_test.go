@@ -82,15 +82,15 @@ func TestAnEventIsOpenUntilTheConsumersOwnDeliveryHasEnded(t *testing.T) {
 	})
 }
 
-// An event that an instance has in hand is open for a consumer only while its own delivery has not ended.
-func TestAnEventInHandIsNotOpenForWhoeverHasHadIt(t *testing.T) {
+// An event that an instance has in flight is open for a consumer only while its own delivery has not ended.
+func TestAnEventInFlightIsNotOpenForWhoeverHasHadIt(t *testing.T) {
 	t.Parallel()
 	eachDB(t, func(t *testing.T, db *bun.DB, d dialect.Dialect) {
-		addEvent(t, db, d, "in hand", "DISPATCHING", 0)
+		addEvent(t, db, d, "in flight", "DISPATCHING", 0)
 		for status, want := range map[string]store.Open{
 			"SUCCESS": {}, "SKIPPED": {}, "DEAD": {Dead: 1}, "PROCESSING": {Waiting: 1}, "PENDING": {Waiting: 1}, "FAILED": {Waiting: 1},
 		} {
-			addDelivery(t, db, d, "in hand", status, status, 0)
+			addDelivery(t, db, d, "in flight", status, status, 0)
 			open, err := store.OpenEvents(t.Context(), db, d, store.Aggregate{Type: "A", ID: "1"}, status)
 			require.NoError(t, err)
 			require.Equal(t, want, open, status)

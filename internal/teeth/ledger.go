@@ -7,7 +7,7 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 		{
 			"what may have been started overtakes an earlier event of its aggregate", "internal/engine/remote/fetch.go",
 			"\t\tif taken[d.Aggregate()] {", "\t\tif taken[d.Aggregate()] && !d.Suspect {",
-			"./internal/engine/remote", "BeforeWhatMayHaveBeenStarted|APublisherHadInHand", nil,
+			"./internal/engine/remote", "BeforeWhatMayHaveBeenStarted|APublisherHadInFlight", nil,
 		},
 		{
 			"a SENT event that a consumer asks for holds up nothing", "internal/engine/remote/begin.go",

@@ -14,12 +14,12 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "BehindAnother", nil,
 		},
 		{
-			"an event that falls due passes one that another instance has in hand", "internal/engine/claim/claimable.go",
+			"an event that falls due passes one that another instance has in flight", "internal/engine/claim/claimable.go",
 			"late && w.LastLeased > r.OutboxID:", "late && w.LastLeased > r.OutboxID && false:",
-			engine, "WaitsForWhatIsInHand", nil,
+			engine, "WaitsForWhatIsInFlight", nil,
 		},
 		{
-			"an event that was put back waits for an earlier one in hand", "internal/engine/claim/claimable.go",
+			"an event that was put back waits for an earlier one in flight", "internal/engine/claim/claimable.go",
 			"late && w.LastLeased > r.OutboxID:", "late && w.LastLeased != 0:",
 			engine, "PutBackDoesNotWaitForASlow", nil,
 		},
@@ -70,7 +70,7 @@ func ofTheOrder() []sabotage { //nolint:funlen // a list
 			engine, "EveryDeliveryAsks", nil,
 		},
 		{
-			"a handed over event passes what is in hand elsewhere", "internal/engine/claim/handover.go",
+			"a handed over event passes what is in flight elsewhere", "internal/engine/claim/handover.go",
 			"first != 0 && first < row.OutboxID", "first != 0 && first < 0",
 			engine, "HandOverLooks", nil,
 		},

@@ -41,7 +41,7 @@ DSN is sqlite:///abs/path/file.db, mysql://user:password@host:port/name or postg
 const (
 	// name is under what the service is known to the broker.
 	name = "loyalty"
-	// lease is short, so that what a killed instance had in hand does not wait long.
+	// lease is short, so that what a killed instance had in flight does not wait long.
 	lease = 5 * time.Second
 	poll  = 200 * time.Millisecond
 )

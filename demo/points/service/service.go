@@ -38,7 +38,7 @@ DSN is sqlite:///abs/path/file.db, mysql://user:password@host:port/name or postg
 const (
 	// heartbeat is less than half of the lease that the demo's ledger gives.
 	heartbeat = 500 * time.Millisecond
-	// atOnce is small, because what a killed process had in hand comes again one by one.
+	// atOnce is small, because what a killed process had in flight comes again one by one.
 	atOnce = 8
 	// sealEvery is how often the service looks whether it can take the points over.
 	sealEvery = 100 * time.Millisecond

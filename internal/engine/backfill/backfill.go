@@ -160,13 +160,13 @@ func (b *Backfills) page(ctx context.Context, c *handler.Consumer) (seen int, er
 		wanted := slices.DeleteFunc(slices.Clone(past), func(e store.PastEvent) bool {
 			return c.Handler(e.EventType) == nil || e.SavedAt.Before(f.Since)
 		})
-		ready, inHand, err := b.ready(ctx, tx, wanted)
+		ready, inFlight, err := b.ready(ctx, tx, wanted)
 		if err != nil {
 			return err
 		}
-		if inHand != 0 { // go on with it when it is settled
-			step = store.BackfillStep{Reached: inHand - 1}
-			past = slices.DeleteFunc(past, func(e store.PastEvent) bool { return e.OutboxID >= inHand })
+		if inFlight != 0 { // go on with it when it is settled
+			step = store.BackfillStep{Reached: inFlight - 1}
+			past = slices.DeleteFunc(past, func(e store.PastEvent) bool { return e.OutboxID >= inFlight })
 		}
 		if step.Given, changes, err = b.give(ctx, tx, c.Key, wanted, ready); err != nil {
 			return err
@@ -182,10 +182,10 @@ func (b *Backfills) page(ctx context.Context, c *handler.Consumer) (seen int, er
 	return seen, nil
 }
 
-// ready locks events, and answers those that were delivered to others, up to one that an instance has in hand: whoever claimed that
+// ready locks events, and answers those that were delivered to others, up to one that an instance has in flight: whoever claimed that
 // one may not have known the consumer, and what it is settled as tells. What is new gets to the consumer by itself, because who
 // claims it reads the registry after its lock.
-func (b *Backfills) ready(ctx context.Context, tx bun.Tx, events []store.PastEvent) (ready []store.LockedEvent, inHand int64, err error) {
+func (b *Backfills) ready(ctx context.Context, tx bun.Tx, events []store.PastEvent) (ready []store.LockedEvent, inFlight int64, err error) {
 	if len(events) == 0 {
 		return nil, 0, nil
 	}

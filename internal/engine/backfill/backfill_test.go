@@ -80,21 +80,21 @@ func TestAPastThatNobodyWantsIsPassedOver(t *testing.T) {
 	require.Equal(t, "SENT", p.Status("other type"))
 }
 
-// An event that an instance has in hand holds up the backfill: what was before it is given, and the rest when it is settled.
-func TestAnEventInHandHoldsUpTheBackfill(t *testing.T) {
+// An event that an instance has in flight holds up the backfill: what was before it is given, and the rest when it is settled.
+func TestAnEventInFlightHoldsUpTheBackfill(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		p := newProcess(t, db, beginning())
-		p.sent("first", "in hand", "last")
-		p.set("in hand", "status = 'DISPATCHING', locked_by = 'elsewhere', next_retry_at = "+p.Dialect.After, dialect.Micro(time.Hour))
+		p.sent("first", "in flight", "last")
+		p.set("in flight", "status = 'DISPATCHING', locked_by = 'elsewhere', next_retry_at = "+p.Dialect.After, dialect.Micro(time.Hour))
 		p.register()
 		require.Equal(t, backfill.Result{IsGiven: true}, p.step())
 		require.Equal(t, []string{"first"}, p.calls())
 		require.Equal(t, backfill.Result{}, p.step())
 		require.Equal(t, "RUNNING: 1 seen, 1 given, 0 passed", p.operation())
-		p.set("in hand", "status = 'SENT', locked_by = NULL")
+		p.set("in flight", "status = 'SENT', locked_by = NULL")
 		require.Equal(t, backfill.Result{IsGiven: true}, p.step())
-		require.Equal(t, []string{"first", "in hand", "last"}, p.calls())
+		require.Equal(t, []string{"first", "in flight", "last"}, p.calls())
 		require.Equal(t, "DONE: 3 seen, 3 given, 0 passed", p.operation())
 	})
 }

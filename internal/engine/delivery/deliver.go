@@ -329,7 +329,7 @@ func (o *outcomes) succeed(ctx context.Context, ds []*delivery) {
 	o.report(ctx, settle.Succeeded, ds...)
 }
 
-// wakeNext makes the deliveries due that wait behind retried ones, or behind what a dead process had in hand, which have got out of the
+// wakeNext makes the deliveries due that wait behind retried ones, or behind what a dead process had in flight, which have got out of the
 // way, and claims them at once.
 func (o *outcomes) wakeNext(ctx context.Context, ds ...*delivery) {
 	var ended []store.Delivery

@@ -9,7 +9,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/store"
 )
 
-// takeLeft leases deliveries of which the lease has run out: a program that has died had them in hand, and any of them may have killed
+// takeLeft leases deliveries of which the lease has run out: a program that has died had them in flight, and any of them may have killed
 // it. So their runs are counted before they are handed out. Those of which no run was counted yet are handed out together. Of the
 // others one runs at a time, with no counted run of the consumer beside it: then only a delivery that kills uses its attempts up.
 //

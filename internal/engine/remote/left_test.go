@@ -20,7 +20,7 @@ func numbers(n int) (all []string) {
 	return all
 }
 
-// What a program that has died had in hand comes again at once: together when that happens for the first time, and afterwards one by
+// What a program that has died had in flight comes again at once: together when that happens for the first time, and afterwards one by
 // one, each as soon as the one before it has ended.
 func TestWhatADeadProgramHadComesAgainAtOnce(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func (h *house) count(where string) (n int) {
 }
 
 // A publisher that has died may have had several events of an aggregate in one batch: they come one after the other.
-func TestWhatAPublisherHadInHandKeepsItsOrder(t *testing.T) {
+func TestWhatAPublisherHadInFlightKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		h := newHouse(t, db)
