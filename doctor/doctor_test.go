@@ -163,15 +163,23 @@ func TestFaultsAreFound(t *testing.T) {
 				delivery + "('Wallet', '1', 'order.paid', 'PENDING', " + never[name] + ")",
 				"UPDATE bc_event_consume_log SET outbox_id = (SELECT MAX(id) FROM bc_outbox_event), updated_at = " + yesterday[name],
 			}},
-			{"unattended", doctor.Warn, "deliveries of order.paid wait for the consumer Wallet, and no running release of it takes the type: 1", "",
-				append([]string{delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + yesterday[name] + ")"}, wallet...)},
+			{
+				"unattended", doctor.Warn, "deliveries of order.paid wait for the consumer Wallet, and no running release of it takes the type: 1", "",
+				append([]string{delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + yesterday[name] + ")"}, wallet...),
+			},
 			{"unattended", doctor.OK, "", "", append([]string{delivery + "('Wallet', '1', 'order.noted', 'FAILED', " + yesterday[name] + ")"}, wallet...)},
-			{"unattended", doctor.Warn, "replays wait for the consumer Wallet, of which no instance runs replays: 1", "",
-				append([]string{delivery + "('Wallet@replay', '1', 'order.noted', 'PENDING', " + yesterday[name] + ")"}, wallet...)},
-			{"unattended", doctor.Warn, "a backfill of the consumer Wallet failed 48h", "",
-				append([]string{bulk + "'FAILED', 'Wallet', " + yesterday[name] + ")"}, wallet...)},
-			{"unattended", doctor.Warn, "a backfill of the consumer Wallet has not moved for 48h", "",
-				append([]string{bulk + "'RUNNING', 'Wallet', " + yesterday[name] + ")"}, wallet...)},
+			{
+				"unattended", doctor.Warn, "replays wait for the consumer Wallet, of which no instance runs replays: 1", "",
+				append([]string{delivery + "('Wallet@replay', '1', 'order.noted', 'PENDING', " + yesterday[name] + ")"}, wallet...),
+			},
+			{
+				"unattended", doctor.Warn, "a backfill of the consumer Wallet failed 48h", "",
+				append([]string{bulk + "'FAILED', 'Wallet', " + yesterday[name] + ")"}, wallet...),
+			},
+			{
+				"unattended", doctor.Warn, "a backfill of the consumer Wallet has not moved for 48h", "",
+				append([]string{bulk + "'RUNNING', 'Wallet', " + yesterday[name] + ")"}, wallet...),
+			},
 			{"jobs", doctor.Warn, "the job coupons.expire (0 0 * * * ?) has not finished a run for 48h", "", []string{
 				job + yesterday[name] + ", '0 0 * * * ?')",
 			}},
