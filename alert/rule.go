@@ -49,8 +49,8 @@ func Rules() []Rule {
 		{RuleVersion, Warn, "start an instance of the release that knows the schema version, or skip the deliveries"},
 		{RuleReplay, Warn, "start a release in which the consumer is Replayable, or skip the replays"},
 		{RuleTypeGone, Warn, "start a release of the consumer that takes the type, or skip the deliveries and retire the type"},
-		{RulePast, Warn, "see with bluecone bulk list why, then resume or cancel the operation; see that a process calls ops.Run, or, for StartFrom, " +
-			"that a publisher of a release that knows it has the consumer"},
+		{RulePast, Warn, "see with bluecone bulk list why, then resume or cancel the operation; see that a process calls ops.Run, or, " +
+			"for StartFrom, that a publisher of a release that knows it has the consumer"},
 		{RuleReservation, Warn, "see that a ledger runs and reaches the producer's check URL, or confirm or cancel the reservations"},
 		{RuleJobLate, Critical, "see that an instance with this job runs, and whether one run hangs"},
 		{RuleJobFailed, Warn, "look at the error of the job's last run"},

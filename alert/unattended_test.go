@@ -13,7 +13,8 @@ import (
 // takes saves that a consumer takes a type, and when an instance last said so.
 func takes(t *testing.T, db *bun.DB, consumer, eventType string, seen time.Duration) {
 	t.Helper()
-	sqlExec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES (?, ?, "+ago(t, db, seen)+")", consumer, eventType)
+	sqlExec(t, db, "INSERT INTO bc_consumer_type (consumer_name, event_type, seen_at) VALUES (?, ?, "+ago(t, db, seen)+")",
+		consumer, eventType)
 }
 
 // backfill saves an operation that has moved some time ago.

@@ -175,8 +175,8 @@ func malformedConsumers(ctx context.Context, x *exam) ([]Finding, error) {
 		}
 		var types []string
 		if name == "" || json.Unmarshal([]byte(eventTypes), &types) != nil {
-			found = append(found, warn("consumer_malformed", "the row of the consumer {consumer} in bc_consumer is malformed: its event_types are not "+
-				"a JSON list of texts or longer than 64 KiB, or it has no name", malformedRemedy,
+			found = append(found, warn("consumer_malformed", "the row of the consumer {consumer} in bc_consumer is malformed: its event_types are "+
+				"not a JSON list of texts or longer than 64 KiB, or it has no name", malformedRemedy,
 				values{"consumer": strconv.Quote(name)})...)
 		}
 		return nil

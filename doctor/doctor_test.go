@@ -61,7 +61,10 @@ func TestFaultsAreFound(t *testing.T) {
 		"next_check_at) VALUES ('1', '1', 'shop', 'order.paid', 'PREPARED', '{}', '2026-11-21 10:00:00', '2026-11-21 10:00:00', "
 	const bulk = "INSERT INTO bc_bulk_operation (operation_id, action, request, actor, reason, state, consumer_name, updated_at) VALUES " +
 		"('1', 'backfill', '{}', 'ann', 'a test', "
-	wallet := []string{consumer + "('Wallet', '[]', '[]')", "INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', 'order.noted')"}
+	wallet := []string{
+		consumer + "('Wallet', '[]', '[]')",
+		"INSERT INTO bc_consumer_type (consumer_name, event_type) VALUES ('Wallet', 'order.noted')",
+	}
 	const job = "INSERT INTO bc_job_lease (job_code, last_finished_at, cron) VALUES ('coupons.expire', "
 	type fault struct {
 		check string
@@ -167,7 +170,10 @@ func TestFaultsAreFound(t *testing.T) {
 				"unattended", doctor.Warn, "deliveries of order.paid wait for the consumer Wallet, and no running release of it takes the type: 1", "",
 				append([]string{delivery + "('Wallet', '1', 'order.paid', 'FAILED', " + yesterday[name] + ")"}, wallet...),
 			},
-			{"unattended", doctor.OK, "", "", append([]string{delivery + "('Wallet', '1', 'order.noted', 'FAILED', " + yesterday[name] + ")"}, wallet...)},
+			{
+				"unattended", doctor.OK, "", "",
+				append([]string{delivery + "('Wallet', '1', 'order.noted', 'FAILED', " + yesterday[name] + ")"}, wallet...),
+			},
 			{
 				"unattended", doctor.Warn, "replays wait for the consumer Wallet, of which no instance runs replays: 1", "",
 				append([]string{delivery + "('Wallet@replay', '1', 'order.noted', 'PENDING', " + yesterday[name] + ")"}, wallet...),

@@ -20,8 +20,8 @@ func malformedRows(ctx context.Context, x *exam) ([]Finding, error) {
 		return nil, err
 	}
 	for _, t := range types {
-		found = append(found, warn("type_malformed", "a row of bc_consumer_type is malformed: type {type} of the consumer {consumer} has no name, or "+
-			"its consumer is not in bc_consumer", "delete the row: an instance that has the consumer writes both",
+		found = append(found, warn("type_malformed", "a row of bc_consumer_type is malformed: type {type} of the consumer {consumer} has no "+
+			"name, or its consumer is not in bc_consumer", "delete the row: an instance that has the consumer writes both",
 			values{"type": strconv.Quote(t.EventType), "consumer": strconv.Quote(t.Consumer)})...)
 	}
 	instances, err := view.MalformedInstances(ctx, x.sql, longLease, mostFindings+1)
@@ -35,8 +35,8 @@ func malformedRows(ctx context.Context, x *exam) ([]Finding, error) {
 	}
 	jobs, err := view.MalformedJobs(ctx, x.sql, longLease, mostFindings+1)
 	for _, code := range jobs {
-		found = append(found, warn("job_malformed", "the row of the job {job} in bc_job_lease is malformed: it has no code, a state that no job has, "+
-			"a version below zero, or a lease or turn that is more than a day ahead, until which the job does not run",
+		found = append(found, warn("job_malformed", "the row of the job {job} in bc_job_lease is malformed: it has no code, a state that no job "+
+			"has, a version below zero, or a lease or turn that is more than a day ahead, until which the job does not run",
 			"delete the row: an instance that has the job writes it", values{"job": strconv.Quote(code)})...)
 	}
 	return found, err

@@ -114,8 +114,8 @@ func unattended(work []view.Unattended, kinds ...view.UnattendedKind) (Finding, 
 			args["type"] = u.EventType
 			says := one(n, "{n} delivery of {type} waits for {consumer}, and no running release of it takes the type.",
 				"{n} deliveries of {type} wait for {consumer}, and no running release of it takes the type.")
-			return fired(RuleTypeGone, Bad, Event{}, u.Consumer, says, "Start a release in which the consumer takes the type: what waits goes on by "+
-				"itself. To give it up, skip the deliveries on the page Events; so that new events do not wait: bluecone consumers retire {of} "+
+			return fired(RuleTypeGone, Bad, Event{}, u.Consumer, says, "Start a release in which the consumer takes the type: what waits goes on "+
+				"by itself. To give it up, skip the deliveries on the page Events; so that new events do not wait: bluecone consumers retire {of} "+
 				"--type {type} --reason …", args), true
 		case view.GoneReplay:
 			says := one(n, "{n} replay waits for {of}, of which no instance runs replays (any more).",

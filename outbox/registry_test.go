@@ -133,7 +133,8 @@ func TestMalformedRowsHarmNobodyElse(t *testing.T) {
 			"00:00:00.000000')",
 		"a delivery that nobody leased": log + "('Wallet', 'x', 'order.paid', 'PROCESSING', 2000000000, 999999, 'ORDER', '9', " +
 			"'2020-01-01 00:00:00.000000')",
-		"a job's lease of no status": "INSERT INTO bc_job_lease (job_code, locked_by, lock_version, last_status) VALUES ('malformed', '', -1, '?')",
+		"a job's lease of no status": "INSERT INTO bc_job_lease (job_code, locked_by, lock_version, last_status) " +
+			"VALUES ('malformed', '', -1, '?')",
 		"an instance without a host": "INSERT INTO bc_instance (name, host, version, in_flight, circuits) VALUES ('', '', '', -5, ',,;')",
 		"an event of an unknown status": "INSERT INTO bc_outbox_event (aggregate_type, aggregate_id, event_type, event_id, " +
 			"event_payload, status) VALUES ('ORDER', '9', 'order.paid', 'x', '{}', 'MALFORMED')",

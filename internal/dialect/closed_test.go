@@ -20,9 +20,10 @@ func TestAClosedPoolIsKnown(t *testing.T) {
 		ctx := t.Context()
 		stmt, err := db.DB.PrepareContext(ctx, "SELECT 1")
 		require.NoError(t, err)
+		defer stmt.Close()
 		require.NoError(t, db.PingContext(ctx))
 		require.NoError(t, db.Close())
-		_, query := db.QueryContext(ctx, "SELECT 1")
+		_, query := db.ExecContext(ctx, "SELECT 1")
 		_, begin := db.BeginTx(ctx, nil)
 		_, prepared := stmt.ExecContext(ctx)
 		for _, err := range []error{db.PingContext(ctx), query, begin, prepared, fmt.Errorf("look: %w", query)} {

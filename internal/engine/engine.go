@@ -91,8 +91,8 @@ func (e *Engine) Handover() *claim.Handover { return e.handover }
 // IsTaking reports whether [Engine.Run] takes events now. One whose context has ended drains, and takes none.
 func (e *Engine) IsTaking() bool { return e.isTaking.Load() }
 
-// Run publishes until ctx ends, then drains and returns nil. It also ends when something is registered too late, or its pool is closed. As soon as the
-// tables were seen it runs beside, whose context ends when the engine stops taking events.
+// Run publishes until ctx ends, then drains and returns nil. It also ends when something is registered too late, or its pool is closed.
+// As soon as the tables were seen it runs beside, whose context ends when the engine stops taking events.
 func (e *Engine) Run(ctx context.Context, beside func(ctx context.Context)) error {
 	r := e.open()
 	if err := r.enrollment.Enroll(ctx, r.silence); err != nil {

@@ -83,8 +83,8 @@ func (g *Outage) Wait(ctx context.Context, err error, try int) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case dialect.IsClosed(err):
-		return fmt.Errorf("outbox: the program has closed the publisher's *bun.DB, which nothing opens again: close it after Run has returned: %w",
-			dialect.ErrClosed())
+		return fmt.Errorf("outbox: the program has closed the publisher's *bun.DB, which nothing opens again: close it after Run has returned: "+
+			"%w", dialect.ErrClosed())
 	}
 	g.begin(ctx, err)
 	whole := min(100*time.Millisecond<<min(try, 6), maxOutageWait)
