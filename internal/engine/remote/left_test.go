@@ -78,8 +78,8 @@ func (h *house) longAgo(eventID string) {
 	require.NoError(h.t, err)
 }
 
-// Of many events of one aggregate, a Fetch leases the first. Those behind it are put off until its end wakes one of them: however many there
-// are, a delivery costs no more statements, and what is due for other aggregates comes beside it.
+// Of many events of one aggregate, a Fetch leases the first. Those behind it are put off until its end wakes one of them: however many
+// there are, a delivery costs no more statements, and what is due for other aggregates comes beside it.
 func TestOneAggregateIsNotClaimedWhole(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
