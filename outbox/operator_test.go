@@ -110,7 +110,7 @@ func TestDiscardOfWhatHasJustBegunIsRefused(t *testing.T) {
 }
 
 // What is to be retried later is not retried before, although what was before it in its aggregate has ended, and although a publisher
-// starts, which wakes what sleeps.
+// starts, which wakes what is put off.
 func TestDelayedRetryWaitsForItsTime(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

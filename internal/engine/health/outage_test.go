@@ -49,7 +49,7 @@ func TestAnOutageIsSaidOnce(t *testing.T) {
 	require.False(t, g.Notice(ctx, errors.New("no such table")))
 	require.Equal(t, slog.LevelWarn, g.Level(ctx, errors.New("no such table")))
 	require.Empty(t, log.String())
-	for _, err := range []error{driver.ErrBadConn, errSilent, context.DeadlineExceeded} {
+	for _, err := range []error{driver.ErrBadConn, ErrSilent, context.DeadlineExceeded} {
 		require.Equal(t, slog.LevelDebug, g.Level(ctx, err), err)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "the database does not answer as it should"))
@@ -65,13 +65,13 @@ func TestTheWaitForTheDatabaseGrows(t *testing.T) {
 		g := NewOutage(slog.New(slog.DiscardHandler))
 		for try, most := range map[int]time.Duration{1: 200 * time.Millisecond, 3: 800 * time.Millisecond, 6: maxOutageWait, 100: maxOutageWait} {
 			began := time.Now()
-			require.True(t, g.Wait(t.Context(), errSilent, try))
+			require.NoError(t, g.Wait(t.Context(), ErrSilent, try))
 			require.GreaterOrEqual(t, time.Since(began), most/2, try)
 			require.LessOrEqual(t, time.Since(began), most, try)
 		}
 		ctx, end := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, end)
-		require.False(t, g.Wait(ctx, errSilent, 100))
-		require.False(t, g.Wait(ctx, errSilent, 1), "it has ended already")
+		require.ErrorIs(t, g.Wait(ctx, ErrSilent, 100), context.Canceled)
+		require.ErrorIs(t, g.Wait(ctx, ErrSilent, 1), context.Canceled, "it has ended already")
 	})
 }

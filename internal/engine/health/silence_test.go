@@ -27,7 +27,7 @@ func TestOnlySilenceEndsWhatWaits(t *testing.T) {
 		}
 		for _, answers := range []int{0, 3} {
 			began := time.Now()
-			require.ErrorIs(t, waits(answers), errSilent)
+			require.ErrorIs(t, waits(answers), ErrSilent)
 			require.Equal(t, time.Minute+time.Duration(answers)*50*time.Second, time.Since(began))
 		}
 		failed := errors.New("no such table")
@@ -45,5 +45,5 @@ func TestTheEndOfTheRunIsNoSilence(t *testing.T) {
 		return ctx.Err()
 	})
 	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, errSilent)
+	require.NotErrorIs(t, err, ErrSilent)
 }
