@@ -81,7 +81,9 @@ func (b *Transactions) Most() int {
 // Acquire waits until a transaction may be open, and returns what to call when it is over, or an error if ctx ends before. Where there
 // are connections enough, that is at once. On SQLite the engine's own writers take turns here:
 // inside the database they would poll for the lock.
-func (b *Transactions) Acquire(ctx context.Context) (over func(), err error) { return acquire(ctx, b.tokens) }
+func (b *Transactions) Acquire(ctx context.Context) (over func(), err error) {
+	return acquire(ctx, b.tokens)
+}
 
 // acquire takes one of the tokens that there are, all of which are there if tokens is nil.
 func acquire(ctx context.Context, tokens chan struct{}) (giveBack func(), err error) {
