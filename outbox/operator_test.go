@@ -99,7 +99,7 @@ func TestDiscardOfWhatHasJustBegunIsRefused(t *testing.T) {
 		f.failing("B", bus.ConsumerConfig{}, answer(errHandler))
 		f.save(orderPaid{OrderID: "1"})
 		f.once()
-		db.AddQueryHook(&begins{begin: func() {
+		db.AddQueryHook(&begins{begin: func() { //nolint:staticcheck // the library's own statements are to be seen
 			f.exec("UPDATE bc_event_consume_log SET status = 'PROCESSING' WHERE consumer_name = 'A'")
 		}})
 		err := f.ob.Discard(t.Context(), ops, f.onlyEvent())

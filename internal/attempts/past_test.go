@@ -111,7 +111,8 @@ func TestPastAroundParkedEventsKeepsItsOrder(t *testing.T) {
 		before := newWorld(t, db)
 		before.counting("A", bus.ConsumerConfig{})
 		for i := range 4 {
-			before.save(paid{ID: id(i), Seq: 1}, shipped{ID: id(i), Seq: 2}, paid{ID: id(i), Seq: 3}, shipped{ID: id(i), Seq: 4}, paid{ID: id(i), Seq: 5})
+			before.save(paid{ID: id(i), Seq: 1}, shipped{ID: id(i), Seq: 2}, paid{ID: id(i), Seq: 3}, shipped{ID: id(i), Seq: 4},
+				paid{ID: id(i), Seq: 5})
 		}
 		before.once()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusSent: 12, outbox.StatusScheduled: 8}, before.statuses())
@@ -147,7 +148,7 @@ type ends struct {
 
 func (e *ends) BeforeQuery(ctx context.Context, _ *bun.QueryEvent) context.Context { return ctx }
 
-func (e *ends) AfterQuery(_ context.Context, ev *bun.QueryEvent) {
+func (e *ends) AfterQuery(context.Context, *bun.QueryEvent) {
 	if e.after--; e.after == 0 {
 		e.end()
 	}
@@ -160,7 +161,7 @@ func TestContextThatEndsInsideOfSaveLosesNoEvent(t *testing.T) {
 	on(t, all, func(t *testing.T, db *bun.DB) {
 		w := newWorld(t, db)
 		hook := &ends{end: func() {}}
-		db.AddQueryHook(hook)
+		db.AddQueryHook(hook) //nolint:staticcheck // the library's own statements are to be seen
 		w.save(paid{ID: "the first Save asks how texts are read"})
 		failed := 0
 		for after := 1; after <= 4; after++ {

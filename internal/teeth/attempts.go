@@ -40,20 +40,5 @@ func ofAttempts() []sabotage {
 			"\tcase \"mysql\":\n\t\treturn \"CASE", "\tcase \"\":\n\t\treturn \"CASE",
 			attempts, "TenantTooLarge", nil,
 		},
-		{
-			"what is to be retried later is woken before", "outbox/intervene.go",
-			"{To: string(store.Failed), Delay: iv.Delay}", "{To: string(store.Pending), Delay: iv.Delay}",
-			engine, "DelayedRetry", nil,
-		},
-		{
-			"a discard that meets a beginning has no kind", "outbox/intervene.go",
-			"if errors.Is(err, errBegun) {", "if errors.Is(err, errBegun) && false {",
-			engine, "JustBegun", nil,
-		},
-		{
-			"a skip for a reason that is not stored", "bus/answer.go",
-			"text.Clean(reason, text.MaxError)", "reason+text.Clean(\"\", 1)",
-			engine, "SkipWithoutAReason", nil,
-		},
 	}
 }

@@ -44,21 +44,6 @@ func ofTheJobs() []sabotage {
 			"./internal/schedule", "CannotBeRenewed", nil,
 		},
 		{
-			"deliveries of a type that is gone wait unseen", "internal/store/view/unattended.go",
-			"} else if c.takes(w) {", "} else if c.hasTypes {",
-			"./ops ./alert ./doctor", "TypeThatIsGone|NobodyWorksOn|FaultsAreFound", nil,
-		},
-		{
-			"replays that nobody runs wait unseen", "internal/store/view/unattended.go",
-			"if store.IsReplay(w.consumer) && !of.isRunning {", "if false {",
-			"./ops ./alert ./doctor", "ThatNobodyRuns|NobodyWorksOn|FaultsAreFound", nil,
-		},
-		{
-			"backfills that nobody works on wait unseen", "internal/store/view/unattended.go",
-			"return append(found, past...), err", "return append(found, past[:0]...), err",
-			"./ops ./alert ./doctor", "ThatNobodyGives|NobodyWorksOn|FaultsAreFound", nil,
-		},
-		{
 			"a renewal that is not answered is the last one", "internal/schedule/lease.go",
 			"context.WithTimeout(ctx, r.cfg.Lease/3)", "context.WithCancel(ctx)",
 			"./internal/schedule", "SomeOfItsRenewals", nil,

@@ -26,7 +26,7 @@ const (
 
 func sabotages() []sabotage {
 	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofMany(), ofUnknownCommits(), ofRecovery(), ofVersions(),
-		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(),
+		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(), ofOperators(),
 		ofTheDoors(), ofOnSQL(), ofTheLedger())
 }
 
@@ -131,7 +131,7 @@ func ofTheEngine() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"a loop that waits for its turn does not stop", "internal/engine/budget/budget.go",
-			"{ return acquire(ctx, b.tokens) }", "{ return acquire(context.WithoutCancel(ctx), b.tokens) }",
+			"return acquire(ctx, b.tokens)", "return acquire(context.WithoutCancel(ctx), b.tokens)",
 			rooms, "DrainTimeEndsHandlers", nil,
 		},
 		{
