@@ -20,8 +20,8 @@ func (o *Ops) Retry(ctx context.Context, op Operation, eventID string, consumers
 	return o.acts.changeEvent(ctx, op, "retry", eventID, consumers, func() error { return o.ob.Intervene(ctx, op, iv) })
 }
 
-// Reopen makes a delivery due at once although it was skipped or discarded. Whoever may do this undoes a skip and a
-// discard, so ask for the permissions for both.
+// Reopen makes a delivery due at once although it was skipped or discarded. It runs behind the later events of its aggregate that
+// have run meanwhile. It undoes a skip and a discard, so ask for the permissions for both.
 func (o *Ops) Reopen(ctx context.Context, op Operation, eventID, consumer string) error {
 	return o.acts.changeEvent(ctx, op, "reopen", eventID, []string{consumer},
 		func() error { return o.ob.Retry(ctx, op, eventID, consumer) })

@@ -239,3 +239,27 @@ func TestEventsAreListedByAnIndexInPages(t *testing.T) {
 		require.Equal(t, int64(10), backlog.Pending)
 	})
 }
+
+// What an operator skipped and reopens runs then: behind what has run meanwhile, and before what has not.
+func TestWhatIsReopenedRunsBehindWhatRanMeanwhile(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		a := answer(errHandler)
+		f.failing("A", bus.ConsumerConfig{}, a)
+		f.save(orderPaid{OrderID: "1", Seq: 1})
+		f.once()
+		skipped := f.onlyEvent()
+		require.NoError(t, f.ob.Skip(t.Context(), ops, skipped, "A"))
+		a.Store(nil)
+		f.save(orderPaid{OrderID: "1", Seq: 2})
+		f.once()
+		require.NoError(t, f.ob.Retry(t.Context(), ops, skipped, "A"))
+		f.save(orderPaid{OrderID: "1", Seq: 3})
+		f.once()
+		var order []int
+		require.NoError(t, db.NewRaw("SELECT seq FROM effect ORDER BY id").Scan(t.Context(), &order))
+		require.Equal(t, []int{2, 1, 3}, order)
+	})
+}
