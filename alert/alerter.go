@@ -87,10 +87,7 @@ func (a *Alerter) Run(ctx context.Context) error {
 	return err
 }
 
-// ErrBusy means that the job is at work already, here or in another instance.
-var ErrBusy = schedule.ErrBusy
-
-// RunOnce looks at once, and sends what is due. It answers [ErrBusy] while the job is at work already.
+// RunOnce looks at once, and sends what is due. It answers schedule.ErrBusy while the job is at work already.
 func (a *Alerter) RunOnce(ctx context.Context) (Report, error) {
 	err := a.checkClock(ctx)
 	rep, e := a.jobs.RunNow(ctx, JobCode)

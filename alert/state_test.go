@@ -14,6 +14,7 @@ import (
 	"github.com/bluecone-go/bluecone/alert"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
+	"github.com/bluecone-go/bluecone/schedule"
 )
 
 // pass lets time go by for the alerts: all their times are that much earlier.
@@ -106,7 +107,7 @@ func TestTwoInstancesAtOnceWriteOneMessage(t *testing.T) {
 		require.Equal(t, 3, n)
 		for { // and whoever is refused the lease leaves it to the one who has it
 			_, err := all[0].RunOnce(t.Context())
-			if !errors.Is(err, alert.ErrBusy) {
+			if !errors.Is(err, schedule.ErrBusy) {
 				require.NoError(t, err)
 				break
 			}

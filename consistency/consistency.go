@@ -221,10 +221,7 @@ type pass struct {
 
 type passKey struct{}
 
-// ErrBusy means that the job is at work already, here or in another instance.
-var ErrBusy = schedule.ErrBusy
-
-// RunOnce runs the named checks at once, or all of them. It answers [ErrBusy] while the job is at
+// RunOnce runs the named checks at once, or all of them. It answers schedule.ErrBusy while the job is at
 // work already.
 func (s *Consistency) RunOnce(ctx context.Context, names ...string) (Report, error) {
 	if err := s.known(names); err != nil {

@@ -304,7 +304,7 @@ func TestEachPrincipalIsLimited(t *testing.T) {
 // A console that is too busy says when to ask again.
 func TestABusyConsoleSaysWhenToAskAgain(t *testing.T) {
 	t.Parallel()
-	w := get(consoleOf(&fake{text: "x", fails: ops.ErrBusy}, everything()), "/api/v1/events")
+	w := get(consoleOf(&fake{text: "x", fails: ops.ErrTooManyReaders}, everything()), "/api/v1/events")
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	require.Equal(t, retryAfter, w.Header().Get("Retry-After"))
 	require.Equal(t, http.StatusForbidden, get(consoleOf(&fake{text: "x", fails: ops.ErrForbidden}, everything()), "/jobs").Code)

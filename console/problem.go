@@ -56,8 +56,8 @@ func refused(r *http.Request, err error) *refusal {
 		return &refusal{http.StatusBadRequest, "error.invalid", err}
 	case errors.Is(err, ops.ErrForbidden):
 		return &refusal{http.StatusForbidden, "error.forbidden", err}
-	case errors.Is(err, ops.ErrBusy):
-		return &refusal{http.StatusServiceUnavailable, "error.busy", ops.ErrBusy}
+	case errors.Is(err, ops.ErrTooManyReaders):
+		return &refusal{http.StatusServiceUnavailable, "error.busy", ops.ErrTooManyReaders}
 	case errors.Is(err, ops.ErrUnknown):
 		return &refusal{http.StatusNotFound, "error.notfound", err}
 	case errors.Is(err, ops.ErrNotFound) && r.Method == http.MethodPost:
@@ -87,7 +87,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 		c.noteAttempt(r, no)
 	}
 	switch {
-	case errors.Is(err, ops.ErrBusy):
+	case errors.Is(err, ops.ErrTooManyReaders):
 		w.Header().Set("Retry-After", retryAfter)
 	case r.Context().Err() != nil: // nobody reads the answer
 	case no.status >= http.StatusInternalServerError:

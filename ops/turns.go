@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// ErrBusy means that too many readers wait already. Whoever asks again a moment later may be lucky.
-var ErrBusy = errors.New("too many readers wait for the database: ask again in a moment")
+// ErrTooManyReaders means that too many statements wait for the database already, of one caller or of all. Ask again in a moment.
+var ErrTooManyReaders = errors.New("too many readers wait for the database: ask again in a moment")
 
 // turns lets so many statements run at a time. Callers have their turns one after the other, however much each asks for,
 // and with more than one place none of them gets all.
@@ -51,7 +51,7 @@ func (t *turns) join(caller string) (*waiter, error) {
 		own = maxWaiting
 	}
 	if t.count >= maxWaiting || len(t.waiting[caller]) >= own {
-		return nil, ErrBusy
+		return nil, ErrTooManyReaders
 	}
 	w := &waiter{make(chan struct{})}
 	if len(t.waiting[caller]) == 0 {

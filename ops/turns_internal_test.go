@@ -60,7 +60,7 @@ func TestCallersTakeTurns(t *testing.T) {
 		eve = append(eve, w)
 	}
 	_, err := p.join("eve")
-	require.ErrorIs(t, err, ErrBusy)
+	require.ErrorIs(t, err, ErrTooManyReaders)
 	for range 2 {
 		w, err := p.join("rita")
 		require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestCallersTakeTurns(t *testing.T) {
 			break
 		}
 	}
-	require.ErrorIs(t, err, ErrBusy, "all that wait are bounded, too")
+	require.ErrorIs(t, err, ErrTooManyReaders, "all that wait are bounded, too")
 }
 
 // A read ends when the last of those who wait for it has gone, and whoever comes then gets another one.

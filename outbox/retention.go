@@ -138,14 +138,11 @@ func (r *Retention) Run(ctx context.Context) error { return r.jobs.Run(ctx) }
 func (r *Retention) Schedule() (code, cron string) { return RetentionJob, r.cfg.Cron }
 
 // RunNow cleans up at once and tells what it did, by name; with an error, what it had done until then. The error is
-// [ErrRetentionBusy] while the job is at work already, that of ctx or of RetentionConfig.Timeout, or that of the database.
+// schedule.ErrBusy while the job is at work already, that of ctx or of RetentionConfig.Timeout, or that of the database.
 func (r *Retention) RunNow(ctx context.Context) (counts map[string]int64, err error) {
 	rep, err := r.jobs.RunNow(ctx, RetentionJob)
 	return rep.Counts, err
 }
-
-// ErrRetentionBusy means that the job is at work already, here or in another instance.
-var ErrRetentionBusy = schedule.ErrBusy
 
 // RunOnce is [Retention.RunNow], and tells only how many events went.
 func (r *Retention) RunOnce(ctx context.Context) (removed int64, err error) {

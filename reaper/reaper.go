@@ -187,10 +187,7 @@ func (r *Reaper) RunNow(ctx context.Context) (counts map[string]int64, err error
 	return rep.Counts, err
 }
 
-// ErrBusy means that the job is at work already, here or in another instance.
-var ErrBusy = schedule.ErrBusy
-
-// RunOnce looks at once. It answers [ErrBusy] while the job is at work already.
+// RunOnce looks at once. It answers schedule.ErrBusy while the job is at work already.
 func (r *Reaper) RunOnce(ctx context.Context) (Report, error) {
 	rep, err := r.jobs.RunNow(ctx, JobCode)
 	return reportOf(rep.Counts), err

@@ -16,6 +16,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/outbox"
 	"github.com/bluecone-go/bluecone/reaper"
+	"github.com/bluecone-go/bluecone/schedule"
 )
 
 // locks is a table of business locks: seats that are held for a while.
@@ -229,7 +230,7 @@ func TestOneRunInTheWholeDeployment(t *testing.T) {
 			total += n
 		}
 		for err := range refused {
-			require.ErrorIs(t, err, reaper.ErrBusy)
+			require.ErrorIs(t, err, schedule.ErrBusy)
 		}
 		require.Equal(t, int64(20), total, "each once")
 	})

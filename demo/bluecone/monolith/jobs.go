@@ -10,13 +10,11 @@ import (
 	"github.com/bluecone-go/bluecone/consistency"
 	"github.com/bluecone-go/bluecone/outbox"
 	"github.com/bluecone-go/bluecone/reaper"
+	"github.com/bluecone-go/bluecone/schedule"
 )
 
 // ErrNoJob means that there is no job of that code.
 var ErrNoJob = errors.New("there is no such job")
-
-// ErrBusy means that the job is at work already, here or in another instance. It is the same error for every job.
-var ErrBusy = reaper.ErrBusy
 
 // RunJob runs a job once and answers its report. If its own schedule has it at work, it waits for its turn.
 func (a *App) RunJob(ctx context.Context, code string) (any, error) {
@@ -53,7 +51,7 @@ func (a *App) Repair(ctx context.Context, checks ...string) (consistency.Report,
 func inTurn[T any](ctx context.Context, once func(context.Context) (T, error)) (T, error) {
 	for {
 		report, err := once(ctx)
-		if !errors.Is(err, ErrBusy) {
+		if !errors.Is(err, schedule.ErrBusy) {
 			return report, err
 		}
 		select {

@@ -18,6 +18,7 @@ import (
 	"github.com/bluecone-go/bluecone/demo/bluecone/monolith"
 	"github.com/bluecone-go/bluecone/demo/httpserver"
 	"github.com/bluecone-go/bluecone/ops"
+	"github.com/bluecone-go/bluecone/schedule"
 )
 
 // API serves one instance of the monolith.
@@ -112,7 +113,7 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 		httpserver.Fail(w, status, refusal.Text, refusal.Code)
 	case errors.Is(err, sql.ErrNoRows), errors.Is(err, monolith.ErrNoJob):
 		httpserver.Fail(w, http.StatusNotFound, err.Error(), "NOT_FOUND")
-	case errors.Is(err, monolith.ErrBusy):
+	case errors.Is(err, schedule.ErrBusy):
 		httpserver.Fail(w, http.StatusConflict, err.Error(), "BUSY")
 	default:
 		httpserver.Unavailable(w, r, err)
