@@ -11,10 +11,10 @@ import (
 type Plan struct {
 	Agenda
 
-	configured int      // events that a claim takes
-	size       int      // that the next claim of NEW events takes
-	consumers  []string // keys of those for which deliveries are due, if the agenda says so
-	passedOver bool     // a claim has left events alone for the sake of others
+	configured    int      // events that a claim takes
+	size          int      // that the next claim of NEW events takes
+	consumers     []string // keys of those for which deliveries are due, if the agenda says so
+	hasPassedOver bool     // a claim has left events alone for the sake of others
 }
 
 // NewPlan returns a plan for claims that take so many events, unless there is a backlog.
@@ -56,14 +56,14 @@ func (p *Plan) Claimed(r Result) {
 	if r.Kind == New {
 		p.size = PageSize(p.configured, r.IsFull)
 	}
-	p.passedOver = p.passedOver || r.IsBlocked()
+	p.hasPassedOver = p.hasPassedOver || r.IsBlocked()
 }
 
 // HasPassedOver reports whether a claim has left events alone, since [Plan.ForgetPassedOver], for the sake of others.
-func (p *Plan) HasPassedOver() bool { return p.passedOver }
+func (p *Plan) HasPassedOver() bool { return p.hasPassedOver }
 
 // ForgetPassedOver begins anew with what [Plan.HasPassedOver] reports.
-func (p *Plan) ForgetPassedOver() { p.passedOver = false }
+func (p *Plan) ForgetPassedOver() { p.hasPassedOver = false }
 
 // Question is what to ask the database: which kinds are due that the plan does not know of. left are the consumers for which to
 // ask whether other instances have left deliveries.

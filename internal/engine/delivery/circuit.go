@@ -51,7 +51,7 @@ func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause e
 	now := time.Now()
 	changed := ln.speed.Circuit.Observe(o, first, now)
 	state, wait := ln.speed.Circuit.State(now), ln.speed.Circuit.Pause(now)
-	if state != flow.Closed && (first || changed) && !ln.closed {
+	if state != flow.Closed && (first || changed) && !ln.isOver {
 		ln.speed.Spill.Begin()
 	}
 	ln.mu.Unlock()

@@ -173,7 +173,7 @@ func (r *runner) transact(ctx context.Context, ds []*delivery) (aside map[*deliv
 	if p := fence.Poisoned(); errors.Is(p, handler.ErrEnds) || errors.Is(p, handler.ErrNotAlone) {
 		return nil, errors.Join(p, err)
 	} else if p != nil {
-		return nil, &infraError{err: errors.Join(p, err), handled: true}
+		return nil, &infraError{err: errors.Join(p, err), wasHandled: true}
 	}
 	if err != nil || len(aside) > 0 {
 		return aside, asInfra(fence, err)

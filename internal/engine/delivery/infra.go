@@ -11,8 +11,8 @@ import (
 
 // infraError is a failure of the database, not of the handler: it is not an attempt.
 type infraError struct {
-	err     error
-	handled bool // the handler had been called, and COMMIT had not
+	err        error
+	wasHandled bool // the handler had been called, and COMMIT had not
 }
 
 func (e *infraError) Error() string { return e.err.Error() }
@@ -42,7 +42,7 @@ func isOutage(err error) bool {
 // of its own that ends a statement, a result that it leaves open.
 func lostByHandler(err error) bool {
 	var infra *infraError
-	return errors.As(err, &infra) && infra.handled && dialect.Classify(err) == dialect.Conn
+	return errors.As(err, &infra) && infra.wasHandled && dialect.Classify(err) == dialect.Conn
 }
 
 // reaches reports whether the database answers: then a connection that was lost again and again is no outage.

@@ -29,7 +29,7 @@ type lane struct {
 	inFlight map[*delivery]struct{} // leased deliveries, queued or running
 	guards   map[*guard]struct{}    // of what runs
 	alarms   alarms
-	closed   bool
+	isOver   bool
 }
 
 func newLane(l *Lanes, c *handler.Consumer, limit int) *lane {
@@ -70,7 +70,7 @@ func (l *Lanes) Offer(key string, events []Offered) (taken int) {
 func (ln *lane) push(ds []*delivery) int {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if ln.closed || ln.speed.Spill.IsActive() {
+	if ln.isOver || ln.speed.Spill.IsActive() {
 		return 0
 	}
 	if len(ds) == 0 {
@@ -94,7 +94,7 @@ func (ln *lane) push(ds []*delivery) int {
 func (ln *lane) readmit(ds []*delivery) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if ln.closed {
+	if ln.isOver {
 		return false
 	}
 	for _, d := range ds {
@@ -146,7 +146,7 @@ func (ln *lane) lookAgain(wait time.Duration, alarm *bool) {
 	time.AfterFunc(wait, func() {
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
-		if *alarm = false; !ln.closed {
+		if *alarm = false; !ln.isOver {
 			ln.start()
 		}
 	})
@@ -204,10 +204,10 @@ func (ln *lane) room(idle idleLanes, starved bool) (free, window int) {
 	window = min(ln.speed.Window.Limit(), most)
 	free = window - ln.queue.count(claim.New)
 	limit := time.Duration(math.MaxInt64) // a lane that is closed does not spill
-	if !ln.closed {
+	if !ln.isOver {
 		limit = ln.speed.SpillLimit(len(ln.queue.ds), idle.quickest)
 	}
-	ln.speed.Spill.Observe(now, idle.any && free <= window/2, limit)
+	ln.speed.Spill.Observe(now, idle.isAny && free <= window/2, limit)
 	if ln.speed.Spill.IsActive() || ln.isHaltedLocked() {
 		return math.MaxInt, math.MaxInt
 	}
@@ -248,7 +248,7 @@ func (ln *lane) leased() []*delivery {
 func (ln *lane) shut() []*delivery {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.closed = true
+	ln.isOver = true
 	left := ln.queue.ds
 	ln.queue.ds = nil
 	for _, d := range left {
@@ -260,11 +260,11 @@ func (ln *lane) shut() []*delivery {
 func (ln *lane) isClosed() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.closed
+	return ln.isOver
 }
 
 func (ln *lane) isIdle() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.speed.Workers.Running() == 0 && len(ln.queue.ds) == 0 && !ln.retries.claiming
+	return ln.speed.Workers.Running() == 0 && len(ln.queue.ds) == 0 && !ln.retries.isClaiming
 }

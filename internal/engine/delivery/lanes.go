@@ -137,13 +137,13 @@ func (l *Lanes) Room() (now, atMost int) {
 
 // idleLanes are those that have nothing to do.
 type idleLanes struct {
-	any      bool
+	isAny    bool
 	quickest time.Duration // what the quickest of them takes for an event
 }
 
 func (d *idleLanes) add(each time.Duration) {
-	if !d.any || each < d.quickest {
-		d.any, d.quickest = true, each
+	if !d.isAny || each < d.quickest {
+		d.isAny, d.quickest = true, each
 	}
 }
 

@@ -43,17 +43,17 @@ func (l *Lanes) TakeLeft(ctx context.Context, mustSeeAll bool) error {
 
 // leftWalk is how far a lane has looked at the deliveries that others have left to those that know their schema version.
 type leftWalk struct {
-	on    bool          // there may be more
-	after int64         // by the ids of their rows
-	took  time.Duration // so far
-	rests time.Time     // until when the lane does not begin another walk: one takes at most a tenth of the time
+	mayBeMore bool
+	after     int64         // by the ids of their rows
+	took      time.Duration // so far
+	rests     time.Time     // until when the lane does not begin another walk: one takes at most a tenth of the time
 }
 
 func (q *retryQueue) takeLeft(mustSeeAll bool) {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
 	if mustSeeAll || time.Now().After(q.left.rests) {
-		q.left.on = true
+		q.left.mayBeMore = true
 		q.refillLocked()
 	}
 }
@@ -63,19 +63,19 @@ func (q *retryQueue) findLeft(ctx context.Context, most int) (known []int64) {
 	q.ln.mu.Lock()
 	w := q.left
 	q.ln.mu.Unlock()
-	if !w.on || most <= 0 {
+	if !w.mayBeMore || most <= 0 {
 		return nil
 	}
-	for began := time.Now(); w.on && len(known) == 0; w.took, began = w.took+time.Since(began), time.Now() {
+	for began := time.Now(); w.mayBeMore && len(known) == 0; w.took, began = w.took+time.Since(began), time.Now() {
 		page, err := q.l.regs.Log.Left.Page(ctx, q.l.regs.DB, q.c.Key, w.after, leftPage)
 		if err != nil {
 			q.l.regs.Logger.Log(ctx, q.ln.out.level(ctx, err), "deliveries that others have left could not be seen; it is tried again in a moment",
 				telemetry.Consumer, q.c.Name, telemetry.Err, err)
 		}
-		w.on = len(page) == leftPage
+		w.mayBeMore = len(page) == leftPage
 		for _, d := range page {
 			if len(known) == most {
-				w.on = true
+				w.mayBeMore = true
 				break
 			}
 			if w.after = d.ID; q.c.Knows(d.EventType, d.SchemaVersion) {
@@ -83,7 +83,7 @@ func (q *retryQueue) findLeft(ctx context.Context, most int) (known []int64) {
 			}
 		}
 	}
-	if !w.on {
+	if !w.mayBeMore {
 		w = leftWalk{rests: time.Now().Add(10 * w.took)}
 	}
 	q.ln.mu.Lock()

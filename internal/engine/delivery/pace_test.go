@@ -76,7 +76,7 @@ func TestAFullLaneSpills(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ln := idleLane(&handler.Consumer{Config: handler.Config{}.WithDefaults()}, 4)
-			ln.queue.ds, ln.closed = queueOf(c.queued), c.closed
+			ln.queue.ds, ln.isOver = queueOf(c.queued), c.closed
 			ln.speed.Times.ObserveCall(20 * time.Millisecond)
 			ln.speed.Spill.Observe(time.Now().Add(-time.Second), false, time.Hour)
 			free, window := ln.room(c.idle, true)

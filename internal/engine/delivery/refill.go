@@ -20,12 +20,12 @@ type retryQueue struct {
 	c  *handler.Consumer
 	ln *lane
 
-	claiming bool
-	again    bool        // refill was called while it was claiming
-	more     claim.Kinds // of which the consume log may hold more
-	left     leftWalk
-	size     flow.ClaimSize
-	gaveUp   time.Time // when it last looked for deliveries that are too old to be tried again
+	isClaiming   bool
+	isAskedAgain bool        // refill was called while it was claiming
+	more         claim.Kinds // of which the consume log may hold more
+	left         leftWalk
+	size         flow.ClaimSize
+	gaveUp       time.Time // when it last looked for deliveries that are too old to be tried again
 }
 
 // refill claims due deliveries into the queue, in the background, until it has seen all that is due
@@ -37,14 +37,14 @@ func (q *retryQueue) refill() {
 }
 
 func (q *retryQueue) refillLocked() {
-	if q.ln.closed {
+	if q.ln.isOver {
 		return
 	}
-	q.again = true
-	if q.claiming {
+	q.isAskedAgain = true
+	if q.isClaiming {
 		return
 	}
-	q.claiming = true
+	q.isClaiming = true
 	q.l.woken.Add(1)
 	q.l.wg.Go(func() {
 		for q.begins() {
@@ -66,8 +66,8 @@ func (q *retryQueue) claimInTurn(began time.Time) (more bool) {
 func (q *retryQueue) begins() bool {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
-	q.claiming, q.again = q.again, false
-	return q.claiming
+	q.isClaiming, q.isAskedAgain = q.isAskedAgain, false
+	return q.isClaiming
 }
 
 // One claim takes so many waiting deliveries.
@@ -111,7 +111,7 @@ func (q *retryQueue) claimDue(ctx context.Context, dueFor time.Duration) bool {
 	defer cancel()
 	q.ln.mu.Lock()
 	room := q.roomInQueue()
-	closed := q.ln.closed
+	closed := q.ln.isOver
 	q.ln.mu.Unlock()
 	if q.l.room.mustWait(q) {
 		return false
@@ -148,7 +148,7 @@ func (q *retryQueue) noteMore(found, room claim.Limits, left bool) bool {
 	q.ln.mu.Lock()
 	defer q.ln.mu.Unlock()
 	q.more = 0
-	again := left && q.left.on
+	again := left && q.left.mayBeMore
 	for _, of := range []struct {
 		kind        claim.Kind
 		found, room int

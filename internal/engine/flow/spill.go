@@ -5,9 +5,9 @@ import "time"
 // Spill tells when a lane that is full has kept others waiting for too long: then its deliveries go to the consume log until
 // it has caught up. The zero value is a lane that gets its deliveries directly.
 type Spill struct {
-	active bool
-	looked time.Time     // when it was last observed
-	debt   time.Duration // how long others were starved because this one was full, less the time they were not
+	isActive bool
+	looked   time.Time     // when it was last observed
+	debt     time.Duration // how long others were starved because this one was full, less the time they were not
 }
 
 const (
@@ -35,14 +35,14 @@ func (s *Spill) Observe(now time.Time, isHoldingUp bool, limit time.Duration) {
 		return
 	}
 	s.debt += passed
-	s.active = s.active || s.debt > limit
+	s.isActive = s.isActive || s.debt > limit
 }
 
 // IsActive tells whether the lane's deliveries go to the consume log.
-func (s *Spill) IsActive() bool { return s.active }
+func (s *Spill) IsActive() bool { return s.isActive }
 
 // Begin makes the lane's deliveries go to the consume log, without waiting for others to starve.
-func (s *Spill) Begin() { s.active = true }
+func (s *Spill) Begin() { s.isActive = true }
 
 // End is for a lane that has caught up: it gets its deliveries directly.
-func (s *Spill) End() { s.active, s.debt = false, 0 }
+func (s *Spill) End() { s.isActive, s.debt = false, 0 }

@@ -48,7 +48,7 @@ func (s *Settler) noteMissing(ctx context.Context, tx bun.Tx, events []Event, do
 		switch row, ok := rows[e.Lease.ID]; {
 		case ok && hasEnded(e, row):
 			done.add([]Event{e}, Status(row.Status))
-		case !ok && s.deleteSent:
+		case !ok && s.deletesSent:
 			done.add([]Event{e}, Sent)
 		default:
 			done.Lost = append(done.Lost, e.Lease.ID)

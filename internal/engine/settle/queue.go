@@ -24,10 +24,10 @@ type Queue[E any] struct {
 
 // ended is an event whose deliveries have ended.
 type ended[E any] struct {
-	event E
-	looks int  // deliveries to be looked at
-	sent  bool // it is SENT for certain
-	since time.Time
+	event  E
+	looks  int  // deliveries to be looked at
+	isSent bool // it is SENT for certain
+	since  time.Time
 }
 
 // Add adds an event whose deliveries have ended now.
@@ -48,7 +48,7 @@ func (q *Queue[E]) Take(now time.Time, inFlight int, all bool) (batch []E, again
 	looks := 0
 	for _, e := range q.ended {
 		fits := len(batch) == 0 || (len(batch) < Batch && looks+e.looks <= MostLooks)
-		if fits && (all || e.sent || now.Sub(e.since) >= Later) {
+		if fits && (all || e.isSent || now.Sub(e.since) >= Later) {
 			batch, looks = append(batch, e.event), looks+e.looks
 		} else {
 			rest = append(rest, e)

@@ -83,7 +83,7 @@ func (s *Settler) Set(ctx context.Context, tx bun.Tx, status Status, events []st
 	for i, e := range events {
 		ids[i], changes[i] = e.ID, Change{EventID: e.EventID, EventType: e.EventType, Status: status}
 	}
-	if status == Sent && s.deleteSent && inLog {
+	if status == Sent && s.deletesSent && inLog {
 		return changes, s.events.Delete(ctx, tx, ids)
 	}
 	return changes, s.events.SetStatus(ctx, tx, ids, string(status))

@@ -15,20 +15,20 @@ import (
 
 // Settler writes the status of events. It is safe for concurrent use.
 type Settler struct {
-	db         *bun.DB
-	d          dialect.Dialect
-	stmts      *prepared.Statements
-	events     store.Settling
-	deliveries store.Results
-	queues     store.Queues
-	deleteSent bool
+	db          *bun.DB
+	d           dialect.Dialect
+	stmts       *prepared.Statements
+	events      store.Settling
+	deliveries  store.Results
+	queues      store.Queues
+	deletesSent bool
 }
 
 // NewSettler returns the settler of a database. With deleteSent it deletes events instead of making them SENT, unless nothing else
 // would tell of them.
 func NewSettler(db *bun.DB, d dialect.Dialect, stmts *prepared.Statements, deleteSent bool) *Settler {
 	return &Settler{
-		db: db, d: d, stmts: stmts, deleteSent: deleteSent,
+		db: db, d: d, stmts: stmts, deletesSent: deleteSent,
 		events: store.NewSettling(d, stmts), deliveries: store.NewResults(d), queues: store.NewQueues(d, stmts),
 	}
 }

@@ -182,7 +182,7 @@ func (s *Settler) Settle(ctx context.Context, owner string, events []Event, isDr
 // end ends leases in one way. With deleteSent it deletes what is SENT, but for events without a consumer: nothing else would
 // tell that they have been there.
 func (s *Settler) end(ctx context.Context, idb bun.IDB, owner string, events []Event, e store.Ending, done *Settled) error {
-	if Status(e.Status) == Sent && s.deleteSent {
+	if Status(e.Status) == Sent && s.deletesSent {
 		var traced []Event
 		traced, events = split(events, func(e Event) bool { return len(e.Needed) > 0 })
 		if len(traced) > 0 {
