@@ -87,7 +87,8 @@ func (c *Console) enter(name string, now time.Time) (leave func(), err error) {
 	case tooMany == nil:
 		return leave, nil
 	case tooMany.UnderWay:
-		return nil, &refusal{http.StatusServiceUnavailable, "error.crowd", fmt.Errorf("too many requests of %s under way: %w", name, ops.ErrTooManyReaders)}
+		err := fmt.Errorf("too many requests of %s under way: %w", name, ops.ErrTooManyReaders)
+		return nil, &refusal{http.StatusServiceUnavailable, "error.crowd", err}
 	default:
 		return nil, &refusal{http.StatusTooManyRequests, "error.crowd", fmt.Errorf("too many requests of %s: ask again in a moment", name)}
 	}
