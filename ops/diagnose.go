@@ -10,6 +10,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/consumelog"
 	"github.com/bluecone-go/bluecone/internal/origin"
+	"github.com/bluecone-go/bluecone/internal/store/view"
 	"github.com/bluecone-go/bluecone/internal/text"
 	"github.com/bluecone-go/bluecone/outbox"
 )
@@ -254,7 +255,7 @@ func (t *tracer) consumerRules(e Event, d Delivery) (Finding, bool) {
 	if e.EventType == origin.Undecodable { // its inbox is no consumer
 		return Finding{}, false
 	}
-	if !ok || r.age > announcedEvery {
+	if !ok || r.age > view.Announced {
 		seen := "no instance has ever announced it"
 		if ok {
 			seen = "last announced " + clock(r.seenAt)

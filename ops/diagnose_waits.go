@@ -23,7 +23,7 @@ func (k known) releaseRules(e Event, d Delivery) (Finding, bool) {
 				"--consumer {consumer} --reason …, or Skip on the page of the event. So that new events of the type do not wait: bluecone "+
 				"consumers retire {consumer} --type {type} --reason …", nil), true
 	}
-	if replays, runs := k.replays[r.name]; d.Replay && (!runs || replays.age > announcedEvery) {
+	if replays, runs := k.replays[r.name]; d.Replay && (!runs || replays.age > view.Announced) {
 		return fired(RuleReplay, Bad, e, d.Consumer,
 			"A replay of {type} of {aggregate} waits for {of}, of which no instance runs replays (any more).",
 			"Start a release in which the consumer is bus.ConsumerConfig.Replayable: the replay goes on by itself. To give it up: bluecone events "+

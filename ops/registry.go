@@ -11,12 +11,8 @@ import (
 	"github.com/bluecone-go/bluecone/internal/store/view"
 )
 
-const (
-	// instancesFor is how long an instance that is gone is still listed.
-	instancesFor = 24 * time.Hour
-	// announcedEvery is after how long without an announcement nobody runs a consumer.
-	announcedEvery = view.Announced
-)
+// instancesFor is how long an instance that is gone is still listed.
+const instancesFor = 24 * time.Hour
 
 // registration is a consumer that some instance has announced.
 type registration struct {
@@ -65,7 +61,7 @@ func (a *access) readRegistry(ctx context.Context) (known, error) {
 		}
 		if reg := byName[c.Name]; c.Type != "" && !slices.Contains(reg.types, c.Type) {
 			reg.types = append(reg.types, c.Type)
-			if c.TypeSeenFor > announcedEvery {
+			if c.TypeSeenFor > view.Announced {
 				reg.gone = append(reg.gone, c.Type)
 			}
 		}
@@ -134,7 +130,7 @@ func (k known) expected(e Event) []Delivery {
 // state tells what a consumer does.
 func (k known) state(r registration) State {
 	switch {
-	case r.age > announcedEvery:
+	case r.age > view.Announced:
 		return Unregistered
 	case r.paused:
 		return Paused

@@ -45,10 +45,10 @@ func (f *fixture) announced() {
 // overviewSays waits until an overview says so, by the rule: what it answers is shared for a second.
 func (f *fixture) overviewSays(rule, says string) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool {
+	testdb.Eventually(f.t, func() bool {
 		all, err := f.ops.Overview(f.t.Context())
 		return err == nil && all.Health.Rule == rule && strings.HasPrefix(all.Health.Says, says)
-	}, time.Minute, 50*time.Millisecond, says)
+	}, says)
 }
 
 func done[E bus.Event](context.Context, bun.Tx, bus.Message[E]) error { return nil }

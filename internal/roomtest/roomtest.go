@@ -130,8 +130,7 @@ func (r *Room) Calls() []string {
 // Exec runs a statement.
 func (r *Room) Exec(query string, args ...any) {
 	r.T.Helper()
-	_, err := r.DB.ExecContext(context.Background(), query, args...)
-	require.NoError(r.T, err, query)
+	testdb.Exec(r.T, r.DB, query, args...)
 }
 
 // Status is that of an event.

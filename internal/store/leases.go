@@ -130,8 +130,8 @@ func (l Leases) FailLeased(ctx context.Context, owner string, d Leased, v Verdic
 }
 
 // fail records an attempt, and ends the lease of its delivery with a verdict. It reports [ErrLeaseLost] if there is no lease to end.
-// and sets further columns.
-func (l Leases) fail(ctx context.Context, tx bun.Tx, owner string, d Leased, v Verdict, a Attempt, and string) error {
+// alsoSet is for further columns, each with a comma before it.
+func (l Leases) fail(ctx context.Context, tx bun.Tx, owner string, d Leased, v Verdict, a Attempt, alsoSet string) error {
 	if err := l.attempts.record(ctx, tx, d.Delivery, v, a); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (l Leases) fail(ctx context.Context, tx bun.Tx, owner string, d Leased, v V
 		args = append(args, dialect.Micro(v.Delay))
 	}
 	res, err := tx.ExecContext(ctx, "UPDATE "+deliveryTable+" SET status = ?, error_message = ?, "+
-		"first_run_at = COALESCE(first_run_at, "+l.d.Now+"), "+attempts+", started = 0, "+next+and+nextVersion+l.d.Now+
+		"first_run_at = COALESCE(first_run_at, "+l.d.Now+"), "+attempts+", started = 0, "+next+alsoSet+nextVersion+l.d.Now+
 		" WHERE id = ? AND locked_by = ? AND lock_version = ? AND status = 'PROCESSING'",
 		append(args, d.ID, owner, d.Version)...)
 	if err != nil {

@@ -40,9 +40,8 @@ type Leased struct {
 // leased has not started. Those that an earlier event of their aggregate still blocks are put off instead.
 // An error with deliveries means that it is unknown whether they are leased: [store.Leases.Lost] tells.
 func FromLog(ctx context.Context, db *bun.DB, log store.Log, q LogQuery) (r Leased, err error) {
-	var putOff []store.Leased
 	err = log.InTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		r, putOff = Leased{}, nil
+		r = Leased{}
 		candidates, found, err := lockDue(ctx, tx, log, q)
 		if err != nil || len(candidates) == 0 {
 			return err
@@ -53,14 +52,11 @@ func FromLog(ctx context.Context, db *bun.DB, log store.Log, q LogQuery) (r Leas
 				return err
 			}
 		}
-		r.Deliveries, putOff, err = LeaseLocked(ctx, tx, log, q.Gate, q.Lease, candidates)
-		r.PutOff = slices.DeleteFunc(slices.Clone(candidates), func(d store.Leased) bool {
-			return slices.ContainsFunc(r.Deliveries, func(open store.Leased) bool { return open.ID == d.ID })
-		})
+		r.Deliveries, r.PutOff, err = LeaseLocked(ctx, tx, log, q.Gate, q.Lease, candidates)
 		return err
 	})
 	if err == nil {
-		r.Woken, err = WakeOpen(ctx, db, log.Order, q.Gate, putOff)
+		r.Woken, err = WakeOpen(ctx, db, log.Order, q.Gate, PutOffLong(r.PutOff))
 	}
 	if err != nil {
 		return r, fmt.Errorf("consume log: claim deliveries of %s: %w", q.Gate.Consumer, err)
@@ -68,8 +64,8 @@ func FromLog(ctx context.Context, db *bun.DB, log store.Log, q LogQuery) (r Leas
 	return r, nil
 }
 
-// LeaseLocked leases deliveries that tx has locked, and tells which of them may run, in outbox order. The others it puts off; those of
-// them that are put off for a while it tells, too: [WakeOpen] has to be asked about them after the COMMIT.
+// LeaseLocked leases deliveries that tx has locked, and tells which of them may run, in outbox order. The others it puts off:
+// [WakeOpen] has to be asked about the [PutOffLong] of them after the COMMIT.
 func LeaseLocked(ctx context.Context, tx bun.Tx, log store.Log, g store.Gate, lease time.Duration, ds []store.Leased,
 ) (open, putOff []store.Leased, err error) {
 	if err := log.RecordUnanswered(ctx, tx, ds); err != nil {
@@ -128,19 +124,28 @@ func lockDue(ctx context.Context, tx bun.Tx, log store.Log, q LogQuery) (all []s
 	return append(all, left...), found, err
 }
 
-// keepOpen keeps what may run, in outbox order, and puts off what is blocked. It tells what is put off for a while then.
+// keepOpen keeps what may run, in outbox order, and puts off what is blocked.
 func keepOpen(ctx context.Context, tx bun.Tx, log store.Log, gate store.Gate, ds []store.Leased) (open, putOff []store.Leased, err error) {
 	gate.TrustsOwner = true
-	open, blocked, err := divide(ctx, tx, log.Order, gate, ds)
+	open, putOff, err = divide(ctx, tx, log.Order, gate, ds)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := log.PutOff(ctx, tx, gate.Owner, untilNextLook, blocked...); err != nil {
+	if err := log.PutOff(ctx, tx, gate.Owner, untilNextLook, putOff...); err != nil {
 		return nil, nil, err
 	}
-	putOff = slices.DeleteFunc(blocked, func(d store.Leased) bool { return d.Waits() != store.Pending || untilNextLook(d) <= time.Second })
 	slices.SortStableFunc(open, func(a, b store.Leased) int { return cmp.Compare(a.OutboxID, b.OutboxID) })
 	return open, putOff, nil
+}
+
+// PutOffLong are those of the deliveries that a claim has put off which do not fall due by themselves in a moment.
+func PutOffLong(putOff []store.Leased) (long []store.Leased) {
+	for _, d := range putOff {
+		if d.Waits() == store.Pending && untilNextLook(d) > store.SoonDue {
+			long = append(long, d)
+		}
+	}
+	return long
 }
 
 // divide asks the consume log which of the deliveries may run. One whose event is gone may: the lane ends it.

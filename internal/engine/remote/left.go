@@ -38,7 +38,7 @@ func (r *Deliveries) takeLeft(ctx context.Context, g store.Gate, limit int) ([]s
 	if err != nil {
 		return nil, err
 	}
-	if _, err := claim.WakeOpen(ctx, r.db, r.log.Order, g, putOff); err != nil {
+	if _, err := claim.WakeOpen(ctx, r.db, r.log.Order, g, claim.PutOffLong(putOff)); err != nil {
 		return nil, err
 	}
 	if err := r.putBack(ctx, g.Owner, back); err != nil {
