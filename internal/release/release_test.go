@@ -44,7 +44,8 @@ func newUser(t *testing.T) *user {
 	t.Helper()
 	cache := strings.TrimSpace(goEnv(t, "GOMODCACHE"))
 	u := &user{t: t, dir: t.TempDir()}
-	u.env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GONOSUMDB=*",
+	flags := os.Getenv("GOFLAGS") + " -modcacherw -trimpath" // what the tests are compiled with: they share what is compiled
+	u.env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+flags, "GOSUMDB=off", "GONOSUMDB=*",
 		"GOPROXY=file://"+proxy(t)+",file://"+filepath.Join(cache, "cache", "download")+","+strings.TrimSpace(goEnv(t, "GOPROXY")),
 		"GOMODCACHE="+filepath.Join(u.dir, "modules"), "GOBIN="+filepath.Join(u.dir, "bin"))
 	return u

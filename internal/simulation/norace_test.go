@@ -2,5 +2,5 @@
 
 package simulation
 
-// defaultSeeds is what two cores live in a minute.
-const defaultSeeds = 1000
+// defaultSeeds is what two cores live in half a minute.
+const defaultSeeds = 500

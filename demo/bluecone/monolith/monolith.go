@@ -57,6 +57,7 @@ type App struct {
 	Outbox *outbox.Outbox
 	Faults *faults.Set
 	Ops    *ops.Ops
+	Pace   *Pace
 	Modules
 	Jobs
 
@@ -191,7 +192,8 @@ func (a *App) jobs(o Options, b *bus.Bus) (err error) {
 	if err := a.operations(o); err != nil {
 		return err
 	}
-	a.runners = []bus.Runner{a.Reaper, a.Consistency, a.Retention, a.Alerter, a.Ops}
+	a.Pace = &Pace{outbox: a.Outbox, ops: a.Ops}
+	a.runners = []bus.Runner{a.Reaper, a.Consistency, a.Retention, a.Alerter, a.Ops, a.Pace}
 	if !o.NoPublisher {
 		a.runners = append(a.runners, a.Publisher)
 	}

@@ -138,6 +138,7 @@ func (a *API) createOrder(w http.ResponseWriter, r *http.Request) {
 	if !decode(w, r, &req) {
 		return
 	}
+	a.app.Pace.Wait(r.Context())
 	o, err := a.app.Orders.Create(forUser(r.Context(), req.UserID), r.Header.Get("Idempotency-Key"), req)
 	if err != nil {
 		fail(w, r, err)
