@@ -31,7 +31,9 @@ func TestANewOrderWaitsWhileTheBusLags(t *testing.T) {
 	for i := range events {
 		events[i] = order.CheckoutLocked{OrderID: order.ID(fmt.Sprint(i)), UserID: "7", TotalCents: 100}
 	}
-	require.NoError(t, app.DB.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error { return app.Outbox.Save(ctx, tx, events...) }))
+	require.NoError(t, app.DB.RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+		return app.Outbox.Save(ctx, tx, events...)
+	}))
 	testdb.Run(t, app.Pace)
 	testdb.Eventually(t, app.Pace.Lagging, "the backlog is measured")
 
