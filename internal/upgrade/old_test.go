@@ -81,7 +81,8 @@ func main() {
 	}
 	build := exec.CommandContext(context.Background(), "go", "build", "-tags", "oldrelease", "-o", filepath.Join(dir, "old"),
 		"./internal/upgrade/old")
-	build.Dir, build.Env = tree, append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath") // as make test: what it imports is compiled already
+	flags := os.Getenv("GOFLAGS") + " -trimpath" // what the tests are compiled with: what it imports is compiled already
+	build.Dir, build.Env = tree, append(os.Environ(), "GOWORK=off", "GOFLAGS="+flags)
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the release before: %w: %s", err, out)
 	}
