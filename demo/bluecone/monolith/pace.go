@@ -13,12 +13,11 @@ import (
 
 const (
 	// mostPending is how many events may wait before new orders are slowed down: what a small machine delivers in ten seconds.
-	mostPending = 1000
-	// longestWait is how much longer an order takes at most. Twelve customers then save a few dozen events a second.
-	longestWait = time.Second
-	// measureEvery is how often the backlog is measured, and how often a waiting order looks again.
+	mostPending  = 1000
 	measureEvery = time.Second
-	lookEvery    = 50 * time.Millisecond
+	// longestWait is how much longer an order takes at most.
+	longestWait = time.Second
+	lookEvery   = 50 * time.Millisecond
 )
 
 // Pace slows new orders down while more events are saved than delivered: otherwise customers get a fast answer now, and their
@@ -36,10 +35,10 @@ func (p *Pace) Run(ctx context.Context) error {
 	for failed := false; ; {
 		lagging, err := p.measure(ctx)
 		p.lagging.Store(lagging)
-		was := failed
-		if failed = err != nil; failed && !was && ctx.Err() == nil { // an outage is told of once
+		if err != nil && !failed && ctx.Err() == nil { // an outage is told of once
 			slog.WarnContext(ctx, "the backlog cannot be measured: new orders do not wait for it", "error", err)
 		}
+		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
@@ -48,18 +47,20 @@ func (p *Pace) Run(ctx context.Context) error {
 	}
 }
 
-// measure reports whether the bus lags behind. What waits for a consumer that is paused, or whose service is away, would wait as
-// long if there were no new orders.
+// measure reports whether the bus lags behind. If something waits for a consumer that does not run, the backlog says nothing: it would
+// grow with fewer orders, too.
 func (p *Pace) measure(ctx context.Context) (lagging bool, err error) {
 	b, err := p.outbox.Backlog(ctx)
 	if err != nil || b.Pending <= mostPending {
 		return false, err
 	}
 	consumers, err := p.ops.Consumers(ctx)
-	if err != nil {
-		return false, err
-	}
-	return !slices.ContainsFunc(consumers, func(c ops.Consumer) bool { return c.State == ops.Paused || c.State == ops.CircuitOpen }), nil
+	return err == nil && !slices.ContainsFunc(consumers, isHeldUp), err
+}
+
+// isHeldUp reports whether deliveries wait for a consumer that is paused, that no instance has, or whose service is away.
+func isHeldUp(c ops.Consumer) bool {
+	return c.State != ops.Running && c.Waiting.Count+c.Failed.Count > 0
 }
 
 // Lagging reports whether new orders wait.

@@ -12,8 +12,10 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/bluecone-go/bluecone/bus"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/coupon"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/order"
 	"github.com/bluecone-go/bluecone/demo/bluecone/module/points"
+	"github.com/bluecone-go/bluecone/demo/bluecone/module/wallet"
 	"github.com/bluecone-go/bluecone/demo/bluecone/settings"
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ops"
@@ -34,22 +36,41 @@ func TestTheBusLagsWhenMoreIsPendingThanItDeliversInSeconds(t *testing.T) {
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		a, err := New(t.Context(), Options{DB: db, Settings: settings.Default(), Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		_, err = a.Publisher.RunOnce(t.Context()) // announces the consumers
-		require.NoError(t, err)
 		lags := func() bool {
 			lagging, err := a.Pace.measure(t.Context())
 			require.NoError(t, err)
 			return lagging
 		}
+		runOnce := func() {
+			_, err := a.Publisher.RunOnce(t.Context())
+			require.NoError(t, err)
+		}
+		runOnce() // announces the consumers
+		by := ops.Operation{Actor: "anna", Reason: "the accounts are being moved"}
+		for _, c := range []string{coupon.Consumer, wallet.Consumer, points.Consumer} {
+			require.NoError(t, a.Ops.Pause(t.Context(), by, c, 0))
+		}
 		saveOrders(t, a, mostPending)
 		require.False(t, lags())
 		saveOrders(t, a, 1)
-		require.True(t, lags())
+		require.True(t, lags(), "nothing waits for the paused consumers yet")
 
-		by := ops.Operation{Actor: "anna", Reason: "the points are being moved"}
-		require.NoError(t, a.Ops.Pause(t.Context(), by, points.Consumer, 0))
-		require.False(t, lags(), "what waits for one consumer slows no customer down")
+		runOnce()
+		b, err := a.Outbox.Backlog(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, mostPending+1, b.Pending)
+		testdb.Eventually(t, func() bool { return !lags() }, "what waits for paused consumers slows no customer down")
 	})
+}
+
+func TestAConsumerIsHeldUpWhenDeliveriesWaitForItInVain(t *testing.T) {
+	t.Parallel()
+	some := ops.Count{Count: 1}
+	for _, state := range []ops.State{ops.Running, ops.Paused, ops.CircuitOpen, ops.Unregistered} {
+		require.Equal(t, state != ops.Running, isHeldUp(ops.Consumer{State: state, Waiting: some}), state)
+		require.Equal(t, state != ops.Running, isHeldUp(ops.Consumer{State: state, Failed: some}), state)
+		require.False(t, isHeldUp(ops.Consumer{State: state, Dead: some}), state)
+	}
 }
 
 func TestAnOrderWaitsForASecondAtMost(t *testing.T) {
