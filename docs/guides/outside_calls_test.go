@@ -58,7 +58,7 @@ func answer(resp *http.Response) error {
 	case code == http.StatusTooManyRequests:
 		return bus.RetryAfter(err, 30*time.Second) // not counted as an attempt
 	case code == http.StatusBadGateway, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
-		return bus.Unavailable(err) // not counted, and the consumer pauses
+		return bus.Unavailable(err) // not counted, and the circuit opens
 	case code == http.StatusBadRequest, code == http.StatusPaymentRequired, code == http.StatusUnprocessableEntity:
 		return bus.Permanent(err) // the same request will never do: DEAD at once
 	default:
