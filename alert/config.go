@@ -93,7 +93,7 @@ type LimitsConfig struct {
 	// that knows the schema version of its event. Default: 5 min.
 	Unconsumed time.Duration
 	// Uncounted is the age of a delivery whose attempts do not count, because what the consumer calls
-	// cannot be reached (its circuit is open) or asks for patience. Default: 5 min.
+	// cannot be reached (its circuit is open) or its handler keeps returning bus.RetryAfter. Default: 5 min.
 	Uncounted time.Duration
 	// Paused is for how long an operator may have paused a consumer. Default: 1 h.
 	Paused time.Duration

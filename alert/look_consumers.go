@@ -175,8 +175,8 @@ func (l *look) late(c store.ConsumerState, waiting, uncounted, left map[string]s
 		if u := uncounted[eventType]; u.Count > 0 && exceeds(l.age(u.Since), limits.Uncounted) {
 			l.add(signal{
 				rule: RuleCircuit, consumer: c.Name, eventType: eventType, count: u.Count, since: u.Since,
-				says: fmt.Sprintf("%s of %s to %s %s for %s without an attempt that counts: what the consumer calls cannot be reached, or asks for "+
-					"patience",
+				says: fmt.Sprintf("%s of %s to %s %s for %s without an attempt that counts: what the consumer calls cannot be reached, or its "+
+					"handler keeps returning bus.RetryAfter",
 					upTo(u.Count, "delivery", "deliveries"), eventType, c.Name, plural(u.Count, "has failed", "have failed"), span(l.age(u.Since))),
 			})
 			continue

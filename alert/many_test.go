@@ -14,7 +14,7 @@ import (
 )
 
 // One look finds the consumer that is stuck, and the one that is paused, among thousands, by as many statements as
-// among twenty (finding A14).
+// among twenty.
 func TestLookFindsAStuckConsumerAmongMany(t *testing.T) {
 	t.Parallel()
 	testplan.AsManyStatements(t, func(t *testing.T, dialect string, n int) (asked int) {

@@ -22,8 +22,8 @@ func IsPermanent(err error) bool { return handler.IsPermanent(err) }
 func RetryAfter(err error, d time.Duration) error { return handler.RetryAfter(err, d) }
 
 // Unavailable says that the service which the handler calls is away: an HTTP 503, say. The run does not count as an attempt, and
-// the circuit of the consumer opens: in this process it pauses for a second, and longer while the service stays away. Errors
-// that say so by themselves (connection refused, no such host) need no Unavailable.
+// the circuit of the consumer opens: in this process nothing of it starts for a second, and for longer while the service stays
+// away. Errors that say so by themselves (connection refused, no such host) need no Unavailable.
 // Unavailable(nil) is nil.
 func Unavailable(err error) error { return handler.Unavailable(err) }
 

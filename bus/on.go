@@ -45,8 +45,8 @@ func OnBatch[E Event](c *Consumer, fn func(ctx context.Context, tx bun.Tx, ms []
 }
 
 // OnExternal registers a handler whose effect lies outside the database. It runs at
-// least once; hand [Message.Key] to whatever it calls. It has more patience than the others: 25 attempts within about nine days,
-// unless its consumer says otherwise ([ConsumerConfig.MaxAttempts], [ConsumerConfig.Backoff]).
+// least once; hand [Message.Key] to whatever it calls. It has 25 attempts within about nine days, where other handlers
+// have 10, unless its consumer says otherwise ([ConsumerConfig.MaxAttempts], [ConsumerConfig.Backoff]).
 func OnExternal[E Event](c *Consumer, fn func(ctx context.Context, m Message[E]) error) {
 	register[E](c, "OnExternal", fn == nil,
 		&handler.Handler{External: true, Run: func(ctx context.Context, _ handler.Transaction, ms []*handler.Message) error {

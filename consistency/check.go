@@ -73,7 +73,7 @@ type Check[T any] struct {
 // Result is what a check found.
 type Result struct {
 	Found    int      `json:"found"`    // facts without their event
-	Repaired int      `json:"repaired"` // events backfilled
+	Repaired int      `json:"repaired"` // missing events that were saved
 	Settled  int      `json:"settled"`  // in order again when it was their turn
 	Failed   int      `json:"failed"`   // repairs that failed
 	Keys     []string `json:"keys"`     // of the facts found, the first 100
@@ -203,6 +203,6 @@ func (c Check[T]) repair(ctx context.Context, s *Consistency, p *pass, fact T, r
 	r.Repaired++
 	p.repaired++
 	telemetry.Add(ctx, s.repaired, 1, "check", c.Name)
-	s.cfg.Logger.WarnContext(ctx, "missing event backfilled", "check", c.Name, "fact", c.Key(fact))
+	s.cfg.Logger.WarnContext(ctx, "missing event saved", "check", c.Name, "fact", c.Key(fact))
 	return nil
 }

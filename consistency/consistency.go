@@ -1,4 +1,4 @@
-// Package consistency finds facts that lost their event, and backfills it.
+// Package consistency finds facts that lost their event, and saves it.
 //
 // # Contract
 //
@@ -10,7 +10,7 @@
 //
 // Facts younger than the grace time are left alone: their transaction may still be open.
 // When a run has repaired as many as it may, by all its checks together, it stops and raises an alert: so many
-// missing events are a fault that backfilling would only hide. The job runs once in the whole
+// missing events are a fault that repairs would only hide. The job runs once in the whole
 // deployment.
 package consistency
 
@@ -158,7 +158,7 @@ func New(db *bun.DB, cfg Config, checks ...Checker) (*Consistency, error) {
 	if s.missing, err = telemetry.Counter(cfg.MeterProvider, "consistency.event.missing", "Facts found without their event."); err != nil {
 		return nil, err
 	}
-	if s.repaired, err = telemetry.Counter(cfg.MeterProvider, "consistency.event.repaired", "Events backfilled."); err != nil {
+	if s.repaired, err = telemetry.Counter(cfg.MeterProvider, "consistency.event.repaired", "Missing events that a check saved."); err != nil {
 		return nil, err
 	}
 	s.jobs, err = s.schedule()

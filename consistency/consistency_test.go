@@ -172,7 +172,7 @@ func TestReportOnlyRepairsNothing(t *testing.T) {
 	})
 }
 
-// So many missing events are a fault that backfilling would only hide: the run stops and fails.
+// So many missing events are a fault that repairs would only hide: the run stops and fails.
 func TestTooManyRepairsStopTheRun(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {

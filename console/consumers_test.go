@@ -37,7 +37,7 @@ func (d thousands) Overview(ctx context.Context) (v ops.Overview, err error) {
 	return v, err
 }
 
-// No consumer of thousands is cut: the page leads to all of them, and finds one by a part of its name (finding A14).
+// No consumer of thousands is cut: the page leads to all of them, and finds one by a part of its name.
 func TestThousandsOfConsumersArePaged(t *testing.T) {
 	t.Parallel()
 	c := newConsole(thousands{&fake{text: "x"}}, Config{Authorize: Anyone(everything()), Logger: quiet()})

@@ -2,8 +2,8 @@
 //
 // # Contract
 //
-// [Examine] only reads. Every check answers at least one [Finding]: OK, WARN (it works, but an
-// accident is waiting) or FAIL (events would be lost, cut or never found). A finding that is not OK
+// [Examine] only reads. Every check answers at least one [Finding]: OK, WARN (the bus works, but
+// a failure may do damage) or FAIL (events would be lost, cut or never found). A finding that is not OK
 // says what to do about it. A check that cannot look, for want of a privilege say, is a WARN of its
 // own: it never hides behind the others. Only if no migration has been applied, one WARN stands for all checks of the tables.
 //

@@ -10,8 +10,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testplan"
 )
 
-// The doctor asks as often about thousands of consumers as about twenty, and finds what is wrong with one of them
-// (finding A14).
+// The doctor asks as often about thousands of consumers as about twenty, and finds what is wrong with one of them.
 func TestManyConsumersAreExamined(t *testing.T) {
 	t.Parallel()
 	testplan.AsManyStatements(t, func(t *testing.T, dialect string, n int) (asked int) {

@@ -261,8 +261,9 @@ func (t *tracer) consumerRules(e Event, d Delivery) (Finding, bool) {
 			seen = "last announced " + clock(r.seenAt)
 		}
 		return fired(RuleUnregistered, Bad, e, d.Consumer, "{type} of {aggregate} waits for {consumer}, which no instance runs ({seen}).",
-			"Start an instance that has the consumer; if it was renamed, give its successor this name as ConsumerConfig.Key; if it is gone for "+
-				"good, retire it: bluecone events skip {event} --consumer {consumer} --reason …",
+			"Start an instance that has the consumer. If it was renamed, give its successor this name as ConsumerConfig.Key. If it is gone for "+
+				"good, retire it: bluecone consumers retire {consumer} --reason …, and skip this delivery: "+
+				"bluecone events skip {event} --consumer {consumer} --reason …",
 			map[string]string{"seen": seen}), true
 	}
 	replays := t.known.replays[r.name]

@@ -15,7 +15,7 @@ import (
 	"github.com/bluecone-go/bluecone/internal/testdb"
 )
 
-// V3: PostgreSQL refuses everything after a failed statement. A handler that swallows the error has
+// PostgreSQL refuses everything after a failed statement. A handler that swallows the error has
 // failed, and is told why.
 func TestSwallowedErrorOnPostgresIsAFailedAttempt(t *testing.T) {
 	t.Parallel()

@@ -134,7 +134,7 @@ func TestAcceptance4_LostEvent(t *testing.T) {
 		s.eventually(func() bool { // the fact must be older than the grace time
 			r := s.post("/jobs/order_asset_consistency/run", "")
 			return r.status == 200 && repaired(r, "order.paid") == 1
-		}, "the check backfills it")
+		}, "the check saves it")
 		s.quiet()
 		require.Equal(t, afterPay, s.holdings(u.user))
 		require.Equal(t, 200, s.post("/orders/"+u.order+"/pay", `{"payNo":"pay-1"}`).status, "the late original")

@@ -346,7 +346,7 @@ func (r *run) close() error {
 
 // releaseOrphans gives back, after trouble, what this instance has leased and does not work on.
 func (r *run) releaseOrphans(ctx context.Context) error {
-	if r.e.runs.Load() > 1 { // what is another one's looks like nobody's
+	if r.e.runs.Load() > 1 { // the leases of another open run would look like orphans
 		return nil
 	}
 	return r.settling.ReleaseOrphans(ctx, r.claims.claimer)

@@ -74,10 +74,10 @@ func Command(cfg Config) *cobra.Command {
 
 const about = `Looks after a deployment of the event bus: what waits, what failed and why, and what to do about it.
 
-First at night:  status              is anything wrong?
-                 dead list           what failed for good, by cause
-                 trace KEY           everything about an order, an event, a trace
-                 dead retry          after the cause is fixed
+Start here:  status              is anything wrong?
+             dead list           what failed for good, by cause
+             trace KEY           everything about an order, an event, a trace
+             dead retry          after the cause is fixed
 `
 
 // app is what the commands share.

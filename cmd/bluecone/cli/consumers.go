@@ -286,9 +286,8 @@ func (a consumerCommands) consumersBackfill() *cobra.Command {
 		Use: "backfill CONSUMER", Short: "Give a consumer past events that it has never had", Args: takes("consumer"),
 		ValidArgsFunction: a.completeConsumers,
 		Long: `Gives past events to a consumer that was registered after they had been delivered: those of the types that it
-takes, each once, in order. Later events of an entity wait behind its past ones. What it has had already is left
-alone. Pause the consumer before and resume it when the operation is done, so that no live event passes a past
-one that is not in the consume log yet. Events go back as far as retention keeps them.`,
+takes, each once, in order. What it has had already is left alone. Live events of an aggregate wait behind its past
+ones, so you need not pause the consumer. Events go back as far as retention keeps them.`,
 		Example: `  bluecone consumers backfill SearchIndex --since 168h --rate 500 --reason "new in 4.2"`,
 	}
 	a.addPast(cmd, which)

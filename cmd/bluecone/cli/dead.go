@@ -114,7 +114,7 @@ func (a deadCommands) deadRetry() *cobra.Command {
 		Use: "retry", Short: "Retry what failed for good, after its cause is fixed", Args: takes(),
 		Long: `Makes DEAD deliveries due, with all their attempts before them: one group, one consumer, or all. It runs
 as a bulk operation, shows its progress, and goes on if you leave. With many of them, --spread them
-over a while so that the consumer is not run over.`,
+over a while so that the consumer is not overloaded.`,
 		Example: `  bluecone dead retry --group 3f2a… --reason "points service is back"
   bluecone dead retry --consumer PointsConsumer --spread 5m --reason INC-1234
   bluecone dead retry --all --dry-run`,

@@ -40,7 +40,7 @@ func (a *App) Reap(ctx context.Context) (reaper.Report, error) {
 	return inTurn(ctx, a.Reaper.RunOnce)
 }
 
-// Repair backfills missing events now, of the named checks or of all.
+// Repair saves missing events now, of the named checks or of all.
 func (a *App) Repair(ctx context.Context, checks ...string) (consistency.Report, error) {
 	return inTurn(ctx, func(ctx context.Context) (consistency.Report, error) {
 		return a.Consistency.RunOnce(ctx, checks...)

@@ -58,11 +58,11 @@ func (ln *lane) observe(ctx context.Context, o flow.Outcome, first bool, cause e
 	switch {
 	case !changed:
 	case o == flow.Succeeded:
-		ln.l.regs.Logger.InfoContext(ctx, "consumer works again", telemetry.Consumer, ln.c.Name)
+		ln.l.regs.Logger.InfoContext(ctx, "the consumer's circuit closed", telemetry.Consumer, ln.c.Name)
 	default:
 		time.AfterFunc(wait, ln.retries.refill)
 		telemetry.Add(ctx, ln.l.regs.Metrics.CircuitOpened, 1, telemetry.Consumer, ln.c.Name)
-		ln.l.regs.Logger.WarnContext(ctx, "consumer is paused because what it calls cannot be reached or used; its attempts do not count",
+		ln.l.regs.Logger.WarnContext(ctx, "the consumer's circuit opened: what it calls cannot be reached or used; its attempts do not count",
 			telemetry.Consumer, ln.c.Name, telemetry.Delay, wait, telemetry.Err, text.Error(cause))
 	}
 }

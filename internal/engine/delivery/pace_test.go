@@ -161,9 +161,9 @@ func TestOpenCircuitStartsNothing(t *testing.T) {
 	require.Equal(t, []string{"C"}, h.lanes.Broken())
 	require.Zero(t, h.push("C", h.event("b", "2")), "it waits in the consume log")
 	require.True(t, h.lanes.QueuesAreEmpty())
-	require.Contains(t, h.log(), "consumer is paused because what it calls cannot be reached")
+	require.Contains(t, h.log(), "the consumer's circuit opened: what it calls cannot be reached")
 	h.waiting("C", "c", "3")
 	h.eventually(func() bool { return h.row("C", "c").status == store.Success && h.lanes.AreIdle() }, "it is tried again by itself")
 	require.Empty(t, h.lanes.Broken())
-	require.Contains(t, h.log(), "consumer works again")
+	require.Contains(t, h.log(), "the consumer's circuit closed")
 }

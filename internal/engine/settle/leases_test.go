@@ -74,7 +74,7 @@ func TestWhatIsNotDispatchedIsGivenBack(t *testing.T) {
 	})
 }
 
-// After trouble this instance gives back what it has leased and does not work on, once: a claim of whose COMMIT nobody heard.
+// After trouble this instance gives back what it has leased and does not work on, once: a claim whose COMMIT got no answer.
 func TestOrphansAreGivenBackAfterTrouble(t *testing.T) {
 	t.Parallel()
 	eachSettling(t, false, func(s *settling) {
