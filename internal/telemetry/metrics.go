@@ -57,7 +57,7 @@ func NewMetrics(mp metric.MeterProvider) (*Metrics, error) {
 		Refused:       b.counter("consumer.event.failed", "Attempts that failed."),
 		Attempts:      b.counter("consumer.event.attempts", "Handler runs."),
 		Skipped:       b.counter("consumer.event.skipped", "Deliveries closed without an effect."),
-		CircuitOpened: b.counter("consumer.circuit.opened", "Times a consumer's circuit opened, because what it calls could not be reached or used."),
+		CircuitOpened: b.counter("consumer.circuit.opened", "Times a consumer's circuit opened: what it calls could not be reached or used."),
 		LedgerRefused: b.counter("consumer.ledger.failed", "Calls of a ledger that failed."),
 		Latency:       b.histogram("consumer.event.latency", "From the save to the handler's commit."),
 		HandlerTime:   b.histogram("consumer.handler.duration", "Time inside one handler call."),
