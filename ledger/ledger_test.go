@@ -11,6 +11,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/ledger"
+	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // An event is published once, delivered with its numbers as they were sent, and SENT when it is acknowledged.
@@ -45,6 +46,34 @@ func TestPublishFetchAck(t *testing.T) {
 		done := i.ok("points-token", "BeginConsume", `{"consumer":"PointsConsumer","eventId":"`+id+`"}`)
 		require.Equal(t, "ALREADY_DONE", done["decision"])
 		require.Equal(t, map[string]any{"points": json.Number("5")}, done["result"])
+	})
+}
+
+// An eventId that was published is known while its key is kept, also when retention has removed the event.
+func TestPublishedIdIsKnownWhenItsEventHasGone(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, db *bun.DB) {
+		ob, err := outbox.New(db, outbox.Config{})
+		require.NoError(t, err)
+		retention, err := outbox.NewRetention(ob, outbox.RetentionConfig{})
+		require.NoError(t, err)
+		i := serve(t, db, ledger.Config{})
+		ids := []string{"order:7:paid", "0198c0de-0000-7000-8000-000000000001"}
+		for _, id := range ids {
+			require.Equal(t, id, i.publish("7", id))
+			d := i.fetch()
+			require.Len(t, d, 1)
+			i.ok("points-token", "FinishConsume", js(t, map[string]any{"consumeToken": d[0]["consumeToken"], "outcome": "SUCCESS"}))
+		}
+		testdb.Exec(t, db, "UPDATE bc_outbox_event SET created_at = '2001-01-01 00:00:00.000000', sent_at = '2001-01-01 00:00:00.000000'")
+		_, err = retention.RunNow(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_outbox_event"))
+		for _, id := range ids {
+			require.Equal(t, id, i.publish("7", id), "the same id again")
+		}
+		require.Zero(t, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_outbox_event"), "and nothing is saved")
+		require.Equal(t, 2, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_event_key WHERE removed_at IS NOT NULL"))
 	})
 }
 

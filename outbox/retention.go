@@ -23,8 +23,8 @@ type RetentionConfig struct {
 	// wakes up later finds its event gone, and says so by a DEAD delivery. At least a minute;
 	// negative keeps them for ever. Default: 7 days.
 	Keep time.Duration
-	// KeepKeys is how long the ids of keyed events (bus.Keyed) are kept after their events have been
-	// removed. For as long saving such an event again is a no-op. At least Keep, as long as that is
+	// KeepKeys is how long the ids of keyed events (bus.Keyed), and of what an inbox or the ledger has saved under a given id, are
+	// kept after their events have been removed. For as long saving such an event again is a no-op. At least Keep, as long as that is
 	// positive; negative keeps them for ever. Default: 90 days, or Keep if that is longer.
 	KeepKeys time.Duration
 	// Archive moves them to the _archive tables instead of deleting them. Default: false.

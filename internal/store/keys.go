@@ -123,30 +123,52 @@ func sortedIDs(ids []string) []string { return slices.Sorted(slices.Values(ids))
 // statement that commits by itself: no producer ever waits for a transaction that removes events. If one of them stays
 // after all, its own row says so.
 func (k Keys) Mark(ctx context.Context, db *bun.DB, ids []string) error {
-	ids = slices.DeleteFunc(slices.Sorted(slices.Values(ids)), func(id string) bool { return !isKeyed(id) })
-	for chunk := range slices.Chunk(slices.Compact(ids), dialect.MostIDs) {
-		values, args := strings.Repeat("(?, "+k.d.Now+"), ", len(chunk)-1)+"(?, "+k.d.Now+")", make([]any, len(chunk))
-		for i, id := range chunk {
-			args[i] = id
+	for chunk := range slices.Chunk(slices.Compact(sortedIDs(ids)), dialect.MostIDs) {
+		keyed, err := k.keyed(ctx, db, chunk)
+		if err == nil && len(keyed) > 0 {
+			err = k.mark(ctx, db, keyed)
 		}
-		if _, err := db.ExecContext(ctx, "INSERT INTO "+keyTable+" (event_id, removed_at) VALUES "+values+k.d.Upsert("event_id", "removed_at"),
-			args...); err != nil {
+		if err != nil {
 			return fmt.Errorf("keep the keys of removed events: %w", err)
 		}
 	}
 	return nil
 }
 
-// isKeyed reports whether an event_id is that of a keyed event: a UUID of version 5. Others are not saved again.
-func isKeyed(id string) bool { return len(id) == 36 && id[14] == '5' }
+// keyed are those of the ids that are of keyed events, in their order. An id that was made of a key tells by itself: its event may have
+// been saved by a release that did not enter it. Any other, which an inbox or a caller of the ledger has brought, is keyed if it has
+// been entered. It looks without any lock, by the primary key: events without a key, which are most, cost no more.
+func (k Keys) keyed(ctx context.Context, db *bun.DB, ids []string) ([]string, error) {
+	others := slices.DeleteFunc(slices.Clone(ids), isOfKey)
+	if len(others) == 0 {
+		return ids, nil
+	}
+	entered, err := readKeys(db.QueryContext(ctx, "SELECT l.event_id, 1 FROM "+k.d.Each(keyTable, "event_id", ""), bun.List(others)))
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isOfKey(id) && !entered[id] }), err
+}
+
+// mark marks the keys of these ids by one statement, and enters those that are missing.
+func (k Keys) mark(ctx context.Context, db *bun.DB, ids []string) error {
+	values, args := strings.Repeat("(?, "+k.d.Now+"), ", len(ids)-1)+"(?, "+k.d.Now+")", make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	_, err := db.ExecContext(ctx, "INSERT INTO "+keyTable+" (event_id, removed_at) VALUES "+values+k.d.Upsert("event_id", "removed_at"),
+		args...)
+	return err
+}
+
+// isOfKey reports whether an event_id was made of a key: it is a UUID of version 5.
+func isOfKey(id string) bool { return len(id) == 36 && id[14] == '5' }
 
 // Forget deletes up to limit keys, those whose events went first, if they went longer than age microseconds ago. It tells
-// how many.
+// how many. It leaves the key of an event that has stayed after all: of most ids nothing but their keys tells retention that they are
+// to be marked when their events go.
 func (k Keys) Forget(ctx context.Context, db *bun.DB, age int64, limit int) (int, error) {
-	// idx_removed_at
+	// idx_removed_at, and for each key uk_event_id
 	gone, err := readKeys(db.QueryContext(ctx,
-		"SELECT event_id, 1 FROM "+keyTable+" WHERE removed_at IS NOT NULL AND removed_at < "+k.d.After+" ORDER BY removed_at LIMIT ?", -age,
-		limit))
+		"SELECT k.event_id, 1 FROM "+keyTable+" k WHERE k.removed_at IS NOT NULL AND k.removed_at < "+k.d.After+
+			" AND COALESCE((SELECT 1 FROM "+eventTable+" e WHERE e.event_id = k.event_id), 0) = 0 ORDER BY k.removed_at LIMIT ?", -age, limit))
 	if err != nil || len(gone) == 0 {
 		return 0, err
 	}

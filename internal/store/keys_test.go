@@ -122,29 +122,54 @@ func TestKeyedEventsAreSavedOnce(t *testing.T) {
 	})
 }
 
-// The key of an event that has gone is known until it is forgotten. Other events have none.
+// The key of an event that has gone is known until it is forgotten, whatever it looks like: an inbox and the ledger save events under
+// ids that others chose. Other events have none.
 func TestKeysOfRemovedEvents(t *testing.T) {
 	t.Parallel()
 	testdb.Each(t, func(t *testing.T, db *bun.DB) {
 		k := newKeys(t, db)
 		old, unkeyed := keyed("saved by a release that does not know the table"), uuid.Must(uuid.NewV7()).String()
-		require.NotEmpty(t, saveKeyed(t, db, inBun, nil, keyed("a")))
+		given := []string{keyed("a"), uuid.Must(uuid.NewV7()).String(), "order:7:paid"}
+		require.Len(t, saveKeyed(t, db, inBun, nil, given...), 3)
 		testdb.Exec(t, db, "DELETE FROM bc_outbox_event")
-		require.NoError(t, k.Mark(t.Context(), db, []string{old, unkeyed, keyed("a"), "by hand", old}))
+		require.NoError(t, k.Mark(t.Context(), db, append([]string{old, unkeyed, "by hand", old}, given...)))
 		require.NoError(t, k.Mark(t.Context(), db, nil))
-		require.Empty(t, saveKeyed(t, db, inBun, nil, old, keyed("a")))
-		require.Equal(t, 2, count(t, db))
+		require.Empty(t, saveKeyed(t, db, inBun, nil, append(given, old)...))
+		require.Equal(t, 4, count(t, db))
 		for _, want := range []struct {
 			age       int64
 			limit     int
 			gone, all int
-		}{{3_600_000_000, 10, 0, 2}, {-1_000_000, 1, 1, 1}, {-1_000_000, 10, 1, 0}, {-1_000_000, 10, 0, 0}} {
+		}{{3_600_000_000, 10, 0, 4}, {-1_000_000, 1, 1, 3}, {-1_000_000, 10, 3, 0}, {-1_000_000, 10, 0, 0}} {
 			n, err := k.Forget(t.Context(), db, want.age, want.limit)
 			require.NoError(t, err)
 			require.Equal(t, want.gone, n)
 			require.Equal(t, want.all, count(t, db))
 		}
 		require.NotEmpty(t, saveKeyed(t, db, inBun, nil, old))
+	})
+}
+
+// Retention marks keys before it removes their events. The key of an event that stays after all is not forgotten, so that it can be
+// marked when the event goes later.
+func TestKeyOfAnEventThatStaysIsKept(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		k, ids := newKeys(t, db), []string{"gone", "stays"}
+		require.Equal(t, ids, saveKeyed(t, db, inBun, nil, ids...))
+		require.NoError(t, k.Mark(t.Context(), db, ids))
+		testdb.Exec(t, db, "DELETE FROM bc_outbox_event WHERE event_id = 'gone'")
+		for _, want := range []int{1, 0} {
+			n, err := k.Forget(t.Context(), db, -1_000_000, 1)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+		}
+		require.NoError(t, k.Mark(t.Context(), db, ids))
+		testdb.Exec(t, db, "DELETE FROM bc_outbox_event")
+		require.Equal(t, []string{"gone"}, saveKeyed(t, db, inBun, nil, ids...))
+		n, err := k.Forget(t.Context(), db, -1_000_000, 10)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
 	})
 }
 

@@ -80,6 +80,16 @@ func ofKeys() []sabotage { //nolint:funlen // a list
 			engine, "KeysOutliveTheirEvents", nil,
 		},
 		{
+			"retention forgets the ids that others have chosen", "internal/store/keys.go",
+			"!isOfKey(id) && !entered[id] })", "!isOfKey(id) && len(entered) >= 0 })",
+			"./internal/store ./relay/inbox ./ledger", "KeysOfRemovedEvents|KnownWhenItsEventHasGone", nil,
+		},
+		{
+			"the key of an event that has stayed is forgotten", "internal/store/keys.go",
+			", 0) = 0 ORDER BY k.removed_at", ", 0) < 2 ORDER BY k.removed_at",
+			"./internal/store", "KeyOfAnEventThatStays", nil,
+		},
+		{
 			"an event that is gone may be delivered", "internal/store/gate.go",
 			"answers[a.Event.ID] = Gone", "answers[a.Event.ID] = MayRun",
 			engine, "FrozenBeyondRetention", nil,
