@@ -14,6 +14,9 @@ type Received struct {
 	Partition string
 	// Offset is its place there, such as a sequence number. A redelivery has the same. Where the broker has none (RabbitMQ) it is empty.
 	Offset string
+	// Time is what the broker has stored as the message's time, the same for each redelivery, or zero if it has none. A message at the
+	// same place, but of another time, is another one: its topic was deleted and made anew.
+	Time time.Time
 	// Attributes are the CloudEvents attributes by name, without the binding's prefix; Headers are all others. [Received.Add] tells
 	// them apart.
 	Attributes, Headers map[string]string

@@ -90,6 +90,16 @@ func ofKeys() []sabotage { //nolint:funlen // a list
 			"./internal/store", "KeyOfAnEventThatStays", nil,
 		},
 		{
+			"an inbox takes messages for those of another one", "relay/inbox/read.go",
+			"[]string{s.cfg.Source, r.Topic,", "[]string{r.Topic,",
+			"./relay/inbox", "TakeNoMessages", []edit{{"relay/inbox/read.go", "[]any{s.cfg.Source, ", "[]any{"}},
+		},
+		{
+			"an inbox takes messages for those of a topic that is gone", "relay/inbox/read.go",
+			"if n := nanos(r.Time); n != 0 {", "if n := nanos(r.Time); n < 0 {",
+			"./relay/inbox", "TopicThatIsMadeAnew", nil,
+		},
+		{
 			"an event that is gone may be delivered", "internal/store/gate.go",
 			"answers[a.Event.ID] = Gone", "answers[a.Event.ID] = MayRun",
 			engine, "FrozenBeyondRetention", nil,

@@ -54,6 +54,9 @@ func (s sink) reread(of spi.Event) (e spi.Event, err error) {
 		Topic: raw.Topic, Partition: raw.Partition, Offset: raw.Offset, ContentType: raw.ContentType, Attributes: raw.Attributes,
 		Headers: raw.Headers, Body: raw.body(),
 	}
+	if raw.Nanos != 0 {
+		r.Time = time.Unix(0, raw.Nanos)
+	}
 	e, err = s.read(r, uuid.NewSHA1(namespace, []byte("again\x00"+of.ID)).String())
 	if errors.Is(err, ErrIgnore) {
 		return e, spi.ErrLeftOut

@@ -115,6 +115,25 @@ func TestWhatNeedNotLandAgainDoesNot(t *testing.T) {
 	require.Equal(t, []int{1}, s.numbers())
 }
 
+// Config.ID sees of a message that lands again the time that it had when it came.
+func TestWhatLandsAgainHasItsTime(t *testing.T) {
+	t.Parallel()
+	s := newService(t, bustest.NewDB(t))
+	cfg := inbox.Config{Source: "shop", ID: func(r relay.Received) string { return "at " + r.Time.UTC().Format(time.RFC3339Nano) }}
+	broken := cfg
+	broken.Map = func(event.Event, inbox.Event) (inbox.Event, error) {
+		return inbox.Event{}, errors.New("a fault of ours")
+	}
+	nameless := message(1)
+	nameless.Attributes["id"], nameless.Time = "", time.Date(2026, 11, 28, 6, 0, 0, 123456789, time.UTC)
+	s.land(broken, nameless)
+	s.retry()
+	s.until(cfg, "SENT")
+	s.Drain()
+	require.Equal(t, "at 2026-11-28T06:00:00.123456789Z", s.got[0].ID)
+	require.Equal(t, 1, s.land(cfg, nameless).Duplicates)
+}
+
 // numbers are those of the events that the handler has had.
 func (s *service) numbers() (all []int) {
 	for _, m := range s.got {

@@ -33,14 +33,15 @@ var ErrIgnore = errors.New("the message does not concern this service")
 
 // Config configures an [Inbox].
 type Config struct {
-	// Source names where the messages come from, such as "shop": origin and counts are stored under it, so it never changes. Letters, digits,
-	// "_", "." and "-", at most 100. Default: "inbox".
+	// Source names where the messages come from, such as "shop": origin and counts are stored under it, so it never changes, and each
+	// inbox of a database has one of its own. Letters, digits, "_", "." and "-", at most 100. Default: "inbox".
 	Source string
 	// Map says as what a message lands. It gets the CloudEvent and what the inbox has made of it, and may change that. Its error
 	// makes the message undecodable; [ErrIgnore] leaves it out. It is called from several goroutines. Default: all land as they are.
 	Map func(ce event.Event, e Event) (Event, error)
 	// ID makes the event_id of a message without an id, at most 64 bytes, the same for each redelivery; "" leaves it to the
-	// inbox. Default: one of topic, partition and offset; where the broker has no offsets, a new one, so that a redelivery lands again.
+	// inbox. Default: one of Source, topic, partition, offset and time; where the broker has no offsets, a new one, so that a redelivery lands
+	// again.
 	ID func(r relay.Received) string
 	// AcceptReplays lands what an operator has had sent again as an event of its own, so that its consumers run again. Default:
 	// false, it is a duplicate.

@@ -108,37 +108,6 @@ func TestWhatLandsIsDeliveredOnce(t *testing.T) {
 	})
 }
 
-// What has landed is known while its key is kept, long after retention has removed its event, and forgotten after that.
-func TestWhatHasLandedIsKnownWhenItsEventHasGone(t *testing.T) {
-	t.Parallel()
-	testdb.Each(t, func(t *testing.T, db *bun.DB) {
-		s := newService(t, db)
-		retention, err := outbox.NewRetention(s.Outbox, outbox.RetentionConfig{})
-		require.NoError(t, err)
-		after := func(days int) map[string]int64 {
-			s.Advance(time.Duration(days) * 24 * time.Hour)
-			counts, err := retention.RunNow(t.Context())
-			require.NoError(t, err)
-			return counts
-		}
-		own := message(2)
-		own.Attributes["id"] = "2f1b7d3e-5d3c-4c43-9c5e-0d3a3a5a7a10" // of a sender that has UUIDs of version 4
-		for round := 1; round <= 2; round++ {
-			counts := s.land(inbox.Config{Source: "shop"}, message(1), own)
-			require.Equal(t, 2*round, counts.Landed)
-			s.Drain()
-			require.EqualValues(t, 2, after(8)["removed"])
-			require.Zero(t, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_outbox_event"))
-			require.Zero(t, after(88)["keys"])
-			require.Equal(t, inbox.Counts{Landed: 2 * round, Duplicates: 2 * round}, s.land(inbox.Config{Source: "shop"}, message(1), own))
-			s.Drain()
-			require.Len(t, s.got, 2*round)
-			require.EqualValues(t, 2, after(3)["keys"])
-			require.Zero(t, testdb.Count(t, db, "SELECT COUNT(*) FROM bc_event_key"))
-		}
-	})
-}
-
 // bad are messages that cannot be read, by what is said about them.
 func bad() map[string]relay.Received {
 	change := func(fn func(r *relay.Received)) relay.Received {

@@ -15,6 +15,7 @@ type rawMessage struct {
 	Topic       string            `json:"topic"`
 	Partition   string            `json:"partition"`
 	Offset      string            `json:"offset,omitempty"`
+	Nanos       int64             `json:"nanos,omitempty"` // its time at the broker, since the epoch
 	ContentType string            `json:"contentType"`
 	Attributes  map[string]string `json:"attributes"`
 	Headers     map[string]string `json:"headers"`
@@ -37,7 +38,8 @@ func kept(r relay.Received, why error) rawMessage {
 	k := keeper{left: keptHeaderBytes, cut: len(r.Body) > keptBody}
 	m := rawMessage{
 		Error: clip(why.Error(), 500), Topic: clip(r.Topic, 200), Partition: clip(r.Partition, 200), Offset: clip(r.Offset, 64),
-		ContentType: k.text(r.ContentType, 200), Attributes: k.texts(r.Attributes), Headers: k.texts(r.Headers), Size: len(r.Body),
+		Nanos: nanos(r.Time), ContentType: k.text(r.ContentType, 200), Attributes: k.texts(r.Attributes), Headers: k.texts(r.Headers),
+		Size: len(r.Body),
 	}
 	body := r.Body[:min(len(r.Body), keptBody)]
 	if utf8.Valid(body) && !strings.Contains(string(body), "\x00") {

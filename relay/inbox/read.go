@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
@@ -92,16 +93,29 @@ func (s sink) id(r relay.Received, ce event.Event, spare string) string {
 	case id == "" && r.Offset == "":
 		return uuid.NewString()
 	case id == "":
-		return position(r)
+		return s.position(r)
 	case strings.HasPrefix(ce.Source(), "/bluecone/") || uuid.Validate(id) == nil:
 		return id
 	}
 	return uuid.NewSHA1(namespace, []byte(ce.Source()+"\x00"+id)).String()
 }
 
-// position is an id of where a message stands.
-func position(r relay.Received) string {
-	return uuid.NewSHA1(namespace, []byte(r.Topic+"\x00"+r.Partition+"\x00"+r.Offset)).String()
+// position is an id of where a message stands. Two brokers may have topics of one name, so the inbox belongs to it; and a topic that is
+// deleted and made anew has other messages at the same places, so their time does.
+func (s sink) position(r relay.Received) string {
+	at := ""
+	if n := nanos(r.Time); n != 0 {
+		at = strconv.FormatInt(n, 10)
+	}
+	return uuid.NewSHA1(namespace, []byte(strings.Join([]string{s.cfg.Source, r.Topic, r.Partition, r.Offset, at}, "\x00"))).String()
+}
+
+// nanos is a time in nanoseconds since the epoch, 0 for none.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }
 
 // mapped asks the user's function. A panic in it is about this message.
@@ -129,9 +143,9 @@ func (s sink) origin(r relay.Received, md map[string]string) map[string]string {
 
 // undecodable is the event as which a message lands that cannot be read. A redelivery is the same event.
 func (s sink) undecodable(r relay.Received, why error) spi.Event {
-	id := position(r)
+	id := s.position(r)
 	if r.Offset == "" {
-		content, _ := json.Marshal([]any{r.Topic, r.Attributes, r.Headers, r.Body}) // strings and bytes can be encoded
+		content, _ := json.Marshal([]any{s.cfg.Source, r.Topic, r.Attributes, r.Headers, r.Body}) // strings and bytes can be encoded
 		id = uuid.NewSHA1(namespace, content).String()
 	}
 	payload, _ := json.Marshal(kept(r, why)) // likewise

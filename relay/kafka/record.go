@@ -37,7 +37,7 @@ func record(topic string, m relay.Message) *kgo.Record {
 func received(record *kgo.Record) relay.Received {
 	r := relay.Received{
 		Topic: record.Topic, Partition: fmt.Sprintf("%s/%d", record.Topic, record.Partition), Offset: strconv.FormatInt(record.Offset, 10),
-		Body: record.Value,
+		Time: record.Timestamp, Body: record.Value,
 	}
 	for _, h := range record.Headers {
 		if strings.EqualFold(h.Key, contentType) {

@@ -164,7 +164,8 @@ func (s *Subscriber) land(ctx context.Context, in relay.Sink, msgs []jetstream.M
 
 func (s *Subscriber) received(m jetstream.Msg, at *jetstream.MsgMetadata) relay.Received {
 	r := relay.Received{
-		Topic: s.stream, Partition: s.stream, Offset: strconv.FormatUint(at.Sequence.Stream, 10), Body: m.Data(),
+		Topic: s.stream, Partition: s.stream, Offset: strconv.FormatUint(at.Sequence.Stream, 10), Time: at.Timestamp,
+		Body: m.Data(),
 	}
 	for name, values := range m.Headers() {
 		value := unescaped(strings.Join(values, ","))

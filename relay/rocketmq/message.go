@@ -64,6 +64,9 @@ func received(topic, broker string, m *v2.Message) relay.Received {
 		Topic: topic, Partition: fmt.Sprintf("%s/%s/%d", topic, broker, system.GetQueueId()),
 		Offset: strconv.FormatInt(system.GetQueueOffset(), 10), Body: m.GetBody(),
 	}
+	if at := system.GetBornTimestamp(); at != nil {
+		r.Time = at.AsTime()
+	}
 	if string(r.Body) == emptyBody {
 		r.Body = nil
 	}

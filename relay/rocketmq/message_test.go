@@ -8,6 +8,7 @@ import (
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/bluecone-go/bluecone/bus"
 	"github.com/bluecone-go/bluecone/relay"
@@ -53,9 +54,13 @@ func TestForeignMessagesKeepTheOrderOfTheirGroup(t *testing.T) {
 	t.Parallel()
 	group, offset := "their order", int64(9)
 	r := received("orders", "b1", &v2.Message{
-		UserProperties:   map[string]string{"ce_type": "order.sent", "color": "red"},
-		SystemProperties: &v2.SystemProperties{MessageGroup: &group, QueueId: 3, QueueOffset: &offset},
+		UserProperties: map[string]string{"ce_type": "order.sent", "color": "red"},
+		SystemProperties: &v2.SystemProperties{
+			MessageGroup: &group, QueueId: 3, QueueOffset: &offset, BornTimestamp: timestamppb.New(time.UnixMilli(7)),
+		},
 	})
+	require.Equal(t, int64(7), r.Time.UnixMilli())
+	require.Zero(t, received("orders", "b1", &v2.Message{}).Time, "no time is none, not one of 1970")
 	require.Equal(t, "orders/b1/3", r.Partition)
 	require.Equal(t, "9", r.Offset)
 	require.Equal(t, map[string]string{"type": "order.sent", "partitionkey": "their order"}, r.Attributes)
