@@ -100,6 +100,11 @@ func ofKeys() []sabotage { //nolint:funlen // a list
 			"./relay/inbox", "TopicThatIsMadeAnew", nil,
 		},
 		{
+			"a redelivery by RabbitMQ is another message", "relay/rabbitmq/message.go",
+			"if name == deliveryCount || name == acquiredCount {", "if name == acquiredCount {",
+			"./relay/rabbitmq", "RedeliveryIsTheSameMessage", nil,
+		},
+		{
 			"an event that is gone may be delivered", "internal/store/gate.go",
 			"answers[a.Event.ID] = Gone", "answers[a.Event.ID] = MayRun",
 			engine, "FrozenBeyondRetention", nil,

@@ -16,6 +16,10 @@ const (
 	otherPrefix = "cloudEvents_" // of senders whose clients take no colon
 	mostShort   = 255            // bytes of a short string of AMQP
 	mostHeaders = 100 << 10      // bytes: they have to fit into one frame
+
+	// RabbitMQ counts redeliveries in these headers, which are no part of the message.
+	deliveryCount = "x-delivery-count"
+	acquiredCount = "x-acquired-count"
 )
 
 // publishing is a message as it is sent.
@@ -57,6 +61,9 @@ func cut(text string) string { return text[:min(len(text), mostShort)] }
 func (t target) received(d amqp.Delivery) relay.Received {
 	r := relay.Received{Topic: t.queue, Partition: t.queue, ContentType: d.ContentType, Body: d.Body}
 	for name, v := range d.Headers {
+		if name == deliveryCount || name == acquiredCount {
+			continue
+		}
 		text, ok := v.(string)
 		if !ok {
 			text = fmt.Sprint(v)
