@@ -92,7 +92,8 @@ func ofKeys() []sabotage { //nolint:funlen // a list
 		{
 			"an inbox takes messages for those of another one", "relay/inbox/read.go",
 			"[]string{s.cfg.Source, r.Topic,", "[]string{r.Topic,",
-			"./relay/inbox", "TakeNoMessages", []edit{{"relay/inbox/read.go", "[]any{s.cfg.Source, ", "[]any{"}},
+			"./relay/inbox", "TakeNoMessages",
+			[]edit{{"relay/inbox/read.go", "[]any{s.cfg.Source, ", "[]any{"}},
 		},
 		{
 			"an inbox takes messages for those of a topic that is gone", "relay/inbox/read.go",
