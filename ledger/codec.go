@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -49,6 +50,9 @@ func (jsonCodec) Unmarshal(data []byte, message any) error {
 	proto.Reset(m)
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil // a call without a body
+	}
+	if !utf8.Valid(data) { // what is not would become other text
+		return errors.New("the request is not valid UTF-8")
 	}
 	return readMessage(data, m.ProtoReflect(), "")
 }

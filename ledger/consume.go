@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -24,9 +25,10 @@ type consuming struct {
 
 // mayConsume refuses a consumer that the caller may not act as, or that is no name.
 func mayConsume(ctx context.Context, consumer string) error {
+	if err := given("consumer", consumer); err != nil {
+		return err
+	}
 	switch {
-	case consumer == "":
-		return invalid("consumer is missing")
 	case len(consumer) > maxName:
 		return invalid("consumer has %d bytes, the limit is %d", len(consumer), maxName)
 	case !callerOf(ctx).MayConsume(consumer):
@@ -41,8 +43,8 @@ func (s consuming) BeginConsume(ctx context.Context, req *connect.Request[ledger
 	if err := mayConsume(ctx, req.Msg.GetConsumer()); err != nil {
 		return nil, err
 	}
-	if req.Msg.GetEventId() == "" {
-		return nil, invalid("eventId is missing")
+	if err := given("eventId", req.Msg.GetEventId()); err != nil {
+		return nil, err
 	}
 	d, err := s.remote.Begin(ctx, req.Msg.GetConsumer(), req.Msg.GetEventId())
 	switch {
@@ -113,6 +115,9 @@ func finishOf(ctx context.Context, m *ledgerv1.FinishConsumeRequest) (spi.Remote
 	}
 	if len(f.Result) > maxResult {
 		return f, invalid("result has %d bytes, the limit is %d", len(f.Result), maxResult)
+	}
+	if err := f.CheckResult(maxResultDepth); err != nil {
+		return f, invalid("result must be JSON: %w", err)
 	}
 	var err error
 	f.Lease, err = leaseOf(callerOf(ctx), m.GetConsumeToken())
@@ -238,8 +243,11 @@ func checkFetch(ctx context.Context, m *ledgerv1.FetchRequest) (limit int, wait 
 		return 0, 0, invalid("eventTypes has %d entries: send 1 to %d", len(types), maxTypes)
 	default:
 		for i, t := range types {
-			if t == "" || len(t) > maxName {
-				return 0, 0, invalid("eventTypes[%d] must have 1 to %d bytes", i, maxName)
+			if len(t) > maxName {
+				return 0, 0, invalid("eventTypes[%d] has %d bytes, the limit is %d", i, len(t), maxName)
+			}
+			if err := given(fmt.Sprintf("eventTypes[%d]", i), t); err != nil {
+				return 0, 0, err
 			}
 		}
 	}

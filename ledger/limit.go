@@ -20,6 +20,8 @@ const (
 	maxName = 128
 	// maxResult is the largest result of a delivery, in bytes.
 	maxResult = 64 << 10
+	// maxResultDepth is how deep arrays and objects of a result may be nested.
+	maxResultDepth = 100
 	// maxLease is the longest lease of a delivery.
 	maxLease = 60 * time.Second
 	// maxAttempts is after how many failed attempts a delivery is DEAD.

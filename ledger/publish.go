@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
@@ -57,6 +58,8 @@ func (s publishing) rawOf(ctx context.Context, e *ledgerv1.Event, path string) (
 	switch {
 	case len(payload) == 0 || payload[0] != '{':
 		return nil, invalid("%s.payload must be a JSON object", path)
+	case !utf8.Valid(payload):
+		return nil, invalid("%s.payload is not valid UTF-8", path)
 	case e.GetTenantId() < 0:
 		return nil, invalid("%s.tenantId must not be negative", path)
 	case e.GetSchemaVersion() < 0:

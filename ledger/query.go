@@ -17,8 +17,8 @@ type asking struct{ *part }
 // QueryConsumption tells what has become of an event.
 func (s asking) QueryConsumption(ctx context.Context, req *connect.Request[ledgerv1.QueryConsumptionRequest],
 ) (*connect.Response[ledgerv1.QueryConsumptionResponse], error) {
-	if req.Msg.GetEventId() == "" {
-		return nil, invalid("eventId is missing")
+	if err := given("eventId", req.Msg.GetEventId()); err != nil {
+		return nil, err
 	}
 	status, rows, err := spi.Consumptions(ctx, s.db, req.Msg.GetEventId())
 	if err != nil {

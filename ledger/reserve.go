@@ -92,8 +92,8 @@ func (s reserving) Cancel(ctx context.Context, req *connect.Request[ledgerv1.Can
 // end brings a reservation to its last state, and saves its event if that is CONFIRMED. A caller ends only its own; the check-back ends
 // any.
 func (s reserving) end(ctx context.Context, token, state string, isCaller bool) (string, error) {
-	if token == "" {
-		return "", invalid("reservationToken is missing")
+	if err := given("reservationToken", token); err != nil {
+		return "", err
 	}
 	var refusal error
 	err := spi.InTx(ctx, s.db, func(ctx context.Context, tx bun.Tx) error {
@@ -136,6 +136,9 @@ func (s reserving) saveReserved(ctx context.Context, tx bun.Tx, of spi.Reservati
 // QueryReservation tells the state of a reservation.
 func (s reserving) QueryReservation(ctx context.Context, req *connect.Request[ledgerv1.QueryReservationRequest],
 ) (*connect.Response[ledgerv1.QueryReservationResponse], error) {
+	if given("reservationToken", req.Msg.GetReservationToken()) != nil { // no reservation has such a token
+		return connect.NewResponse(&ledgerv1.QueryReservationResponse{State: "UNKNOWN"}), nil
+	}
 	of, found, err := s.booked.ByToken(ctx, s.db, req.Msg.GetReservationToken())
 	switch {
 	case err != nil:

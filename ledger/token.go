@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 
@@ -50,7 +51,7 @@ func leaseOf(c Caller, token string) (l spi.RemoteLease, err error) {
 	l.Version, errVersion = strconv.ParseInt(parts[1], 10, 64)
 	l.Owner = parts[3]
 	switch {
-	case errRow != nil || errVersion != nil:
+	case errRow != nil || errVersion != nil || !utf8.ValidString(l.Owner) || strings.ContainsRune(l.Owner, 0):
 		return l, errNoSuchToken
 	case parts[2] != mark(c):
 		return l, errNotYours

@@ -253,8 +253,16 @@ func (p *puller) runBatch(ctx, work context.Context, hs []*held) {
 	}
 }
 
-// maxResult is what the ledger takes.
-const maxResult = 64 << 10
+// What the ledger takes of a result.
+const (
+	maxResult      = 64 << 10
+	maxResultDepth = 100
+)
+
+// canBeKept reports whether the ledger would take a result.
+func canBeKept(result []byte) bool {
+	return len(result) <= maxResult && spi.RemoteFinish{Result: string(result)}.CheckResult(maxResultDepth) == nil
+}
 
 // pass acknowledges a delivery, or lets it wait here for its next run.
 func (p *puller) pass(ctx context.Context, h *held, a spi.PulledAnswer) {
@@ -273,8 +281,8 @@ func (p *puller) pass(ctx context.Context, h *held, a spi.PulledAnswer) {
 		}()
 		return
 	}
-	if len(a.Result) > maxResult {
-		a.Result = nil // it stands in the log of this database
+	if !canBeKept(a.Result) {
+		a.Result = nil // it stands in the log of this database, if anywhere
 	}
 	finish := &ledgerv1.FinishConsumeRequest{ConsumeToken: h.token, Outcome: "FAILED", Error: a.Error}
 	switch a.Outcome {
