@@ -39,7 +39,8 @@ func TestAResultThatIsNoJSONIsRefused(t *testing.T) {
 		}
 		require.Equal(t, "invalid_argument", i.refused("points-token", "FinishConsume",
 			`{"consumeToken":"`+held+`","outcome":"SUCCESS","result":"`+"\xff"+`"}`))
-		got, err := c.FinishConsume(t.Context(), &ledgerv1.FinishConsumeRequest{ConsumeToken: held, Outcome: "SUCCESS", Result: []byte(`{"n":1}`)})
+		good := &ledgerv1.FinishConsumeRequest{ConsumeToken: held, Outcome: "SUCCESS", Result: []byte(`{"n":1}`)}
+		got, err := c.FinishConsume(t.Context(), good)
 		require.NoError(t, err)
 		require.Equal(t, "SUCCESS", got.GetState())
 		done := i.ok("points-token", "BeginConsume", `{"consumer":"PointsConsumer","eventId":"e1"}`)

@@ -25,15 +25,17 @@ type Decision struct {
 const untilNext = time.Second
 
 // Begin leases a consumer's delivery of one event, unless it has ended or somebody else has it, or an earlier event of its
-// aggregate is unfinished for the consumer, or that is paused. It returns [ErrUnknown] or [ErrDead] where that is so.
+// aggregate is unfinished for the consumer, or that is paused. It returns [ErrUnknown] or [ErrDead] where that is so, and ends a
+// delivery first whose attempts programs have used up that died of it.
 func (r *Deliveries) Begin(ctx context.Context, consumer, eventID string) (d Decision, err error) {
 	paused, err := r.registry.IsPaused(ctx, r.db, consumer)
 	if err != nil {
 		return d, err
 	}
 	owner := newOwner()
+	var over []store.Leased
 	err = r.inTx(ctx, func(ctx context.Context, tx bun.Tx) error {
-		d = Decision{}
+		d, over = Decision{}, nil
 		row, err := r.lockOrAdd(ctx, tx, consumer, eventID)
 		if err != nil {
 			return err
@@ -55,10 +57,16 @@ func (r *Deliveries) Begin(ctx context.Context, consumer, eventID string) (d Dec
 			d = Decision{RetryAfter: untilNext}
 			return err
 		}
-		d, err = r.take(ctx, tx, owner, row)
+		d, over, err = r.take(ctx, tx, owner, row)
 		return err
 	})
-	return d, err
+	if err != nil || len(over) == 0 {
+		return d, err
+	}
+	if err := r.endUsedUp(ctx, owner, over); err != nil {
+		return d, err
+	}
+	return d, ErrDead
 }
 
 // lockOrAdd locks the row of a delivery. If the event waits for no such consumer yet, it gets a row; an event that was SENT is open
@@ -102,16 +110,33 @@ func (r *Deliveries) isBlocked(ctx context.Context, tx bun.Tx, consumer, owner s
 	return answers[row.OutboxID] == store.Blocked, err
 }
 
-// take leases a row that is locked and may run. Its start is noted by the same transaction.
-func (r *Deliveries) take(ctx context.Context, tx bun.Tx, owner string, row store.RemoteRow) (Decision, error) {
+// take leases a row that is locked and may run. Its start is noted by the same transaction. What a program that has died may have
+// started runs, waits or ends by the rule of takeLeft: its lease is to be ended if its attempts are used up.
+func (r *Deliveries) take(ctx context.Context, tx bun.Tx, owner string, row store.RemoteRow) (d Decision, over []store.Leased, err error) {
+	if row.Suspect {
+		highest, err := r.rows.LockCounted(ctx, tx, row.Consumer, r.cfg.Lease)
+		if err != nil {
+			return d, nil, err
+		}
+		next := row.Leased
+		next.Attempts++
+		if _, not := mayRun([]store.Leased{next}, highest); len(not) > 0 {
+			return Decision{RetryAfter: untilNext}, nil, nil
+		}
+	}
 	leased, err := r.rows.Take(ctx, tx, owner, r.cfg.Lease, row)
 	if err != nil {
-		return Decision{}, err
+		return d, nil, err
+	}
+	if leased.Suspect {
+		if _, over = r.notUsedUp([]store.Leased{leased}); len(over) > 0 {
+			return d, over, nil
+		}
 	}
 	if err := r.rows.NoteStart(ctx, tx, leased); err != nil {
-		return Decision{}, err
+		return d, nil, err
 	}
 	return Decision{
 		IsGo: true, Until: r.until(row.Now), Lease: Lease{Row: leased.ID, Version: leased.Version, Owner: owner},
-	}, nil
+	}, nil, nil
 }

@@ -138,3 +138,70 @@ func TestWhatAPublisherHadInFlightKeepsItsOrder(t *testing.T) {
 		}
 	})
 }
+
+// begin asks for an event, and tells what was answered.
+func (h *house) begin(id string) (remote.Decision, error) {
+	h.t.Helper()
+	return h.rem.Begin(h.t.Context(), consumer, id)
+}
+
+// A delivery that kills its program each time that it asks for it is DEAD when its attempts are used up, and what waits for it is told.
+func TestBeginEndsADeliveryThatKills(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := newHouse(t, db)
+		killer := h.save("killer")[0]
+		runs := 0
+		for ; runs < 20; runs++ {
+			d, err := h.begin(killer)
+			if err != nil {
+				require.ErrorIs(t, err, remote.ErrDead)
+				break
+			}
+			require.True(t, d.IsGo)
+			h.past() // the program has died
+		}
+		require.Equal(t, attempts+1, runs, "the first run was not counted")
+		require.Equal(t, "DEAD", h.status(killer))
+		_, err := h.begin(killer)
+		require.ErrorIs(t, err, remote.ErrDead)
+		var why string
+		err = db.QueryRowContext(t.Context(), "SELECT error_message FROM bc_event_consume_log WHERE event_id = 'killer-0'").Scan(&why)
+		require.NoError(t, err)
+		require.Equal(t, "all 3 attempts are used up, the last of them ended without an answer", why)
+	})
+}
+
+// A program that dies with several deliveries in flight asks for them again: those that may have killed it run one at a time, so that
+// only the one that kills is DEAD.
+func TestBeginEndsOnlyTheDeliveryThatKills(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		h := newHouse(t, db)
+		all := h.save("a", "killer", "c")
+		isOpen := func() bool {
+			return h.status(all[0]) != "SENT" || h.status(all[1]) != "DEAD" || h.status(all[2]) != "SENT"
+		}
+		for round := 0; isOpen(); round++ {
+			require.Less(t, round, 20)
+			out := make(map[string]remote.Lease)
+			for i := range all {
+				id := all[(i+round)%len(all)]
+				switch d, err := h.begin(id); {
+				case err != nil:
+					require.ErrorIs(t, err, remote.ErrDead)
+				case d.IsGo:
+					out[id] = d.Lease
+				default:
+					require.True(t, d.IsDone || d.RetryAfter > 0)
+				}
+			}
+			if _, dies := out[all[1]]; !dies {
+				for _, l := range out {
+					require.Equal(t, store.Success, h.finish(l, remote.Success))
+				}
+			}
+			h.past()
+		}
+	})
+}
