@@ -26,6 +26,12 @@ type jsonCodec struct{}
 // Name is the one of connect's own codec for JSON, which this one replaces.
 func (jsonCodec) Name() string { return "json" }
 
+// utf8JSONCodec is the same for calls whose content type says the charset. Connect takes that for another codec.
+type utf8JSONCodec struct{ jsonCodec }
+
+// Name is the one of connect's own codec for such calls.
+func (utf8JSONCodec) Name() string { return "json; charset=utf-8" }
+
 // Marshal writes a message.
 func (jsonCodec) Marshal(message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
@@ -177,11 +183,7 @@ func readMessage(data []byte, m protoreflect.Message, path string) error {
 			return fmt.Errorf("field %s stands there twice", join(path, name))
 		}
 		seen[name] = true
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return notJSON(join(path, name), err)
-		}
-		if err := readField(raw, m, f, join(path, name)); err != nil {
+		if err := readField(dec, m, f, join(path, name)); err != nil {
 			return err
 		}
 	}
@@ -194,26 +196,18 @@ func readMessage(data []byte, m protoreflect.Message, path string) error {
 	return nil
 }
 
-func readField(raw []byte, m protoreflect.Message, f protoreflect.FieldDescriptor, path string) error {
-	if string(raw) == "null" {
-		return nil
-	}
+func readField(dec *json.Decoder, m protoreflect.Message, f protoreflect.FieldDescriptor, path string) error {
 	switch {
 	case f.IsMap():
-		return readMap(raw, m.Mutable(f).Map(), path)
+		return readMap(dec, m, f, path)
 	case f.IsList():
-		var items []json.RawMessage
-		if err := json.Unmarshal(raw, &items); err != nil {
-			return fmt.Errorf("field %s must be a list", path)
-		}
-		for i, item := range items {
-			v := m.Mutable(f).List().NewElement()
-			v, err := readValue(item, f, v, path+"["+strconv.Itoa(i)+"]")
-			if err != nil {
-				return err
-			}
-			m.Mutable(f).List().Append(v)
-		}
+		return readList(dec, m, f, path)
+	}
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return notJSON(path, err)
+	}
+	if string(raw) == "null" {
 		return nil
 	}
 	v, err := readValue(raw, f, m.NewField(f), path)
@@ -221,20 +215,6 @@ func readField(raw []byte, m protoreflect.Message, f protoreflect.FieldDescripto
 		return err
 	}
 	m.Set(f, v)
-	return nil
-}
-
-func readMap(raw []byte, m protoreflect.Map, path string) error {
-	var all map[string]*string
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return fmt.Errorf("field %s must be an object whose values are texts", path)
-	}
-	for k, v := range all {
-		if v == nil {
-			return fmt.Errorf("field %s must be a text", join(path, k))
-		}
-		m.Set(protoreflect.ValueOfString(k).MapKey(), protoreflect.ValueOfString(*v))
-	}
 	return nil
 }
 

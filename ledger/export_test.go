@@ -20,8 +20,11 @@ func (s *Server) Waiting() (n int) {
 	return n
 }
 
-// What the test of limits needs.
-var Enter = enter
+// What the tests of limits need.
+var (
+	Enter       = enter
+	MostEntries = mostEntries
+)
 
 // MaxUnderWay is a limit.
 const MaxUnderWay = maxUnderWay

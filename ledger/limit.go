@@ -10,6 +10,8 @@ const (
 	maxAnswer = 8 << 20
 	// maxEvents is how many events one Publish takes.
 	maxEvents = 1000
+	// maxMetadata is how many entries the metadata of an event have: more are longer than the outbox takes.
+	maxMetadata = 2100
 	// maxFetch is how many deliveries one Fetch takes, and how many acks one Ack.
 	maxFetch = 500
 	// maxWait is how long a Fetch may wait.

@@ -96,7 +96,9 @@ func New(db *bun.DB, ob *outbox.Outbox, cfg Config) (*Server, error) {
 	}
 	p := &part{cfg: cfg, db: db, ob: ob}
 	s := &Server{reserving: reserving{publishing{p}, booked}, waiting: newWaiting(db, remote, cfg.Logger)}
-	opts := []connect.HandlerOption{connect.WithCodec(jsonCodec{}), connect.WithReadMaxBytes(maxBody)}
+	opts := []connect.HandlerOption{
+		connect.WithCodec(jsonCodec{}), connect.WithCodec(utf8JSONCodec{}), connect.WithCodec(protoCodec{}), connect.WithReadMaxBytes(maxBody),
+	}
 	_, methods := ledgerv1connect.NewLedgerHandler(calls{s.reserving, consuming{p, remote, s.waiting}, asking{p}}, opts...)
 	refuse := refusing(opts...)
 	s.handler = authorized(cfg.Authorizer, refuse, limited(spi.NewCrowd(maxCallers), refuse, methods))
