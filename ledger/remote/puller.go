@@ -21,6 +21,7 @@ type held struct {
 	token   string
 	message *spi.PulledMessage
 	renewed time.Time          // when its lease was last renewed, by this clock
+	began   time.Time          // its first run here; zero before that
 	stop    context.CancelFunc // of its run; nil while it waits
 	lost    bool               // its lease is
 }
@@ -243,12 +244,15 @@ func (p *puller) runBatch(ctx, work context.Context, hs []*held) {
 	p.mu.Lock()
 	for i, h := range hs {
 		ms[i], h.stop = h.message, stop
+		if h.began.IsZero() {
+			h.began = time.Now()
+		}
 	}
 	p.mu.Unlock()
 	answers := p.c.Run(run, ms)
 	for i, h := range hs {
 		if !p.dropped(h) {
-			p.pass(ctx, h, answers[i])
+			p.pass(ctx, h, p.c.EndAged(ctx, h.message, time.Since(h.began), answers[i]))
 		}
 	}
 }
@@ -264,21 +268,16 @@ func canBeKept(result []byte) bool {
 	return len(result) <= maxResult && spi.RemoteFinish{Result: string(result)}.CheckResult(maxResultDepth) == nil
 }
 
-// pass acknowledges a delivery, or lets it wait here for its next run.
+// pass acknowledges a delivery, lets it wait here for its next run, or leaves it because the process ends.
 func (p *puller) pass(ctx context.Context, h *held, a spi.PulledAnswer) {
-	if a.Outcome == spi.PulledLater && ctx.Err() == nil && p.mayWait(a) {
+	switch {
+	case a.Outcome == spi.PulledLater && ctx.Err() != nil:
+		p.leave(ctx, h)
+		return
+	case a.Outcome == spi.PulledLater && p.mayWait(a):
 		p.cfg.Logger.InfoContext(ctx, "a delivery is run again, and does not count", "consumer", p.c.Key(), "eventId", h.message.Event.ID,
 			"in", a.After, "error", a.Error)
-		go func() {
-			select {
-			case <-time.After(a.After):
-			case <-ctx.Done():
-			}
-			p.mu.Lock()
-			p.waiting--
-			p.mu.Unlock()
-			p.queue <- h
-		}()
+		go p.again(ctx, h, a.After)
 		return
 	}
 	if !canBeKept(a.Result) {
@@ -295,6 +294,33 @@ func (p *puller) pass(ctx context.Context, h *held, a spi.PulledAnswer) {
 	case spi.PulledFailed, spi.PulledLater:
 	}
 	p.acks <- finish
+}
+
+// again lets a delivery wait for its next run. If the process ends before that, it is left.
+func (p *puller) again(ctx context.Context, h *held, after time.Duration) {
+	due := time.NewTimer(after)
+	defer due.Stop()
+	isDue := true
+	select {
+	case <-due.C:
+	case <-ctx.Done():
+		isDue = false
+	}
+	p.mu.Lock()
+	p.waiting--
+	p.mu.Unlock()
+	if isDue {
+		p.queue <- h
+	} else {
+		p.leave(ctx, h)
+	}
+}
+
+// leave lets go of a delivery that has not ended: to acknowledge it would count an attempt.
+func (p *puller) leave(ctx context.Context, h *held) {
+	p.cfg.Logger.InfoContext(ctx, "a delivery that waited for its next run is left; it comes again when its lease ends",
+		"consumer", p.c.Key(), "eventId", h.message.Event.ID)
+	p.release(h.token)
 }
 
 // mayWait reports whether a delivery may wait here. Where half of those in flight wait already because handlers have asked for that,

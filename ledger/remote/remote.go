@@ -77,10 +77,12 @@ type Runner struct {
 
 // Consumer feeds the registrations of b by Fetch and Ack of a ledger: bus.Run runs what it returns. The handlers are those that a
 // publisher would call; at the ledger a consumer has the name that it has there, its key, so it goes on where publishers stopped.
-// Order, retries, DEAD and pauses are the ledger's: of a consumer's configuration Key, Concurrency, Batch, Rate and Timeout count here.
+// Order, retries, DEAD and pauses are the ledger's: of a consumer's configuration Key, Concurrency, Batch, Rate, Timeout and
+// MaxAge count here.
 // With a Rate a consumer has no more in flight than starts within a second.
 // An answer bus.RetryAfter or bus.Unavailable, and an error that says that the other side was not reached, as a publisher sees it, keeps
-// the delivery here, with its lease, until its time has come, and does not count.
+// the delivery here, with its lease, until its time has come, and does not count. When its first run here was as long ago as MaxAge, it
+// is DEAD. When the process ends, it comes again as soon as its lease has ended.
 // Messages have no OutboxID, StoreID and CreatedAt, which the ledger does not tell.
 //
 // All mistakes, those in cfg and those in what was registered, are returned at once. Nothing can be registered afterwards.
