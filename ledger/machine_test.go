@@ -14,6 +14,7 @@ import (
 
 	"github.com/bluecone-go/bluecone/internal/testdb"
 	"github.com/bluecone-go/bluecone/invariant"
+	"github.com/bluecone-go/bluecone/outbox"
 )
 
 // machine is a deployment, and what is true of it.
@@ -137,10 +138,22 @@ func (m *machine) draft(rt *rapid.T) draft {
 		d.id, d.key = "", fmt.Sprint("key-", rapid.IntRange(1, 3).Draw(rt, "key"))
 	case 1:
 		if known := m.ids(); len(known) > 0 {
-			d.id = rapid.SampledFrom(known).Draw(rt, "known id")
+			d = m.again(rapid.SampledFrom(known).Draw(rt, "known id"), d)
 		}
 	}
 	return d
+}
+
+// again is the event with an id once more, or another one if the id is that of a key: those come again by their keys.
+func (m *machine) again(id string, other draft) draft {
+	e, r := m.events[id], m.reserved[id]
+	switch {
+	case len(id) == len(outbox.EventID(0, "", "")):
+		return other
+	case e != nil:
+		return draft{kind: e.kind, aggregate: e.aggregate, id: id}
+	}
+	return draft{kind: r.kind, aggregate: r.aggregate, id: id}
 }
 
 // ids are those of all events that anybody has heard of.

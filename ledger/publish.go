@@ -30,20 +30,27 @@ func (s publishing) Publish(ctx context.Context, req *connect.Request[ledgerv1.P
 	raws, ids := make([]bus.Event, len(events)), make([]string, len(events))
 	for i, e := range events {
 		if e.GetCheckUrl() != "" {
-			return nil, invalid("events[%d].checkUrl is for reservations only", i)
+			return nil, invalid("%s.checkUrl is for reservations only", pathOf(i))
 		}
-		raw, err := s.rawOf(ctx, e, fmt.Sprintf("events[%d]", i))
+		raw, err := s.rawOf(ctx, e, pathOf(i))
 		if err != nil {
 			return nil, err
 		}
 		raws[i], ids[i] = withOptions(raw, e), raw.ID
 	}
-	err := spi.InTx(ctx, s.db, func(ctx context.Context, tx bun.Tx) error { return s.ob.Save(ctx, tx, raws...) })
+	err := spi.InTx(ctx, s.db, func(ctx context.Context, tx bun.Tx) error {
+		if err := s.ob.Save(ctx, tx, raws...); err != nil {
+			return err
+		}
+		return s.checkIDs(ctx, tx, events, pathOf)
+	})
 	if err != nil {
 		return nil, s.refused(ctx, "Publish", err)
 	}
 	return connect.NewResponse(&ledgerv1.PublishResponse{EventIds: ids}), nil
 }
+
+func pathOf(i int) string { return fmt.Sprintf("events[%d]", i) }
 
 // rawOf is an event as it is saved, with its id, if the caller may publish it. The path says where it stands in the request.
 func (s publishing) rawOf(ctx context.Context, e *ledgerv1.Event, path string) (*spi.RawEvent, error) {
@@ -64,6 +71,9 @@ func (s publishing) rawOf(ctx context.Context, e *ledgerv1.Event, path string) (
 		return nil, invalid("%s.tenantId must not be negative", path)
 	case e.GetSchemaVersion() < 0:
 		return nil, invalid("%s.schemaVersion must not be negative", path)
+	}
+	if err := checkKeyedID(e, path); err != nil {
+		return nil, err
 	}
 	raw := &spi.RawEvent{
 		ID: e.GetEventId(), Type: e.GetEventType(), AggregateType: e.GetAggregateType(), AggregateID: e.GetAggregateId(),
@@ -92,8 +102,11 @@ func withOptions(raw *spi.RawEvent, e *ledgerv1.Event) bus.Event {
 	return outbox.With(raw, opts...)
 }
 
-// refused is the error of a Save: the caller's if the event is not valid.
+// refused is the error of a Save: the caller's if the event is not valid, or was refused here.
 func (s publishing) refused(ctx context.Context, call string, err error) error {
+	if refused, ok := errors.AsType[*connect.Error](err); ok {
+		return refused
+	}
 	if errors.Is(err, outbox.ErrInvalidEvent) {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}

@@ -57,6 +57,9 @@ func (s reserving) Reserve(ctx context.Context, req *connect.Request[ledgerv1.Re
 	case of.Caller != callerOf(ctx).Name:
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("event: another caller has reserved it"))
 	}
+	if err := checkReserved(e, of); err != nil {
+		return nil, s.refused(ctx, "Reserve", err)
+	}
 	return connect.NewResponse(&ledgerv1.ReserveResponse{ReservationToken: of.Token, EventId: of.EventID}), nil
 }
 
@@ -66,7 +69,10 @@ func (s reserving) wouldSave(ctx context.Context, tx bun.Tx, raw *spi.RawEvent, 
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.ob.Save(ctx, sp, withOptions(raw, e)), sp.Rollback())
+	if err := errors.Join(s.ob.Save(ctx, sp, withOptions(raw, e)), sp.Rollback()); err != nil {
+		return err
+	}
+	return s.checkIDs(ctx, tx, []*ledgerv1.Event{e}, func(int) string { return "event" })
 }
 
 // Confirm saves a reserved event.
@@ -130,7 +136,10 @@ func (s reserving) saveReserved(ctx context.Context, tx bun.Tx, of spi.Reservati
 		ID: of.EventID, Type: e.GetEventType(), AggregateType: e.GetAggregateType(), AggregateID: e.GetAggregateId(),
 		Key: e.GetIdempotencyKey(), Version: int(e.GetSchemaVersion()), Payload: e.GetPayload(),
 	}
-	return s.ob.Save(ctx, tx, withOptions(raw, &e))
+	if err := s.ob.Save(ctx, tx, withOptions(raw, &e)); err != nil {
+		return err
+	}
+	return s.checkIDs(ctx, tx, []*ledgerv1.Event{&e}, func(int) string { return "the reserved event" })
 }
 
 // QueryReservation tells the state of a reservation.
