@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"strings"
 
 	"connectrpc.com/connect"
 	"github.com/uptrace/bun"
@@ -145,7 +146,7 @@ func (s reserving) saveReserved(ctx context.Context, tx bun.Tx, of spi.Reservati
 // QueryReservation tells the state of a reservation.
 func (s reserving) QueryReservation(ctx context.Context, req *connect.Request[ledgerv1.QueryReservationRequest],
 ) (*connect.Response[ledgerv1.QueryReservationResponse], error) {
-	if given("reservationToken", req.Msg.GetReservationToken()) != nil { // no reservation has such a token
+	if token := req.Msg.GetReservationToken(); token == "" || strings.ContainsRune(token, 0) { // no reservation has it
 		return connect.NewResponse(&ledgerv1.QueryReservationResponse{State: "UNKNOWN"}), nil
 	}
 	of, found, err := s.booked.ByToken(ctx, s.db, req.Msg.GetReservationToken())
