@@ -17,7 +17,7 @@ func Permanent(err error) error { return handler.Permanent(err) }
 func IsPermanent(err error) bool { return handler.IsPermanent(err) }
 
 // RetryAfter asks for another run after d, and does not count this one as a failure. When the delivery is as old
-// as its consumer's MaxAge, it is DEAD all the same. A negative d is 0.
+// as its consumer's MaxAge, it runs for the last time, even if that is before d is over, and is DEAD if it fails. A negative d is 0.
 // RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error { return handler.RetryAfter(err, d) }
 

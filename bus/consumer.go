@@ -57,7 +57,8 @@ type ConsumerConfig struct {
 	// when the attempts are used up. Default: 0, DEAD.
 	SlowCadence time.Duration
 	// MaxAge is how long after its first run a delivery that fails, whatever its answer, is still tried again;
-	// after that it is DEAD. It ends what is not counted too: RetryAfter for ever, and a service that stays away.
+	// after that it is DEAD. No wait goes beyond it: a delivery whose next run would be later runs once more then. It ends what is
+	// not counted too: RetryAfter for ever, and a service that stays away.
 	// Negative means no limit. Default: 24 h, 15 days for handlers registered with [OnExternal], no limit with SlowCadence.
 	MaxAge time.Duration
 	// Backoff says how long a delivery waits after its failed attempt number attempt, from 1; 0 means that it is due at once.

@@ -50,6 +50,32 @@ func TestEveryDeliveryEndsAfterItsMaxAge(t *testing.T) {
 	}
 }
 
+// A wait that would end after MaxAge ends then.
+func TestNoWaitGoesBeyondMaxAge(t *testing.T) {
+	t.Parallel()
+	long := func(int) time.Duration { return time.Hour }
+	for name, c := range map[string]struct {
+		cfg    bus.ConsumerConfig
+		answer error
+	}{
+		"RetryAfter":  {answer: bus.RetryAfter(errors.New("the order is not paid yet"), time.Hour)},
+		"Backoff":     {bus.ConsumerConfig{Backoff: long}, errHandler},
+		"SlowCadence": {bus.ConsumerConfig{MaxAttempts: 1, SlowCadence: time.Hour}, errHandler},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testdb.Each(t, func(t *testing.T, db *bun.DB) {
+				f := newFixture(t, db)
+				c.cfg.MaxAge = time.Second
+				bus.On(f.bus.Consumer("A", c.cfg), func(context.Context, bun.Tx, bus.Message[orderPaid]) error { return c.answer })
+				f.save(orderPaid{OrderID: "1"})
+				f.run(outbox.PublisherConfig{Poll: 10 * time.Millisecond})
+				f.eventually(func() bool { return f.deliveries()[consumelog.Dead] == 1 }, "the delivery is DEAD")
+			})
+		})
+	}
+}
+
 // A consumer whose service stays away tries one delivery at a time, those that never ran first. The others end all the same.
 func TestManyRefusedDeliveriesEndAfterTheirMaxAge(t *testing.T) {
 	t.Parallel()

@@ -200,6 +200,7 @@ func (o *outcomes) fail(ctx context.Context, d *delivery, cause error) {
 		wait := flow.RetryUnreached(d.sinceFirstRun())
 		v.Delay = wait*3/4 + rand.N(wait/2)
 	}
+	v.Delay = capped(o.c, d, v.Delay)
 	o.conclude(ctx, d, v, cause)
 }
 

@@ -42,6 +42,14 @@ func verdict(ctx context.Context, c *handler.Consumer, d *delivery, err error) s
 	return v
 }
 
+// capped is how long a FAILED delivery may wait: when it is as old as its consumer's MaxAge it is due, and runs for the last time.
+func capped(c *handler.Consumer, d *delivery, delay time.Duration) time.Duration {
+	if limit := c.MaxAge(d.Event.Type); limit > 0 {
+		return min(delay, max(limit-d.sinceFirstRun(), 0))
+	}
+	return delay
+}
+
 // givenUp is the error of a delivery that is too old to be tried again.
 func givenUp(d *delivery, limit time.Duration, last string) string {
 	return fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s",
