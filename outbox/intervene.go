@@ -227,8 +227,8 @@ func (a act) prepareReplay(ctx context.Context, e store.LockedEvent, consumer st
 	if err != nil {
 		return nil, err
 	}
-	if !done[e.EventID].Done() {
-		return nil, refusedf("%s is not done with the event, so there is nothing to repeat (retry it instead)", consumer)
+	if done[e.EventID] != store.Success { // not even a skipped one: its first run waits for its turn, a replay does not
+		return nil, refusedf("%s has not succeeded with the event, so there is nothing to repeat (retry it instead)", consumer)
 	}
 	name := store.ReplayName(consumer)
 	return []string{name}, a.rows.AddSkipped(ctx, a.tx, e.ID, name)

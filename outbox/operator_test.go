@@ -49,6 +49,54 @@ func TestOperatorMarksAFailingDeliveryDead(t *testing.T) {
 	})
 }
 
+// Who retries what has failed does not wait for another delivery of the event that runs: its transaction has locked its row, and the
+// operator's has locked the event, for which the retries of other consumers may wait. SQLite has one writer.
+func TestOperatorDoesNotWaitForAnotherDeliveryThatRuns(t *testing.T) {
+	t.Parallel()
+	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		a := answer(errHandler)
+		f.failing("Dead", bus.ConsumerConfig{}, answer(bus.Permanent(errHandler)))
+		inside, gate := make(chan struct{}), make(chan struct{})
+		bus.On(f.bus.Consumer("Slow", bus.ConsumerConfig{}), func(context.Context, bun.Tx, bus.Message[orderPaid]) error {
+			if err := a.Load(); err != nil {
+				return *err
+			}
+			close(inside)
+			<-gate
+			return nil
+		})
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		a.Store(nil)
+		f.hurry()
+		f.run(outbox.PublisherConfig{Poll: 10 * time.Millisecond})
+		<-inside
+		ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience())
+		defer cancel()
+		err := f.ob.Retry(ctx, ops, f.onlyEvent())
+		close(gate)
+		require.NoError(t, err)
+	})
+}
+
+// What has not succeeded is retried in its turn. A replay keeps no order with first runs.
+func TestSkippedDeliveryIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	testdb.Each(t, func(t *testing.T, db *bun.DB) {
+		f := newFixture(t, db)
+		f.effects()
+		f.failing("A", bus.ConsumerConfig{Replayable: true}, answer(errHandler))
+		f.save(orderPaid{OrderID: "1"})
+		f.once()
+		require.NoError(t, f.ob.Skip(t.Context(), ops, f.onlyEvent(), "A"))
+		err := f.ob.Replay(t.Context(), ops, f.onlyEvent(), "A")
+		require.ErrorContains(t, err, "A has not succeeded with the event, so there is nothing to repeat (retry it instead)")
+		require.Equal(t, map[consumelog.Status]int{consumelog.Skipped: 1}, f.deliveries())
+	})
+}
+
 // Nothing of an event is discarded while an instance delivers it, from a claim or from the log: the rest would take effect.
 func TestDiscardOfWhatIsInFlightIsRefused(t *testing.T) {
 	t.Parallel()

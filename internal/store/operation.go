@@ -103,7 +103,8 @@ func (c DeliveryChange) set(d dialect.Dialect) (string, []any) {
 }
 
 // ChangeDeliveries changes those deliveries of an event that are in one of the states, of the consumers, or of all if none are
-// named, and tells whose they are. It finds them by uk_event_consumer.
+// named, and tells whose they are. It looks without a lock first, by uk_event_consumer, and then locks by the primary key what it has
+// found: MySQL would wait for a row that a running handler has locked, whatever its state, and the caller has locked the event.
 func (p Operations) ChangeDeliveries(
 	ctx context.Context, tx bun.Tx, eventID string, consumers, states []string, c DeliveryChange,
 ) ([]string, error) {
@@ -111,8 +112,12 @@ func (p Operations) ChangeDeliveries(
 	if len(consumers) > 0 {
 		where, args = where+" AND consumer_name IN (?)", append(args, bun.List(consumers))
 	}
-	query := "SELECT consumer_name FROM " + deliveryTable + " WHERE " + where + " ORDER BY id" + p.d.ForUpdate
-	changed, err := readTexts(tx.QueryContext(ctx, query, args...))
+	ids, err := readIDs(tx.QueryContext(ctx, "SELECT id FROM "+deliveryTable+" WHERE "+where, args...))
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	changed, err := readTexts(tx.QueryContext(ctx, "SELECT e.consumer_name FROM "+p.d.Keyed(deliveryTable)+
+		" WHERE e.id IN (?) AND e.status IN (?) ORDER BY e.id"+p.d.ForUpdate, bun.List(ids), bun.List(states)))
 	if err != nil || len(changed) == 0 {
 		return nil, err
 	}
