@@ -179,6 +179,7 @@ func TestEachRuleIsNecessary(t *testing.T) {
 		"later ones in flight":         {func(r *Rules) { r.LaterInFlight = false }, "delayed", "two instances"},
 		"running elsewhere":            {func(r *Rules) { r.RunningElsewhere = false }, "delayed", "two instances"},
 		"running behind others":        {func(r *Rules) { r.RunningBehind = false }, "two delayed", "two instances"},
+		"running past its lease":       {func(r *Rules) { r.RunningPastLease = false }, "delayed, lost lease", "two instances"},
 		"newer versions wait":          {func(r *Rules) { r.VersionsWait = false }, "new version", "never failed"},
 		"durable key":                  {func(r *Rules) { r.DurableKey = false }, "renamed", "twice"},
 		"tenant in the key":            {func(r *Rules) { r.TenantInKey = false }, "tenants", "nobody will ever finish"},

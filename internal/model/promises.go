@@ -84,8 +84,8 @@ func (w *promises) standing(s *state, c, e int) (effects int8, done bool) {
 	return effects, done
 }
 
-// areTwoAtWork tells whether two instances, each with its lease, run handlers of one consumer with
-// events of one aggregate. Late commits have no order, and neither has a DEAD delivery that let
+// areTwoAtWork tells whether two instances run handlers of one consumer with events of one aggregate, each with its lease, or from
+// the log, whose rows nobody takes from an open transaction. Late commits have no order, and neither has a DEAD delivery that let
 // others pass and is retried.
 func (w *promises) areTwoAtWork(s *state) bool {
 	if len(w.scene.Late) > 0 || w.scene.Continue {
@@ -104,7 +104,8 @@ func (w *promises) areTwoAtWork(s *state) bool {
 }
 
 func (s *state) isAtWork(i, n, e int) bool {
-	return s.members[i].tasks[n][e].phase == open && s.holds(i, n, e) && !s.isOver(i, n, e)
+	t := s.members[i].tasks[n][e]
+	return t.phase == open && s.holds(i, n, e) && (t.retry || !s.isOver(i, n, e))
 }
 
 // left names what is not finished.

@@ -24,7 +24,8 @@ func (w *questions) runsElsewhere(s *state, a asker, e int) bool {
 		if l == e || !w.sibling(l, e) || row.status == none {
 			continue
 		}
-		if row.status == processing && !row.due && int(row.owner) != a.instance+1 {
+		isOver := row.due && !(w.rules.RunningPastLease && s.isLocked(a.name, l))
+		if row.status == processing && !isOver && int(row.owner) != a.instance+1 {
 			return true
 		}
 		if !w.rules.RunningBehind && !w.passes(s, a, l) { // it stands before

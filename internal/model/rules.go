@@ -25,6 +25,8 @@ type Rules struct {
 	RunningElsewhere bool
 	// RunningBehind: it is seen also behind a delivery that waits, of an event that came into the log later.
 	RunningBehind bool
+	// RunningPastLease: it is seen also when its lease is over, as long as its transaction is open.
+	RunningPastLease bool
 	// VersionsWait: a schema version newer than the code is left to instances that know it.
 	VersionsWait bool
 	// DurableKey: the log is kept under the key that a consumer has for life, and not under its name.
@@ -54,8 +56,8 @@ type Rules struct {
 func All() Rules {
 	return Rules{
 		UnderLock: true, Sweep: true, Question: Split, ParkedInHand: true, ParkedLetsPass: true,
-		DirectAsk: true, BatchInOrder: true, LaterInFlight: true, RunningElsewhere: true, RunningBehind: true, VersionsWait: true,
-		DurableKey: true, TenantInKey: true, PastFirst: true, PastOnce: true, PastInFlightWaits: true,
+		DirectAsk: true, BatchInOrder: true, LaterInFlight: true, RunningElsewhere: true, RunningBehind: true, RunningPastLease: true,
+		VersionsWait: true, DurableKey: true, TenantInKey: true, PastFirst: true, PastOnce: true, PastInFlightWaits: true,
 		RetentionLocks: true, RegistrationStays: true,
 		CountedByOutcome: true, CountedFirst: true, RunsAlone: true,
 	}

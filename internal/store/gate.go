@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -134,38 +135,78 @@ func (o Order) lookElsewhere(ctx context.Context, idb bun.IDB, g Gate, heads map
 	if !g.Ordered || !slices.ContainsFunc(slices.Collect(maps.Values(heads)), isHiding) {
 		return nil
 	}
-	running, err := o.runningElsewhere(ctx, idb, g)
+	leased, err := o.leasedElsewhere(ctx, idb, g)
 	if err != nil {
 		return fmt.Errorf("look for what other instances run: %w", err)
 	}
-	for aggregate, id := range running {
-		if s, isAsked := found[heads[aggregate]]; isAsked {
-			s.Ahead.Running = id
-			found[heads[aggregate]] = s
+	leased = slices.DeleteFunc(leased, func(l elsewhere) bool { // what is ahead is waited for, whoever runs it
+		id, isAsked := heads[l.aggregate]
+		return !isAsked || l.event <= id
+	})
+	abandoned, err := o.abandoned(ctx, idb, leased)
+	if err != nil {
+		return fmt.Errorf("look for what other instances run: %w", err)
+	}
+	for _, l := range leased {
+		if s, isThere := found[heads[l.aggregate]]; isThere && !abandoned[l.id] {
+			s.Ahead.Running = l.event
+			found[heads[l.aggregate]] = s
 		}
 	}
 	return nil
 }
 
-// runningElsewhere tells which delivery to the consumer other instances run in which aggregate, along idx_consumer_due.
-func (o Order) runningElsewhere(ctx context.Context, idb bun.IDB, g Gate) (map[Aggregate]int64, error) {
-	rows, err := o.stmts.On(idb).QueryContext(ctx, "SELECT COALESCE(outbox_id, 0), COALESCE(tenant_id, 0), COALESCE(aggregate_type, ''), "+
-		"COALESCE(aggregate_id, '') FROM "+o.d.DueDeliveries(deliveryTable)+" WHERE consumer_name = ? AND status = 'PROCESSING'"+inDueIndex+
-		" AND next_retry_at > "+o.d.Now+" AND locked_by <> ?", g.Consumer, g.Owner)
+// leasedElsewhere are the deliveries to the consumer that other instances have leased, along idx_consumer_due. The lease of one whose
+// transaction takes longer is over: [Leases.Renew] passes over a row that its handler's transaction has locked.
+func (o Order) leasedElsewhere(ctx context.Context, idb bun.IDB, g Gate) ([]elsewhere, error) {
+	return readElsewhere(o.stmts.On(idb).QueryContext(ctx, "SELECT id, COALESCE(outbox_id, 0), COALESCE(tenant_id, 0), "+
+		"COALESCE(aggregate_type, ''), COALESCE(aggregate_id, ''), CASE WHEN next_retry_at > "+o.d.Now+" THEN 1 ELSE 0 END FROM "+
+		o.d.DueDeliveries(deliveryTable)+" WHERE consumer_name = ? AND status = 'PROCESSING'"+inDueIndex+" AND locked_by <> ?",
+		g.Consumer, g.Owner))
+}
+
+// elsewhere is a delivery that another instance has leased.
+type elsewhere struct {
+	id, event int64 // of the delivery's row, and of the event in the outbox
+	aggregate Aggregate
+	isValid   bool // the lease is not over
+}
+
+func readElsewhere(rows *sql.Rows, err error) (leased []elsewhere, _ error) {
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	running := make(map[Aggregate]int64)
 	for rows.Next() {
-		var id int64
-		var a Aggregate
-		if err := rows.Scan(&id, (*tenant)(&a.Tenant), &a.Type, &a.ID); err != nil {
+		var l elsewhere
+		if err := rows.Scan(&l.id, &l.event, (*tenant)(&l.aggregate.Tenant), &l.aggregate.Type, &l.aggregate.ID, &l.isValid); err != nil {
 			return nil, err
 		}
-		running[a] = id
+		leased = append(leased, l)
 	}
-	return running, rows.Err()
+	return leased, rows.Err()
+}
+
+// abandoned tells of which deliveries the lease is over and no transaction of a handler has locked the row, by the primary key.
+func (o Order) abandoned(ctx context.Context, idb bun.IDB, leased []elsewhere) (map[int64]bool, error) {
+	var over []int64
+	for _, l := range leased {
+		if !l.isValid {
+			over = append(over, l.id)
+		}
+	}
+	abandoned := make(map[int64]bool)
+	for chunk := range slices.Chunk(over, dialect.MostIDs) {
+		ids, err := readIDs(idb.QueryContext(ctx, "SELECT e.id FROM "+o.d.Keyed(deliveryTable)+" WHERE e.id IN (?)"+o.d.SkipLocked,
+			bun.List(chunk)))
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			abandoned[id] = true
+		}
+	}
+	return abandoned, nil
 }
 
 // answer says what a standing means for a delivery.
