@@ -30,6 +30,7 @@ test lint: export GOFLAGS += -trimpath -gcflags=all=-dwarf=false
 test lint: export GOGC := 400
 test lint: export CGO_CFLAGS := -O0
 test: export GOFLAGS += -vet=off # make lint vets
+test: export GORACE := atexit_sleep_ms=0 # each process would wait for a second before it exits, and tests start hundreds
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	GOGC=100 go test -count=1 -timeout 60m ./internal/attack ./internal/simulation ./internal/model ./internal/teeth # without -race: they measure memory, or compute much; first: what they compile is shared
 	cd ledger && go test -count=1 -timeout 60m -run 'EverySequence|EveryCallMayDie' . # likewise
