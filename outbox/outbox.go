@@ -14,7 +14,8 @@
 // claims the event again after the lease has expired. Every write that ends
 // something carries the owner and the lock version of the lease.
 //
-// Two instances never work on two events of one aggregate at the same time.
+// Two instances never work on two events of one aggregate for one consumer at the same time, but for events that have no order
+// (docs/guarantees.md, 4).
 //
 // The status column alone says what is due. A claim's starting point is only a short cut.
 // All times are the database's.

@@ -40,5 +40,26 @@ func ofAttempts() []sabotage {
 			"\tcase \"mysql\":\n\t\treturn \"CASE", "\tcase \"\":\n\t\treturn \"CASE",
 			attempts, "TenantTooLarge", nil,
 		},
+		{
+			"a retry that outlasts its lease runs no longer for others", "internal/store/gate.go",
+			"isThere && !abandoned[l.id] {", "isThere && !abandoned[l.id] && l.isValid {",
+			engine, "RetryThatOutlastsItsLease", nil,
+		},
+		{
+			"a wait goes beyond MaxAge", "internal/engine/delivery/verdict.go",
+			"limit > 0 {\n\t\treturn min(", "limit < 0 {\n\t\treturn min(",
+			engine, "NoWaitGoesBeyondMaxAge", nil,
+		},
+		{
+			"a skipped delivery is replayed", "outbox/intervene.go",
+			"if done[e.EventID] != store.Success {", "if !done[e.EventID].Done() {",
+			engine, "SkippedDeliveryIsNotReplayed", nil,
+		},
+		{
+			"an operator waits for every delivery of an event", "internal/store/operation.go",
+			`" WHERE e.id IN (?) AND e.status IN (?) ORDER BY e.id"+p.d.ForUpdate, bun.List(ids), bun.List(states)))`,
+			`" WHERE e.event_id = ? AND e.status IN (?) ORDER BY e.id"+p.d.ForUpdate, eventID, bun.List(states)))`,
+			engine, "OperatorDoesNotWait", nil,
+		},
 	}
 }
