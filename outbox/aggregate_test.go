@@ -206,7 +206,8 @@ func TestDelayedEventWaitsForARetryThatOutlastsItsLease(t *testing.T) {
 			}()
 			<-started
 			other.eventually(func() bool {
-				return other.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PROCESSING' AND next_retry_at < "+daysAgo(other.db, 0)) == 1
+				return other.count("SELECT COUNT(*) FROM bc_event_consume_log WHERE status = 'PROCESSING' AND next_retry_at < "+
+					daysAgo(other.db, 0)) == 1
 			}, "the lease is over")
 			other.makeDue("bc_outbox_event", "status = 'SCHEDULED'")
 			other.once()

@@ -24,8 +24,8 @@ func (w *questions) runsElsewhere(s *state, a asker, e int) bool {
 		if l == e || !w.sibling(l, e) || row.status == none {
 			continue
 		}
-		isOver := row.due && !(w.rules.RunningPastLease && s.isLocked(a.name, l))
-		if row.status == processing && !isOver && int(row.owner) != a.instance+1 {
+		isLeased := !row.due || (w.rules.RunningPastLease && s.isLocked(a.name, l))
+		if row.status == processing && isLeased && int(row.owner) != a.instance+1 {
 			return true
 		}
 		if !w.rules.RunningBehind && !w.passes(s, a, l) { // it stands before

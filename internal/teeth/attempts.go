@@ -40,6 +40,12 @@ func ofAttempts() []sabotage {
 			"\tcase \"mysql\":\n\t\treturn \"CASE", "\tcase \"\":\n\t\treturn \"CASE",
 			attempts, "TenantTooLarge", nil,
 		},
+	}
+}
+
+// ofReadings are the sabotages of faults of the engine that were found by reading.
+func ofReadings() []sabotage {
+	return []sabotage{
 		{
 			"a retry that outlasts its lease runs no longer for others", "internal/store/gate.go",
 			"isThere && !abandoned[l.id] {", "isThere && !abandoned[l.id] && l.isValid {",

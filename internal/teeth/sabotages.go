@@ -26,8 +26,8 @@ const (
 
 func sabotages() []sabotage {
 	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofMany(), ofUnknownCommits(), ofRecovery(), ofVersions(),
-		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(), ofOperators(),
-		ofTheDoors(), ofOnSQL(), ofTheLedger())
+		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(), ofReadings(),
+		ofOperators(), ofTheDoors(), ofOnSQL(), ofTheLedger())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list
