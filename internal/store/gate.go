@@ -81,15 +81,17 @@ func (o Order) Ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked) (map
 	return answers, nil
 }
 
-// ask asks once for each aggregate, by one of its events. Should that one be gone, it asks by the next.
+// ask asks once for each aggregate, by its first event. Should that one be gone, it asks by the next.
 func (o Order) ask(ctx context.Context, idb bun.IDB, g Gate, asked []Asked, answers map[int64]Answer) error {
 	for len(asked) > 0 {
 		ids, heads, last := make([]int64, len(asked)), make(map[Aggregate]int64, len(asked)), make(map[int64]int64, len(asked))
 		for i, a := range asked {
 			ids[i] = a.Event.ID
-			if _, ok := heads[a.Aggregate]; !ok {
+			if head, ok := heads[a.Aggregate]; !ok || a.Event.ID < head {
 				heads[a.Aggregate] = a.Event.ID
 			}
+		}
+		for _, a := range asked {
 			head := heads[a.Aggregate]
 			last[head] = max(last[head], a.Event.ID)
 		}
