@@ -142,9 +142,11 @@ func NewPublisher(ob *Outbox, b *bus.Bus, cfg PublisherConfig) (*Publisher, erro
 	p := &Publisher{ob: ob, bus: b, cfg: cfg, engine: engine.New(engine.Config{
 		DB: ob.db, Dialect: ob.d, Statements: ob.stmts, Log: ob.log, Handlers: handler.Of(b), Settler: ob.settler, Meter: ob.meter,
 		Malformed: ob.malformed, Metrics: ob.metrics, Logger: ob.logger, Quoting: ob.quoting,
-		Instance: ob.cfg.Instance, Name: name, Owner: instance.Run(name),
-		BatchSize: cfg.BatchSize, MaxBytes: cfg.MaxInFlightBytes, Poll: cfg.Poll, Cron: cron, Lease: cfg.Lease, DrainTimeout: cfg.DrainTimeout,
-		UnroutableGrace: cfg.UnroutableGrace,
+		Identity: engine.Identity{Instance: ob.cfg.Instance, Name: name, Owner: instance.Run(name)},
+		Limits: engine.Limits{
+			BatchSize: cfg.BatchSize, MaxBytes: cfg.MaxInFlightBytes, Poll: cfg.Poll, Cron: cron, Lease: cfg.Lease,
+			DrainTimeout: cfg.DrainTimeout, UnroutableGrace: cfg.UnroutableGrace,
+		},
 	})}
 	if cfg.Retention.Keep >= 0 {
 		if p.retention, err = newRetention(ob, cfg.Retention); err != nil {

@@ -49,10 +49,19 @@ type Config struct {
 	Logger     *slog.Logger
 	Quoting    *dialect.Quoting
 
+	Identity
+	Limits
+}
+
+// Identity is how others know this publisher.
+type Identity struct {
 	Instance string // this process, as the metadata of events names it
 	Name     string // unique among the publishers that run
 	Owner    string // of leases: the name, and which run of it this is
+}
 
+// Limits are how much the engine takes, how often it looks, and how long it waits.
+type Limits struct {
 	BatchSize       int           // events that one claim takes
 	MaxBytes        int           // of their payloads in flight, and as many again of deliveries from the consume log
 	Poll            time.Duration // how often to look for what is due
@@ -183,8 +192,10 @@ func (e *Engine) open() *run {
 	claimer := claim.NewClaimer(cfg.DB, cfg.Dialect, cfg.Statements, known, store.Lease{Owner: cfg.Owner, For: cfg.Lease})
 	r.upkeep = upkeep.New(upkeep.Config{
 		DB: cfg.DB, Dialect: cfg.Dialect, Statements: cfg.Statements, Log: cfg.Log, Logger: cfg.Logger, Name: cfg.Name, Owner: cfg.Owner,
-		Lease: cfg.Lease, LeftGrace: cfg.UnroutableGrace, Claimer: claimer, Settler: cfg.Settler, Settling: r.settling, Meter: cfg.Meter,
-		Lanes: r.lanes, Roster: roster, Budget: transactions, Outage: r.outage,
+		Lease: cfg.Lease, LeftGrace: cfg.UnroutableGrace, Rooms: upkeep.Rooms{
+			Claimer: claimer, Settler: cfg.Settler, Settling: r.settling, Meter: cfg.Meter,
+			Lanes: r.lanes, Roster: roster, Budget: transactions, Outage: r.outage,
+		},
 	})
 	r.backfills = backfill.New(backfill.Config{
 		DB: cfg.DB, Dialect: cfg.Dialect, Statements: cfg.Statements, Log: cfg.Log, Logger: cfg.Logger, Consumers: consumers,

@@ -86,8 +86,11 @@ func newProcess(t *testing.T, opts ...testdb.Option) *process {
 	p.cfg = engine.Config{
 		DB: db, Dialect: d, Statements: stmts, Log: log, Handlers: p.regs, Settler: settle.NewSettler(db, d, stmts, false),
 		Meter: settle.NewMeter(metrics, logger), Malformed: registry.NewMalformedRows(logger), Metrics: metrics, Logger: logger,
-		Quoting: dialect.NewQuoting(d), Instance: "here", Name: "here", Owner: instance.Run("here"),
-		BatchSize: 100, MaxBytes: 1 << 20, Poll: time.Hour, Cron: cron, Lease: time.Minute, DrainTimeout: testdb.Patience(),
+		Quoting:  dialect.NewQuoting(d),
+		Identity: engine.Identity{Instance: "here", Name: "here", Owner: instance.Run("here")},
+		Limits: engine.Limits{
+			BatchSize: 100, MaxBytes: 1 << 20, Poll: time.Hour, Cron: cron, Lease: time.Minute, DrainTimeout: testdb.Patience(),
+		},
 	}
 	return p
 }

@@ -36,13 +36,14 @@ func newRun(t *testing.T, db *bun.DB) *run {
 	r := &run{Room: roomtest.New(t, db, me, handler.Config{Timeout: time.Hour}, true), flights: settle.NewFlights(100, 1<<20)}
 	r.Upkeep = upkeep.New(upkeep.Config{
 		DB: db, Dialect: r.Dialect, Statements: r.Statements, Log: r.Log, Logger: r.Logger, Name: name, Owner: me, Lease: roomtest.Lease,
-		LeftGrace: grace, Settler: r.Settler,
-		Claimer: claim.NewClaimer(db, r.Dialect, r.Statements, r.Known, store.Lease{Owner: me, For: roomtest.Lease}),
-		Settling: settle.NewSettling(settle.SettlingConfig{
-			DB: db, Log: r.Log, Settler: r.Settler, Meter: r.Meter, Instance: name, Owner: me, Lease: roomtest.Lease, Flights: r.flights,
-			Registry: r.Known, Outage: r.Outage, Budget: r.Budget,
-		}),
-		Meter: r.Meter, Lanes: r.Lanes, Roster: r.Roster, Budget: r.Budget, Outage: r.Outage,
+		LeftGrace: grace, Rooms: upkeep.Rooms{
+			Claimer: claim.NewClaimer(db, r.Dialect, r.Statements, r.Known, store.Lease{Owner: me, For: roomtest.Lease}), Settler: r.Settler,
+			Settling: settle.NewSettling(settle.SettlingConfig{
+				DB: db, Log: r.Log, Settler: r.Settler, Meter: r.Meter, Instance: name, Owner: me, Lease: roomtest.Lease, Flights: r.flights,
+				Registry: r.Known, Outage: r.Outage, Budget: r.Budget,
+			}),
+			Meter: r.Meter, Lanes: r.Lanes, Roster: r.Roster, Budget: r.Budget, Outage: r.Outage,
+		},
 	})
 	return r
 }

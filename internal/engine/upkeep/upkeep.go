@@ -40,6 +40,11 @@ type Config struct {
 	Lease     time.Duration
 	LeftGrace time.Duration // after which it says that a delivery waits for an instance that knows the schema version
 
+	Rooms
+}
+
+// Rooms are the parts of the run's engine that the upkeep calls.
+type Rooms struct {
 	Claimer  *claim.Claimer
 	Settler  *settle.Settler
 	Settling *settle.Settling
