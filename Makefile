@@ -33,7 +33,7 @@ test: export GOFLAGS += -vet=off # make lint vets
 test: export GORACE := atexit_sleep_ms=0 # each process would wait for a second before it exits, and tests start hundreds
 test: packages ## all tests on MariaDB, MySQL 9, PostgreSQL and SQLite, with the race detector
 	GOGC=100 go test -count=1 -timeout 60m ./internal/attack ./internal/simulation ./internal/model ./internal/teeth # without -race: they measure memory, or compute much; first: what they compile is shared
-	cd ledger && go test -count=1 -timeout 60m -run 'EverySequence|EveryCallMayDie' . # likewise
+	cd ledger && go test -count=1 -timeout 60m -run 'EverySequence|EveryCallMayDie|MillionsOfEntries' . # likewise
 	go test $(RACE) -count=1 -p 3 -parallel 4 -timeout 60m ./outbox ./internal/release ./... # tests wait for servers more than they compute; the longest first
 	printf '%s %s\n' $(subst :, ,$(WAITING)) | xargs -P 3 -L 1 $(SHELL) -c "cd \$$0 && go test $(RACE) -count=1 -parallel \$$1 -timeout 60m ./..."
 	cd bench && go vet . && go test -count=1 .

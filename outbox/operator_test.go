@@ -49,8 +49,8 @@ func TestOperatorMarksAFailingDeliveryDead(t *testing.T) {
 	})
 }
 
-// Who retries what has failed does not wait for another delivery of the event that runs: its transaction has locked its row, and the
-// operator's has locked the event, for which the retries of other consumers may wait. SQLite has one writer.
+// An operator's retry does not wait for another delivery of the event that runs. The handler's transaction has locked that row, and the
+// operator's has locked the event, for which retries of other consumers wait. SQLite has one writer.
 func TestOperatorDoesNotWaitForAnotherDeliveryThatRuns(t *testing.T) {
 	t.Parallel()
 	testdb.EachServer(t, func(t *testing.T, db *bun.DB) {

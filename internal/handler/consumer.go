@@ -170,6 +170,11 @@ func (c *Consumer) MaxAge(eventType string) time.Duration {
 	return maxAge
 }
 
+// GivenUp is the error of a delivery that is too old to be tried again: its age since its first run, its limit, and its last error.
+func GivenUp(age, limit time.Duration, last string) string {
+	return fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s", age.Round(time.Second), limit, last)
+}
+
 // Backoff is how long a delivery of an event of the type waits after its failed attempt number n. A function of the user's that panics or
 // answers a negative time is not asked: the default counts, and the log says so.
 func (c *Consumer) Backoff(ctx context.Context, eventType string, n int) time.Duration {

@@ -49,11 +49,11 @@ func ofReadings() []sabotage {
 		{
 			"a retry that outlasts its lease runs no longer for others", "internal/store/gate.go",
 			"isThere && !abandoned[l.id] {", "isThere && !abandoned[l.id] && l.isValid {",
-			engine, "RetryThatOutlastsItsLease", nil,
+			engine, "DelayedEventWaitsForARunningRetry", nil,
 		},
 		{
 			"a wait goes beyond MaxAge", "internal/engine/delivery/verdict.go",
-			"limit > 0 {\n\t\treturn min(", "limit < 0 {\n\t\treturn min(",
+			"v.Delay = min(v.Delay, limit-age)", "v.Delay = max(v.Delay, limit-age)",
 			engine, "NoWaitGoesBeyondMaxAge", nil,
 		},
 		{

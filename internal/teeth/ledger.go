@@ -101,3 +101,55 @@ func ofTheLedger() []sabotage { //nolint:funlen // a list
 		},
 	}
 }
+
+// ofLedgerCalls are the sabotages of what the ledger refuses and ends, whatever its callers send.
+func ofLedgerCalls() []sabotage {
+	const remote = "./internal/engine/remote"
+	return []sabotage{
+		{
+			"a result that is no JSON is stored", "internal/engine/remote/result.go",
+			"case !json.Valid([]byte(f.Result)):", "case !json.Valid([]byte(f.Result)) && false:",
+			remote + " ./ledger", "AResultIsJSON|AResultThatIsNoJSON", nil,
+		},
+		{
+			"BeginConsume goes on with what kills its program", "internal/engine/remote/begin.go",
+			"\tif leased.Suspect {", "\tif leased.Suspect && false {",
+			remote, "BeginEndsADeliveryThatKills", nil,
+		},
+		{
+			"BeginConsume gives what may kill to all at once", "internal/engine/remote/begin.go",
+			"\tif row.Suspect {", "\tif row.Suspect && false {",
+			remote, "BeginEndsOnlyTheDelivery", nil,
+		},
+		{
+			"a list of JSON is read whole", "ledger/lists.go",
+			"if list.Len() == most {", "if list.Len() < 0 {",
+			"./ledger", "AListIsRead", nil,
+		},
+		{
+			"a list of protobuf is read whole", "ledger/lists.go",
+			"protoreflect.Repeated && before == most:", "protoreflect.Repeated && before < 0:",
+			"./ledger", "AListIsRead", nil,
+		},
+		{
+			"an event has the id of another one's key", "ledger/identity.go",
+			"\tif !isKeyedID(id) ||", "\tif true || !isKeyedID(id) ||",
+			"./ledger", "AnIDOfAKeyedEvent", nil,
+		},
+		{
+			"an event has the id of another one", "ledger/identity.go",
+			"found && of != identityOf(e) {", "found && of != identityOf(e) && false {",
+			"./ledger", "AnIDThatAnotherEvent", nil,
+		},
+		{
+			"a remote delivery has no age", "internal/engine/pulled/age.go",
+			"sinceFirstRun < limit {", "sinceFirstRun >= 0 {",
+			"./internal/engine/pulled ./ledger/remote", "AsOldAsMaxAge|MaxAgeEnds", nil,
+		},
+		{
+			"what is put off is an attempt when its process ends", "ledger/remote/puller.go",
+			"\t\tisDue = false", "\t\tisDue = true",
+			"./ledger/remote", "AnEndOfTheProcess", nil,
+		},
+	}
+}

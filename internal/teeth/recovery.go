@@ -102,8 +102,8 @@ func ofRecovery() []sabotage { //nolint:funlen // a list
 		},
 		{
 			"what is never counted never ends", "internal/engine/delivery/verdict.go",
-			"limit > 0 && d.sinceFirstRun() >= limit {", "limit > 0 && d.sinceFirstRun() < 0 {",
-			engine, "MaxAge", nil,
+			"case limit <= 0:", "case limit != -1:",
+			engine, "EveryDeliveryEndsAfterItsMaxAge", nil,
 		},
 		{
 			"while a service is away only the delivery that is tried can be too old", "internal/engine/delivery/refill.go",

@@ -27,7 +27,7 @@ const (
 func sabotages() []sabotage {
 	return slices.Concat(ofTheEngine(), ofTheOrder(), ofFlow(), ofTurns(), ofMany(), ofUnknownCommits(), ofRecovery(), ofVersions(),
 		ofTheJobs(), ofKeys(), ofTheWiring(), ofUpgrades(), ofDatabases(), ofOperations(), ofSecurity(), ofAttempts(), ofReadings(),
-		ofOperators(), ofTheDoors(), ofOnSQL(), ofTheLedger())
+		ofOperators(), ofTheDoors(), ofOnSQL(), ofTheLedger(), ofLedgerCalls())
 }
 
 func ofTheEngine() []sabotage { //nolint:funlen // a list

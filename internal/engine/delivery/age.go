@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/engine/flow"
+	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/telemetry"
 )
@@ -85,7 +86,7 @@ func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types 
 			late = append(late, d)
 			continue
 		}
-		q.ln.out.conclude(ctx, d, store.Verdict{Status: store.Dead, Error: givenUp(d, limit, a.Error)}, errors.New(a.Error))
+		q.ln.out.conclude(ctx, d, store.Verdict{Status: store.Dead, Error: handler.GivenUp(d.sinceFirstRun(), limit, a.Error)}, errors.New(a.Error))
 	}
 	if len(late) > 0 {
 		q.ln.out.putBackAll(ctx, late, 0)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/contain"
-	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/engine/settle"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
@@ -195,13 +194,7 @@ func (o *outcomes) postpone(ctx context.Context, d *delivery, err error) {
 func (o *outcomes) fail(ctx context.Context, d *delivery, cause error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	v := verdict(ctx, o.c, d, cause)
-	if v.Status == store.Failed && !v.Counts && handler.IsUnreached(cause) {
-		wait := flow.RetryUnreached(d.sinceFirstRun())
-		v.Delay = wait*3/4 + rand.N(wait/2)
-	}
-	v.Delay = capped(o.c, d, v.Delay)
-	o.conclude(ctx, d, v, cause)
+	o.conclude(ctx, d, verdict(ctx, o.c, d, cause), cause)
 }
 
 // conclude stores a verdict, and tells the event, the log and the metrics.

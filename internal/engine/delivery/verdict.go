@@ -3,10 +3,11 @@ package delivery
 import (
 	"context"
 	"errors"
-	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/dialect"
+	"github.com/bluecone-go/bluecone/internal/engine/flow"
 	"github.com/bluecone-go/bluecone/internal/handler"
 	"github.com/bluecone-go/bluecone/internal/store"
 	"github.com/bluecone-go/bluecone/internal/text"
@@ -25,7 +26,7 @@ func verdict(ctx context.Context, c *handler.Consumer, d *delivery, err error) s
 	case errors.As(err, &later):
 		v.Delay, v.Counts = later.Delay, false
 	case handler.IsUnreached(err):
-		v.Counts = false // the circuit says when to try again
+		v.Delay, v.Counts = untilServiceIsBack(d), false
 	case dialect.Classify(err) == dialect.Data:
 		v.Status = store.Dead
 	case d.Attempt < c.MaxAttempts(d.Event):
@@ -35,23 +36,27 @@ func verdict(ctx context.Context, c *handler.Consumer, d *delivery, err error) s
 	default:
 		v.Status = store.Dead
 	}
-	if limit := c.MaxAge(d.Event.Type); v.Status == store.Failed && limit > 0 && d.sinceFirstRun() >= limit {
-		v.Status, v.Counts = store.Dead, true
-		v.Error = givenUp(d, limit, v.Error)
+	if v.Status == store.Failed {
+		limitAge(&v, c.MaxAge(d.Event.Type), d.sinceFirstRun())
 	}
 	return v
 }
 
-// capped is how long a FAILED delivery may wait: when it is as old as its consumer's MaxAge it is due, and runs for the last time.
-func capped(c *handler.Consumer, d *delivery, delay time.Duration) time.Duration {
-	if limit := c.MaxAge(d.Event.Type); limit > 0 {
-		return min(delay, max(limit-d.sinceFirstRun(), 0))
-	}
-	return delay
+// untilServiceIsBack is how long a delivery waits that did not reach what its handler calls; the circuit lets it run before that. It
+// differs by a quarter, so that not all come at once.
+func untilServiceIsBack(d *delivery) time.Duration {
+	wait := flow.RetryUnreached(d.sinceFirstRun())
+	return wait*3/4 + rand.N(wait/2)
 }
 
-// givenUp is the error of a delivery that is too old to be tried again.
-func givenUp(d *delivery, limit time.Duration, last string) string {
-	return fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s",
-		d.sinceFirstRun().Round(time.Second), limit, last)
+// limitAge ends a delivery that is too old to be tried again, and shortens a wait that would make it older: it runs for the last time
+// at its limit. 0 is no limit.
+func limitAge(v *store.Verdict, limit, age time.Duration) {
+	switch {
+	case limit <= 0:
+	case age >= limit:
+		v.Status, v.Counts, v.Error = store.Dead, true, handler.GivenUp(age, limit, v.Error)
+	default:
+		v.Delay = min(v.Delay, limit-age)
+	}
 }

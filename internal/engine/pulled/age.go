@@ -2,7 +2,6 @@ package pulled
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/bluecone-go/bluecone/internal/handler"
@@ -18,8 +17,7 @@ func (c *Consumer) EndAged(ctx context.Context, m *handler.Message, sinceFirstRu
 	}
 	wasCounted := a.Outcome == Failed
 	a.Outcome = Permanent
-	a.Error = fmt.Sprintf("given up %v after its first run, because ConsumerConfig.MaxAge is %v: %s",
-		sinceFirstRun.Round(time.Second), limit, a.Error)
+	a.Error = handler.GivenUp(sinceFirstRun, limit, a.Error)
 	if !wasCounted {
 		c.count(ctx, m, a)
 	}
