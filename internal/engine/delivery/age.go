@@ -86,7 +86,8 @@ func (q *retryQueue) giveUpPage(ctx context.Context, limit time.Duration, types 
 			late = append(late, d)
 			continue
 		}
-		q.ln.out.conclude(ctx, d, store.Verdict{Status: store.Dead, Error: handler.GivenUp(d.sinceFirstRun(), limit, a.Error)}, errors.New(a.Error))
+		why := handler.GivenUp(d.sinceFirstRun(), limit, a.Error)
+		q.ln.out.conclude(ctx, d, store.Verdict{Status: store.Dead, Error: why}, errors.New(a.Error))
 	}
 	if len(late) > 0 {
 		q.ln.out.putBackAll(ctx, late, 0)
